@@ -8,7 +8,7 @@ __all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedI
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818 (Horovod's name)
-    """The hosts of a job changed while it ran. For scripts that catch it: hosts do not change here."""
+    """The hosts of an elastic job changed; raised by a commit, and handled by ``hvd.elastic.run``."""
 
     def __init__(self, skip_sync: bool) -> None:
         """``skip_sync`` says that hosts only went away, so that all who are left agree already."""

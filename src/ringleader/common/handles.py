@@ -63,6 +63,9 @@ KEPT: dict[str | None, KeptReduction] = {}
 """Reductions that are done, by the name that the script gave them. An adapter takes one out to do it again,
 if it fits the tensor."""
 
+KEPT_GROUPS: dict[str | None, Any] = {}
+"""Groups of reductions that are done, by the name that the script gave them, as an adapter keeps them."""
+
 
 def new_handle(engine: Engine, works: Sequence[Work], result: Callable[[], Any]) -> int:
     """Return a handle for works that the engine was given; for ``result`` see `synchronize`."""
@@ -115,9 +118,10 @@ def synchronize(handle: int) -> Any:
 def forget_kept() -> None:
     """Drop the reductions that are kept: their engine is gone, or their process set."""
     KEPT.clear()
+    KEPT_GROUPS.clear()
 
 
 def forget_handles() -> None:
     """Drop what is left of an earlier life of the engine."""
     PENDING.clear()
-    KEPT.clear()
+    forget_kept()

@@ -49,12 +49,17 @@ def scale(array: Array, factor: float) -> None:
 
 def _scale_floats(array: Array, factor: float) -> Array:
     """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
-    divisor = divisor_of(factor)
-    if divisor:
-        numpy.divide(array, divisor, array)
-    else:
-        numpy.multiply(array, factor, array)
+    function, *arguments = scaling(array, factor)
+    function(*arguments)
     return array
+
+
+def scaling(array: Array, factor: float) -> tuple[Any, ...]:
+    """Return the function that `scale` comes to for an array, and its arguments."""
+    if array.dtype.name not in FULL_TYPES:
+        return scale, array, factor
+    divisor = divisor_of(factor)
+    return (numpy.divide, array, divisor, array) if divisor else (numpy.multiply, array, factor, array)
 
 
 def _scale_integers(array: Array, factor: float) -> None:
@@ -72,22 +77,21 @@ def _scale_integers(array: Array, factor: float) -> None:
 
 def float_reduction(chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:
     """Return a function that reduces each chunk's float32 or float64 arrays, scales, and writes into all."""
+    copy, pieces = numpy.copyto, [(first, others) for first, *others in chunks]
 
     def reduce(op: ReduceOp, factor: float) -> None:
-        combine, copy = COMBINE[op], numpy.copyto
-        divisor = divisor_of(factor)
-        with numpy.errstate(all="ignore"):  # gradients may be infinite
-            for first, *others in chunks:
-                for other in others:
-                    combine(first, other, out=first)
-                if divisor:
-                    numpy.divide(first, divisor, first)
-                elif factor != 1.0:
-                    numpy.multiply(first, factor, first)
-                for other in others:
-                    copy(other, first)
+        combine, divisor = COMBINE[op], divisor_of(factor)
+        for first, others in pieces:
+            for other in others:
+                combine(first, other, out=first)
+            if divisor:
+                numpy.divide(first, divisor, first)
+            elif factor != 1.0:
+                numpy.multiply(first, factor, first)
+            for other in others:
+                copy(other, first)
 
-    return reduce
+    return partial(silent_caller(), reduce)
 
 
 def silent_caller() -> Callable[..., Any]:
@@ -153,3 +157,17 @@ class NumpyFlat:
                 call(scale, out, factor)
 
         return reduce
+
+    def reduction(
+        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], None]]:
+        """Return calls that do what `reducer` does with these arrays, none of them with a frame of Python."""
+        call, combine = self._call, COMBINE[op]
+        first, *rest = parts
+        calls = []
+        for part in rest:
+            calls.append(partial(call, combine, first, part, out=out))
+            first = out
+        if factor != 1.0:
+            calls.append(partial(call, *scaling(out, factor)))
+        return calls

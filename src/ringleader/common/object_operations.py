@@ -15,6 +15,9 @@ from ringleader.common.basics import rank
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 
+FIRST_BYTES = 4096
+"""An object that fits is broadcast with its length at once; a longer one follows it."""
+_LENGTH_BYTES = 8
 UNPICKLABLE = -1
 """Stands for the length of an object that cannot be pickled."""
 
@@ -31,11 +34,17 @@ def broadcast_object(
     name = "broadcast_object" if name is None else name
     mine = rank() == root_rank
     payload, error = _pickled(obj) if mine else (numpy.empty(0, "uint8"), None)
-    length = numpy.array([payload.size if error is None else UNPICKLABLE], "int64")
-    BROADCAST_IN_PLACE.run(length, f"{name}.sz", process_set, root_rank)
-    _check_pickled(length.tolist(), error, [root_rank])
+    first = numpy.zeros(FIRST_BYTES, "uint8")
+    first[:_LENGTH_BYTES].view("int64")[0] = payload.size if error is None else UNPICKLABLE
+    if payload.size <= FIRST_BYTES - _LENGTH_BYTES:
+        first[_LENGTH_BYTES : _LENGTH_BYTES + payload.size] = payload
+    BROADCAST_IN_PLACE.run(first, f"{name}.sz", process_set, root_rank)
+    length = int(first[:_LENGTH_BYTES].view("int64")[0])
+    _check_pickled([length], error, [root_rank])
+    if length <= FIRST_BYTES - _LENGTH_BYTES:
+        return obj if mine else cloudpickle.loads(first[_LENGTH_BYTES : _LENGTH_BYTES + length].data)
     if not mine:
-        payload = numpy.empty(int(length[0]), "uint8")
+        payload = numpy.empty(length, "uint8")
     BROADCAST_IN_PLACE.run(payload, f"{name}.t", process_set, root_rank)
     return obj if mine else cloudpickle.loads(payload.data)
 

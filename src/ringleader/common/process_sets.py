@@ -9,6 +9,7 @@ from typing import Any
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
 from ringleader.common.handles import forget_kept
+from ringleader.common.membership import membership
 
 
 class ProcessSet:
@@ -18,6 +19,8 @@ class ProcessSet:
         """Describe the set by the numbers of its ranks, or by an mpi4py communicator over them."""
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = None
+        self._requested: list[int] | None = None
+        """The ranks that the script named; in an elastic job some of them may be missing for a time."""
         self.mpi_comm: Any = None
         if hasattr(ranks_or_comm, "Get_group"):
             self.mpi_comm = ranks_or_comm
@@ -51,6 +54,10 @@ global_process_set.process_set_id = 0
 
 _REGISTERED: list[ProcessSet] = []
 """Objects of the script that stand for registered sets; they are told when these go."""
+_GIVEN: list[ProcessSet] = []
+"""Those that `init` was given, also where none of their ranks is there."""
+_ADDED: list[ProcessSet] = []
+"""Those that were added later."""
 
 COUNTED: defaultdict[int | None, int] = defaultdict(int)
 """Number of a process set → operations of it that this rank has asked for; see `next_serial`."""
@@ -121,7 +128,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Register a set after `init` and return it. All ranks call this, in the same order.
 
     `ValueError` where there is a set of the same ranks, where they are not ranks of this job, and where
-    neither HOROVOD_DYNAMIC_PROCESS_SETS=1 nor ``process_sets="dynamic"`` was given to `init`.
+    neither HOROVOD_DYNAMIC_PROCESS_SETS=1 nor ``process_sets="dynamic"`` was given to `init`. In an elastic
+    job the set may name ranks that are missing for a time.
     """
     session = PROCESS.get()
     if not session.settings.dynamic_sets:
@@ -133,9 +141,28 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     if chosen.process_set_id is not None:
         raise ValueError(f"{chosen} is registered already.")
     _look_up_ranks(chosen)
+    if membership() is not None:
+        return _add_present(chosen)
     chosen.process_set_id = session.registry.add(chosen.ranks or [])
     count_from(0, chosen.process_set_id)
     _REGISTERED.append(chosen)
+    return chosen
+
+
+def _add_present(chosen: ProcessSet) -> ProcessSet:
+    """Register those of a set's ranks that are there now; see `ProcessSetRegistry.add_present`."""
+    registry = PROCESS.get().registry
+    _fits(chosen)
+    requested = chosen._requested or []
+    before = registry.table.all()
+    taken = any(one._requested == requested for one in (*_GIVEN, *_ADDED))
+    number = registry.add_present(requested, taken=taken)
+    _ADDED.append(chosen)
+    if number is not None:
+        chosen.process_set_id = number
+        _REGISTERED.append(chosen)
+        if number not in before:
+            count_from(0, number)
     return chosen
 
 
@@ -146,8 +173,13 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """
     session = PROCESS.get()
     number = number_of(process_set)
+    if number is None and process_set in _ADDED:  # of an elastic job: none of its ranks is there now
+        _ADDED.remove(process_set)
+        return True
     if number is None or number == 0 or not session.remove_set(number):
         return False
+    _GIVEN[:] = [known for known in _GIVEN if known.process_set_id != number]
+    _ADDED[:] = [known for known in _ADDED if known.process_set_id != number]
     _forget([known for known in _REGISTERED if known.process_set_id == number])
     process_set.process_set_id = None
     return True
@@ -165,8 +197,13 @@ def begin_sets(process_sets: Sequence[ProcessSet], *, comm: Any, fresh: bool) ->
         COUNTED.clear()
         global_process_set.ranks = list(range(session.ranks.size))
         global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
+    elastic = membership() is not None
     for one in process_sets:
         _look_up_ranks(one)
+    if fresh:
+        _GIVEN[:], _ADDED[:] = process_sets, []
+    if elastic:
+        process_sets = [one for one in process_sets if _fits(one)]
     if fresh:
         session.registry.begin([one.ranks or [] for one in process_sets])
     taken = {0}
@@ -174,11 +211,28 @@ def begin_sets(process_sets: Sequence[ProcessSet], *, comm: Any, fresh: bool) ->
         number = session.registry.table.find(tuple(one.ranks or ()))
         if number is None:
             raise ValueError(f"{one} is not registered: hvd.init() was called before, without it.")
-        if number in taken:
+        if number in taken and not elastic:
             raise ValueError(f"{one} has the same ranks as another process set.")
         taken.add(number)
         one.process_set_id = number
         _REGISTERED.append(one)
+
+
+def sets_of_script() -> tuple[list[ProcessSet], list[ProcessSet]]:
+    """Return the sets that `init` was given, and those that were added later."""
+    return list(_GIVEN), list(_ADDED)
+
+
+def _fits(process_set: ProcessSet) -> bool:
+    """Have a set consist of those of its ranks that are there now; return whether that is any.
+
+    For elastic jobs, whose number of ranks changes. Sets that come to have the same ranks share a number.
+    """
+    if process_set._requested is None:
+        process_set._requested, process_set.mpi_comm = list(process_set.ranks or ()), None
+    size = PROCESS.get().ranks.size
+    process_set.ranks = [rank for rank in process_set._requested if rank < size]
+    return bool(process_set.ranks)
 
 
 def renew_sets(sets: Sequence[Sequence[int]]) -> None:

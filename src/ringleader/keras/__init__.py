@@ -6,6 +6,9 @@ Horovod's.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.common.basics import (
     cross_rank,
@@ -91,3 +94,10 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``elastic`` when a script asks for it: other scripts start without it."""
+    if name == "elastic":
+        return import_module("ringleader.keras.elastic")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
+import select
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringleader.errors import RefusedError, RequestError
+from ringleader.errors import RingleaderError, StoppedError
 from ringleader.job import Job
-from ringleader.launch import open_files_limit, signals
+from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.mpirun.mpirun_process import MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import Prepared, Prober, prepare
-from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.ranks import job_directory
+from ringleader.launch.supervised_start import supervise
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
-    from ringleader.launch.rank_output.output_files import OutputFiles
+    from ringleader.launch.outcome import JobExit, Restart
     from ringleader.launch.supervision.rank_state import RankState
-    from ringleader.launch.supervision.supervisor import Supervisor
+    from ringleader.launch.supervision.running_job import RunningJob
+    from ringleader.launch.warm_hosts import WarmHosts
 
 EARLY_SECONDS = 10.0
 
@@ -54,48 +54,165 @@ def launch(
     ProbeError, RefusedError, and StoppedError for a signal, before anything runs, and LaunchError where the
     MPI started nothing, or something else than the plan.
     """
-    began = time.monotonic()
-    with signals.caught() as caught, contextlib.closing(standby or MpirunStandby()) as standby:
-        prepared = prepare(
-            job,
-            environ=environ,
-            listener=listener,
-            job_id=os.urandom(6).hex(),
-            stop=caught,
-            prober=prober,
+    if job.elastic is not None:
+        from ringleader.launch.elastic.launch_elastic import launch_elastic
+
+        return launch_elastic(
+            job, environ=environ, listener=listener, stdin=stdin, payload=payload, standby=standby
         )
+    starts = _Starts(job, environ, listener, prober)
+    with signals.caught() as caught, contextlib.closing(starts):
+        while True:
+            with contextlib.closing(standby or MpirunStandby()) as standby:
+                ended = starts.start(standby, caught, stdin=stdin, payload=payload, early=early)
+            if ended is not None:
+                break
+            standby = None
+    return starts.outcome(ended, payload is not None)
+
+
+class _Starts:
+    """The starts of one job: the first, and one after each failure while ``job.max_restarts`` allows it."""
+
+    def __init__(self, job: Job, environ: Mapping[str, str], listener: Listener, prober: Prober) -> None:
+        self.job, self.environ, self.listener, self.prober = job, environ, listener, prober
+        self.began = time.monotonic()
+        self.run_id = os.urandom(6).hex()
+        self.first_ranks: float | None = None
+        """When ranks ran for the first time (``time.monotonic``)."""
+        self.restarts: list[Restart] = []
+        self.warm: WarmHosts | None = None
+        if job.warm:
+            from ringleader.launch.warm_hosts import WarmHosts  # few jobs need it
+
+            self.warm = WarmHosts(job, listener)
+
+    def close(self) -> None:
+        """End what has outlived the starts."""
+        if self.warm is not None:
+            self.warm.close()
+
+    def start(
+        self,
+        standby: MpirunStandby,
+        caught: int | None,
+        *,
+        stdin: int | None,
+        payload: bytes | None,
+        early: float,
+    ) -> _Ended | None:
+        """Start all ranks and stay until they have ended; ``None``: they are to start again."""
+        prepared = self._prepared(caught)
+        if prepared is None:
+            return None
+        if self.warm is not None:
+            if self.warm.directory:
+                prepared = replace(prepared, warm_ranks=self.warm.directory)
+            else:
+                self.warm.start(prepared, self.environ)
         with contextlib.closing(prepared):
-            supervisor = _supervise(
-                prepared, standby, listener, stdin=stdin, payload=payload, early=early, caught=caught
+            supervisor = supervise(
+                prepared,
+                standby,
+                self.listener,
+                stdin=stdin,
+                payload=payload,
+                early=early,
+                caught=caught,
+                earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
             )
-    run = supervisor.job
-    ends = run.ends()
-    proof = _proof(prepared, run.ranks, listener)
-    from ringleader.launch.exit_reason import job_exit  # imported long ago, by the supervisor
+        run = supervisor.job
+        if self.first_ranks is None and run.started_at is not None:
+            self.first_ranks = run.began + run.started_at
+        from ringleader.launch.exit_reason import job_exit  # imported long ago, by the supervisor
 
-    ended = job_exit(
-        ends=ends,
-        cause=run.cause,
-        mpirun_code=run.mpirun.exit_code,
-        output=run.mpirun.output(),
-        mpi=prepared.mpi,
-        aborts=run.aborts(),
-        root_cause=supervisor.losses.root_cause(),
-    )
-    if job.require:
-        from ringleader.launch.transport_requirement import judged_exit
+        ended = job_exit(
+            ends=run.ends(),
+            cause=run.cause,
+            mpirun_code=run.mpirun.exit_code,
+            output=run.mpirun.output(),
+            mpi=prepared.mpi,
+            aborts=run.aborts(),
+            root_cause=supervisor.losses.root_cause(),
+        )
+        if ended.exit_code and self.job.max_restarts:
+            from ringleader.launch.restarts import restart_after
 
-        ended = judged_exit(job.require, ended, proof)
-    return Outcome(
-        **vars(ended),
-        ends=ends,
-        plan=prepared.plan,
-        mpi=prepared.mpi,
-        seconds=time.monotonic() - began,
-        results=tuple(bytes(state.result) or None for state in run.ranks) if payload is not None else (),
-        proof=proof,
-        devices=prepared.settings.facts,
-    )
+            again = restart_after(ended, run.cause, interrupted=run.interrupted, **self._so_far())
+            if again is not None:
+                self._again(again)
+                return None
+        return _Ended(prepared, run, ended)
+
+    def _prepared(self, caught: int | None) -> Prepared | None:
+        """Ask the hosts and place the ranks; ``None``: a host did not answer, and they are asked again."""
+        number = len(self.restarts)
+        job = self.job
+        if number and job.output_dir is not None:
+            job = replace(job, output_dir=f"{job.output_dir}/restart.{number}")
+        try:
+            return prepare(
+                job,
+                environ=self.environ,
+                listener=self.listener,
+                job_id=os.urandom(6).hex() if number else self.run_id,
+                stop=caught,
+                prober=self.prober,
+                run_id=self.run_id,
+                restart=number,
+            )
+        except RingleaderError as error:
+            if not number:
+                raise
+            from ringleader.launch.restarts import PAUSE_SECONDS, restart_after_refusal
+
+            if isinstance(error, StoppedError):
+                raise StoppedError(error.number, f"restart {number} began") from None
+            again = restart_after_refusal(error, **self._so_far())
+            if again is None:
+                self.listener.warning(f"restart {number} of {job.max_restarts} could not begin")
+                raise
+            self._again(again)
+            if caught is not None and select.select([caught], [], [], PAUSE_SECONDS)[0]:
+                raise signals.stopped(caught) from None
+            return None
+
+    def _so_far(self) -> dict[str, Any]:
+        """Return what decides on a restart besides what has happened."""
+        at = time.monotonic() - self.began
+        return {"made": len(self.restarts), "most": self.job.max_restarts, "at": at}
+
+    def _again(self, restart: Restart) -> None:
+        self.restarts.append(restart)
+        self.listener.warning(str(restart))
+
+    def outcome(self, end: _Ended, with_results: bool) -> Outcome:
+        """Return how the job ended, by the end of its last start."""
+        ended, run, prepared = end.ended, end.run, end.prepared
+        proof = _proof(prepared, run.ranks, self.listener)
+        if self.job.require:
+            from ringleader.launch.transport_requirement import judged_exit
+
+            ended = judged_exit(self.job.require, ended, proof)
+        return Outcome(
+            **vars(ended),
+            ends=run.ends(),
+            plan=prepared.plan,
+            mpi=prepared.mpi,
+            seconds=time.monotonic() - self.began,
+            restarts=tuple(self.restarts),
+            results=tuple(bytes(state.result) or None for state in run.ranks) if with_results else (),
+            proof=proof,
+            devices=prepared.settings.facts,
+        )
+
+
+class _Ended(NamedTuple):
+    """The end of all ranks after which none starts again."""
+
+    prepared: Prepared
+    run: RunningJob
+    ended: JobExit
 
 
 def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -> TransportProof | None:
@@ -118,104 +235,3 @@ def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -
     except Exception as error:
         listener.warning(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
         return None
-
-
-def _supervise(
-    prepared: Prepared,
-    standby: MpirunStandby,
-    listener: Listener,
-    *,
-    stdin: int | None,
-    payload: bytes | None,
-    early: float,
-    caught: int | None,
-) -> Supervisor:
-    """Start mpirun and stay until all has ended; remove what is left, in any case."""
-    job, plan = prepared.job, prepared.plan
-    token = os.urandom(32).hex()
-    with contextlib.ExitStack() as stack:
-        needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
-        allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
-        files = _files(job, plan.size)
-        if files is not None:
-            stack.callback(_close, files, listener)
-        selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
-        job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
-        stack.callback(_job_directory(prepared).leave)
-        server = AgentServer(
-            selector,
-            token=token,
-            addresses=prepared.addresses,
-            ranks=plan.size,
-            lost_after=job.lost_after,
-        )
-        mpirun = MpirunProcess(
-            selector,
-            standby,
-            argv=prepared.command.argv,
-            environment=prepared.mpirun_environment(port=server.port, token=token),
-            directory=prepared.directory,
-            key=prepared.key,
-            grace=job.grace,
-        )
-        stack.callback(mpirun.close)
-        stack.callback(server.close)
-        # mpirun and the agents start meanwhile.
-        from ringleader.launch.supervision.running_job import RunContext
-        from ringleader.launch.supervision.supervisor import Supervisor
-        from ringleader.render import library_log_variables  # noqa: F401 - the first start message needs it
-
-        context = RunContext(
-            job=job,
-            plan=plan,
-            mpi=prepared.mpi,
-            listener=listener,
-            start=lambda rank, ports: prepared.start_message(
-                rank, ports, reads=stdin is not None, open_files=allowed
-            ),
-            payload=payload,
-            files=files,
-            stdin=stdin,
-            early=early,
-            sessions_lost=prepared.ssh.lost if prepared.ssh is not None else tuple,
-        )
-        supervisor = Supervisor(context, selector, server, mpirun)
-        with signals.caught(signals.WHILE_RUNNING) as others:
-            supervisor.run(caught, others)
-        if job.extra_mpirun_args and mpirun.output():
-            listener.warning(mpirun.output().rstrip())
-        return supervisor
-
-
-def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
-    """Make the job's directory here, with the hostfile in it. Raises RefusedError where it has no room."""
-    directory = None
-    try:
-        directory = job_directory.JobDirectory(prepared.directory, prepared.key)
-        Path(directory.path, "hostfile").write_text(prepared.command.hostfile, encoding="utf-8")
-    except OSError as error:
-        if directory is not None:
-            directory.leave()
-        raise RefusedError(
-            f"cannot be written: {error.strerror or error}",
-            where=prepared.directory,
-            hint="make room there, or name another directory with TMPDIR",
-        ) from None
-    return directory
-
-
-def _close(files: OutputFiles, listener: Listener) -> None:
-    """Close the files of ``--output`` and say what did not fit into them."""
-    if lost := files.close():
-        listener.warning(lost)
-
-
-def _files(job: Job, ranks: int) -> OutputFiles | None:
-    if job.output_dir is None:
-        return None
-    from ringleader.launch.rank_output.output_files import OutputFiles
-
-    try:
-        return OutputFiles(job.output_dir, ranks)
-    except OSError as error:
-        raise RequestError(f"cannot make {error.filename}: {error.strerror}", where="--output")

@@ -13,6 +13,7 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
     from ringleader.fabric.transport_proof.proof import TransportProof
+    from ringleader.launch.elastic_history import ElasticHistory
 
 
 class Listener(Protocol):
@@ -95,6 +96,29 @@ class JobExit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Restart:
+    """All ranks were started again, or that was tried."""
+
+    number: int
+    """From 1."""
+    most: int
+    """How many there may be."""
+    at: float
+    """Seconds from the launch."""
+    reason: str
+    """What had failed, in one sentence."""
+    rank: int | None = None
+    """The rank that failed first; ``None``: it was no rank's failure."""
+    host: str = ""
+    """That rank's host, as the user named it."""
+    exit_code: int | None = None
+    """What the job's exit code would have been; ``None``: the ranks could not be started."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n    → all ranks start again: restart {self.number} of {self.most}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome(JobExit):
     """How a job ended, and each of its ranks."""
 
@@ -104,9 +128,13 @@ class Outcome(JobExit):
     mpi: Mpi
     seconds: float
     """From the launch to the end of everything."""
+    restarts: tuple[Restart, ...] = ()
+    """How often all ranks were started again, and why; the ends are those of the last start."""
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
     """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""
+    elastic: ElasticHistory | None = None
+    """What an elastic job went through."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)
     """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

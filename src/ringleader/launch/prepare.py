@@ -66,6 +66,12 @@ class Prepared:
     command: MpirunCommand
     settings: JobSettings
     """Variables for the transports of each host."""
+    run_id: str
+    """Names the job in all its starts, as ``job_id`` names one of them."""
+    restart: int = 0
+    """How often all ranks were started again until now."""
+    warm_ranks: str = ""
+    """Directory in which agents find what ranks are forked from; empty: ranks start by themselves."""
 
     def close(self) -> None:
         """End the connections to the hosts."""
@@ -127,6 +133,8 @@ class Prepared:
             caller=self._carried,
             python=host.python or self.job.python or sys.executable,
             settings=self.settings.variables(rank),
+            run_id=self.run_id,
+            restart=self.restart,
         )
         taken = self._withheld if host.is_local else {}
         return {
@@ -140,6 +148,7 @@ class Prepared:
             "window": window(self.plan.size),
             "lost_after": self.job.lost_after,
             "open_files": open_files if host.is_local else 0,
+            "warm_ranks": self.warm_ranks,
             "evidence": {
                 "counters": planned.local_rank == 0,
                 "logs": library_log_variables(self.plan, planned, self.mpi),
@@ -155,12 +164,14 @@ def prepare(
     job_id: str,
     stop: int | None = None,
     prober: Prober = probe,
+    run_id: str = "",
+    restart: int = 0,
 ) -> Prepared:
     """Find the MPI, look at the hosts and place the ranks; nothing is started, the hosts stay connected.
 
     ``listener`` hears how far that has come, and which names turned out to be one machine. ``stop``: the
-    descriptor of ``signals.caught``. Raises RequestError, ProbeError, RefusedError, and StoppedError where a
-    signal came meanwhile.
+    descriptor of ``signals.caught``. ``run_id``, ``restart``: see ``Prepared``. Raises RequestError,
+    ProbeError, RefusedError, and StoppedError where a signal came meanwhile.
     """
     check(job)
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
@@ -211,6 +222,8 @@ def prepare(
         addresses=addresses,
         command=command,
         settings=settings,
+        run_id=run_id or job_id,
+        restart=restart,
     )
 
 

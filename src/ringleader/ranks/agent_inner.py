@@ -36,13 +36,14 @@ LOST_GRACE = 2.0
 after that. What the launcher then says counts instead."""
 ABORT_SECONDS = 0.3
 """From the MPI's order to end, or its end, to our SIGTERM to the rank."""
-BY_MPI, DAEMON, AGENT = "mpi", "daemon", "agent"
+BY_MPI, DAEMON, AGENT, HOST_AGENT = "mpi", "daemon", "agent", "host agent"
 """Why we end although the launcher did not say so: the MPI's order, the end of its process that started us, a
-signal of somebody else's to us."""
+signal of somebody else's to us, the end of the host agent of an elastic job."""
 _ENDED_BY = {
     BY_MPI: "the MPI ended it",
     DAEMON: "the MPI's process that started it is gone",
     AGENT: "its agent was ended",
+    HOST_AGENT: "its host agent is gone",
 }
 EXIT_SECONDS = 0.02
 """For a process whose end a child has noticed to be seen as ended."""
@@ -67,13 +68,7 @@ def run(outer: int, starter: int, environ: Mapping[str, str]) -> int:
 
 def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
     """Connect, introduce ourselves, and serve until the rank has ended; return the exit code: 0, or ALONE."""
-    wake_read, wake_write = os.pipe()
-    for fd in (wake_read, wake_write):
-        os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: None)  # the byte in the wake-up pipe is what counts
-    _take_early_signals(starter)
+    wake = wake_on_signals(starter)
     process_tree.die_with_parent(signal.SIGTERM, outer)
     process_tree.become_subreaper()
     rank = rank_identity.number(environ, rank_identity.RANK_NAMES)
@@ -95,7 +90,7 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
         free_port=process.port.getsockname()[1],
         jax_port=process.jax_port.getsockname()[1],
     )
-    agent = InnerAgent(launcher=launcher, wake=wake_read, parents=(outer, starter), process=process)
+    agent = InnerAgent(launcher=launcher, wake=wake, parents=(outer, starter), process=process)
     local_rank = rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES)
     if not local_rank:  # the first of this host, or nobody knows
         job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
@@ -106,6 +101,21 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
         process_tree.kill_below(os.getpid(), 5.0)
         directory.leave()
     return ALONE if agent.launcher_gone else 0
+
+
+def wake_on_signals(starter: int) -> int:
+    """Return the read end of a pipe into which the number of every signal is written from now on.
+
+    ``starter``: the MPI's process that started us, see ``_take_early_signals``; 0: there is none.
+    """
+    wake_read, wake_write = os.pipe()
+    for fd in (wake_read, wake_write):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: None)  # the byte in the wake-up pipe is what counts
+    _take_early_signals(starter)
+    return wake_read
 
 
 def _take_early_signals(starter: int) -> None:
@@ -164,6 +174,9 @@ class InnerAgent:
         poll.register(self.wake, select.POLLIN)
         if self.launcher.open:
             poll.register(self.launcher.fd, select.POLLIN | (select.POLLOUT if self.launcher.pending else 0))
+        warm = self.process.warm.fd if self.process.warm is not None else -1
+        if warm >= 0:
+            poll.register(warm, select.POLLIN)
         for fd, events in self.pipes.interests():
             poll.register(fd, events)
         for fd, events in poll.poll(self._poll_milliseconds()):
@@ -171,6 +184,8 @@ class InnerAgent:
                 self._signals()
             elif fd == self.launcher.fd:
                 self._control(events)
+            elif fd == warm:
+                self.process.collect()
             else:
                 self.pipes.serve(fd, events)
                 self.process.note_failing()

@@ -37,7 +37,7 @@ def run(environ: Mapping[str, str], run_inner: Callable[[int, int, Mapping[str, 
     AWAITED still blocked; it returns its exit code.
     """
     for fd in (0, 1, 2):
-        _make_sure_open(fd)
+        make_sure_open(fd)
     process_tree.die_with_parent(signal.SIGKILL, os.getppid())
     if os.getppid() == 1:
         return FAILED  # our parent died before we could ask to die with it
@@ -106,7 +106,7 @@ def _leave_for_the_inner_process(environ: Mapping[str, str]) -> None:
         job_directory.JobDirectory(environ["RINGLEADER_JOB_DIR"], key).leave()
 
 
-def _make_sure_open(fd: int) -> None:
+def make_sure_open(fd: int) -> None:
     """Open a standard descriptor that our parent left closed, so that no other file gets its number."""
     try:
         os.fstat(fd)

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.ranks import hardware, processors, rank_identity
+from ringleader.ranks import hardware, processors, program_search, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
@@ -262,8 +262,6 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
     that it is given) with ``is_python``, ``workdir``, ``names``, ``interfaces``, ``port`` (on which rank 0
     will listen, if it is here).
     """
-    import shutil
-
     if not sys.platform.startswith("linux"):  # nothing below could be asked there, nor a rank be started
         return {"platform": sys.platform}
     # SSH_CONNECTION is "client port server port"
@@ -295,7 +293,7 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         known["script"] = checksum(workdir / question["script"])
     if "program" in question:
         path = question.get("path", environ.get("PATH", os.defpath))
-        known["program"] = shutil.which(question["program"], path=path) or ""
+        known["program"] = program_search.which(question["program"], path) or ""
         known["unstartable"] = unstartable(known["program"])
     if "interpreted" in question:
         script = workdir / question["interpreted"]

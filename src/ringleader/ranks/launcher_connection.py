@@ -35,6 +35,17 @@ class LauncherConnection:
         with suppress(OSError):
             protocol.keep_alive(self._sock, seconds)
 
+    def ask_often(self, seconds: float) -> None:
+        """Have the kernels ask each other every second; give up after so long a silence (see `silence`)."""
+        with suppress(OSError):
+            protocol.keep_alive(self._sock, seconds)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(seconds) - 1))
+
+    def silence(self) -> float:
+        """Seconds since anything came from the launcher's host, its kernel's answers included."""
+        return protocol.silence(self._sock)
+
     @property
     def pending(self) -> int:
         """Bytes that wait to be sent."""
@@ -87,7 +98,7 @@ def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnec
         for entry in control.split(","):
             address, _, port = entry.rpartition(":")
             try:
-                sock = _connected(address.strip("[]"), int(port))
+                sock = connected(address.strip("[]"), int(port))
                 protocol.introduce(sock, token)
             except (OSError, ValueError, protocol.ProtocolError) as error:
                 reasons[entry] = str(error)
@@ -103,7 +114,7 @@ def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnec
     )
 
 
-def _connected(address: str, port: int) -> socket.socket:
+def connected(address: str, port: int) -> socket.socket:
     """Return a blocking connection; ``address`` is a numeric one."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)

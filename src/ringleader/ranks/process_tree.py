@@ -14,6 +14,8 @@ from ringleader.ranks.fast_stdlib import signal, suppress
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_ADOPTED: set[int] = set()
+"""Processes that count as our children although another one is their parent."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -40,6 +42,16 @@ def die_with_parent(number: int, parent: int) -> None:
 def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def adopt(pid: int) -> None:
+    """Have a process count as our child, until ``disown``; its parent tells us how it ended."""
+    _ADOPTED.add(pid)
+
+
+def disown(pid: int) -> None:
+    """Forget a process that ``adopt`` was told of: its number may be another's soon."""
+    _ADOPTED.discard(pid)
 
 
 def parents() -> dict[int, int]:
@@ -71,13 +83,14 @@ def below(root: int, table: dict[int, int] | None = None) -> list[int]:
 
     ``root`` is another process, or ourselves once we are a subreaper.
     """
-    if table is None and root == os.getpid() and childless():
+    ours = _ADOPTED if root == os.getpid() else ()
+    if table is None and root == os.getpid() and not ours and childless():
         return []  # without reading all of /proc
     table = parents() if table is None else table
     children: dict[int, list[int]] = {}
     for pid, parent in table.items():
         children.setdefault(parent, []).append(pid)
-    found = list(children.get(root, ()))
+    found = [*children.get(root, ()), *(pid for pid in ours if pid in table)]
     for pid in found:
         found.extend(children.get(pid, ()))
     return found

@@ -125,3 +125,20 @@ def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(seconds) - idle))
     # What was sent and never acknowledged; and, for Linux, the silence above.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(max(0.5, seconds - 0.5) * 1000))
+
+
+def silence(sock: socket.socket) -> float:
+    """Return the seconds since anything came from the other host's kernel, 0 where that is not known.
+
+    `keep_alive` alone may take twice as long: kernels ask no more once there is something to send, and then
+    give that its whole time.
+    """
+    try:
+        facts = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:
+        return 0.0  # closed; whoever reads it sees that
+    return float(min(_TCP_INFO.unpack(facts))) / 1000 if len(facts) == _TCP_INFO.size else 0.0
+
+
+_TCP_INFO = Struct("=52x2I")
+"""Of the kernel's ``struct tcp_info``: milliseconds since data came, and since an acknowledgement did."""

@@ -7,6 +7,7 @@ import os
 from ringleader.ranks import minijson as json
 from ringleader.ranks import protocol
 from ringleader.ranks.fast_stdlib import suppress
+from ringleader.ranks.library_links import library_path
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class RankFiles:
         env["PYTHONPATH"] = _in_front(f"{here}/python_startup", env.get("PYTHONPATH", ""))
         links = words.get("links", {})
         if links:
-            env["LD_LIBRARY_PATH"] = _in_front(self._link(links), env.get("LD_LIBRARY_PATH", ""))
+            env["LD_LIBRARY_PATH"] = library_path(self._directory, links, env.get("LD_LIBRARY_PATH", ""))
         with open(self._status, "wb", opener=_private):
             env["RINGLEADER_STATUS_FILE"] = self._status
         if self._called:
@@ -73,16 +74,6 @@ class RankFiles:
         for name in ("RINGLEADER_TOKEN", "RINGLEADER_CONTROL", "RINGLEADER_JOB_DIR"):
             env.pop(name, None)
         return env
-
-    def _link(self, links: Mapping[str, str]) -> str:
-        """Make libraries known under the names by which mpi4py asks for them; return the directory."""
-        directory = f"{self._directory}/lib"
-        with suppress(FileExistsError):
-            os.mkdir(directory, 0o700)  # noqa: PTH102
-        for name, target in links.items():
-            with suppress(FileExistsError):
-                os.symlink(target, f"{directory}/{name}")  # noqa: PTH211
-        return directory
 
 
 def _private(path: str, flags: int) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ringleader.ranks.job_directory import JobDirectory
     from ringleader.ranks.launcher_connection import LauncherConnection
+    from ringleader.ranks.warm_rank_client import WarmRankClient
 
 AFTER_END = 2 * 1024 * 1024
 """Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
@@ -36,9 +37,14 @@ class RankProcess:
         rank: int,
         directory: JobDirectory,
         environ: Mapping[str, str],
+        preloaded: bool = False,
     ) -> None:
-        """Nothing is started yet; ports are taken, so that the launcher can tell those of rank 0 to all."""
+        """Nothing is started yet; ports are taken, so that the launcher can tell those of rank 0 to all.
+
+        ``preloaded``: this process has imported what the rank needs, which may be forked from it.
+        """
         self.launcher = launcher
+        self.preloaded = preloaded
         self.pipes = RankPipes(launcher)
         self.directory = directory
         self.environ = dict(environ)
@@ -47,6 +53,10 @@ class RankProcess:
         self.port = free_ports.any_port()
         self.jax_port = free_ports.jax_port()
         self.pid = 0
+        self.warm: WarmRankClient | None = None
+        """Where the host's warm Python forked the rank and is its parent: tells how it ends."""
+        self.why_cold = ""
+        """Why it was asked in vain, if it was."""
         self.started = 0.0
         self.ended_at: float | None = None
         self.stopped_by = ""
@@ -83,7 +93,7 @@ class RankProcess:
             return
         self.pid = started
         self.inspect_at = time.monotonic() + self.inspect_every
-        self.launcher.say(do="started", pid=started)
+        self.launcher.say(do="started", pid=started, why_cold=self.why_cold)
 
     def _started(self, message: dict[str, Any]) -> int | rank_process_start.Failure:
         """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
@@ -93,18 +103,42 @@ class RankProcess:
             with_input=bool(message.get("stdin")), window=int(message["window"])
         )
         env["RINGLEADER_REPORT_FD"] = str(report)
+        words = {
+            "argv": tuple(message["argv"]),
+            "cwd": message["cwd"],
+            "env": env,
+            "cpus": tuple(message.get("cpus", ())),
+            "open_files": int(message.get("open_files", 0)),
+        }
         try:
-            return rank_process_start.start(
-                argv=tuple(message["argv"]),
-                cwd=message["cwd"],
-                env=env,
-                cpus=tuple(message.get("cpus", ())),
-                streams=streams,
-                report=report,
-                open_files=int(message.get("open_files", 0)),
-            )
+            if message.get("warm_ranks"):
+                started = self._started_warm(str(message["warm_ranks"]), (*streams, report), words)
+                if started is not None:
+                    return started
+            warm = self.preloaded and bool(message.get("warm"))
+            return rank_process_start.start(**words, streams=streams, report=report, warm=warm)
         finally:
             self.pipes.close_far_ends()
+
+    def _started_warm(
+        self, directory: str, fds: tuple[int, ...], words: dict[str, Any]
+    ) -> int | rank_process_start.Failure | None:
+        """Have the host's warm Python fork the rank; None where it still imports, or has failed."""
+        from ringleader.ranks.warm_rank_client import WarmRankClient, WarmRankUnavailableError
+
+        try:
+            client = WarmRankClient(directory)
+            cpus = words["cpus"] or tuple(sorted(os.sched_getaffinity(0)))
+            started = client.start(fds, **words | {"argv": list(words["argv"]), "cpus": list(cpus)})
+        except WarmRankUnavailableError as error:
+            self.why_cold = str(error)
+            return None
+        if isinstance(started, rank_process_start.Failure):
+            client.close()
+        else:
+            self.warm = client
+            process_tree.adopt(started)
+        return started
 
     def stop(self, by: str, grace: float) -> None:
         """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds.
@@ -137,7 +171,13 @@ class RankProcess:
 
     def collect(self) -> None:
         """Reap what has ended; if the rank's own process is among it, say so at once."""
-        for pid, status in process_tree.reap():
+        ended = process_tree.reap()
+        if self.warm is not None and (status := self.warm.status()) is not None:
+            process_tree.disown(self.pid)
+            self.warm.close()
+            self.warm = None
+            ended.append((self.pid, status))
+        for pid, status in ended:
             if pid == self.pid and self.ended_at is None:
                 self.pipes.read_reports()
                 self.note_failing()

@@ -28,6 +28,20 @@ class Failure:
         self.reason = reason
 
 
+class WarmRank(BaseException):
+    """Raised in a rank that was forked and is not to become another program: it runs its script itself.
+
+    It unwinds to whoever has imported what the script needs; no Exception, so that nobody takes it before.
+    """
+
+    def __init__(self, *, argv: tuple[str, ...], env: dict[str, str], report: int) -> None:
+        """As ``start`` was given them; ``report`` is a descriptor of the rank's own."""
+        super().__init__()
+        self.argv = argv
+        self.env = env
+        self.report = report
+
+
 def start(
     *,
     argv: tuple[str, ...],
@@ -37,12 +51,13 @@ def start(
     streams: tuple[int, int, int],
     report: int,
     open_files: int,
+    warm: bool = False,
 ) -> int | Failure:
     """Start a command and return its pid, once the kernel has accepted the program.
 
     ``cpus``: CPU numbers to be bound to; empty: not bound. ``streams``: its standard input, output and error.
     ``report``: the report pipe's write end. It gets these four descriptors and no other. ``open_files``: soft
-    limit that it gets; 0: ours.
+    limit that it gets; 0: ours. ``warm``: no other program is executed, WarmRank is raised in the rank.
     """
     trouble, tell = os.pipe()
     parent = os.getpid()
@@ -53,7 +68,7 @@ def start(
         os.close(tell)
         raise
     if pid == 0:
-        _become(parent, tell, argv, cwd, env, cpus, streams, report, open_files)
+        _become(parent, tell, argv, cwd, env, cpus, streams, report, open_files, warm)
     os.close(tell)
     with os.fdopen(trouble, "rb") as pipe:
         told = pipe.read()
@@ -74,6 +89,7 @@ def _become(
     streams: tuple[int, int, int],
     report: int,
     open_files: int,
+    warm: bool,
 ) -> NoReturn:
     """Turn the forked copy of us into the command; never returns."""
     step, code = "prepare the process", NOT_EXECUTABLE
@@ -90,8 +106,15 @@ def _become(
         step = f"run {argv[0]}"
         for number, fd in enumerate(streams):
             os.dup2(fd, number)  # makes the copy inheritable
+        if warm:
+            report = os.dup(report)
         os.set_inheritable(report, True)
+        if warm:
+            os.close(tell)
+            raise WarmRank(argv=argv, env=env | {"RINGLEADER_REPORT_FD": str(report)}, report=report)
         os.execvpe(argv[0], argv, env)
+    except WarmRank:
+        raise
     except OSError as error:
         code = (
             NOT_FOUND if isinstance(error, FileNotFoundError) and step.startswith("run") else NOT_EXECUTABLE

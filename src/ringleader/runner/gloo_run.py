@@ -21,3 +21,8 @@ def gloo_run(
     ``server_ip`` is not needed: ranks find the launcher by themselves.
     """
     run_settings(settings, nics, env, command, use_gloo=True)
+
+
+def _get_min_start_hosts(settings: Any) -> int:
+    """Return how many hosts an elastic job waits for at its start: 1, as nothing is tried between two."""
+    return 1

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ringleader.batch_system import find_allocation
+from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, collected
-from ringleader.horovod_run import START_TIMEOUT, accepts_new_host_keys, elastic_faults, mpirun_words
+from ringleader.horovod_elastic import elastic_options
+from ringleader.horovod_run import START_TIMEOUT, accepts_new_host_keys, mpirun_words
 from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Job, Ssh
 from ringleader.render.mpirun_command import KEPT, OUTER_MPI
@@ -36,6 +38,10 @@ TCP_ONLY = {
     "UCX_TLS": "tcp,sm,self",
 }
 """What ``--tcp`` says to the MPIs; the user's own setting of one counts before."""
+OF_ELASTIC_JOBS = ("slots", "elastic_timeout", "reset_limit", "cooldown_range")
+"""Options that say how an elastic job changes, and make none."""
+NOT_ELASTIC = "the job is not elastic without --min-np or --host-discovery-script"
+OF_FOUND_HOSTS = "slots of hosts are written behind their names, in -H or the hostfile"
 EXAMPLE = "horovodrun -np 2 python train.py"
 """Hint to a command line that says too little."""
 OF_ONE_HOST = (
@@ -69,24 +75,22 @@ def job_request(
         faults.append(Fault(where="-np", what="is missing", hint=EXAMPLE))
     if not options.command:
         faults.append(Fault(where="COMMAND", what="nothing to run", hint=EXAMPLE))
-    faults += elastic_faults(
-        np=options.num_proc,
-        least=options.min_num_proc,
-        most=options.max_num_proc,
-        script=options.host_discovery_script,
-    )
+    elastic: ElasticOptions | None = None
+    with collected(faults):
+        elastic = _elastic(options, environ)
     slots = sum(host.slots or 0 for host in hosts)
     if options.num_proc is not None and all(host.slots for host in hosts) and 0 < slots < options.num_proc:
         named = ",".join(f"{host.name}:{host.slots}" for host in hosts)
         what = f"{options.num_proc} ranks asked for, {slots} slots there ({named})"
         faults.append(Fault(where="-np", what=what, hint="ask for fewer ranks, or write more slots"))
-    notes = _unused(options)
+    notes = _unused(options, elastic)
     words, bind = _words(options, faults, notes)
     variables: dict[str, str] = {}
     config_parser.set_env_from_args(variables, options)
     if options.tcp_flag:
         variables |= {name: value for name, value in TCP_ONLY.items() if name not in environ}
-    carried = forwarded(environ) if hosts else {}
+    elsewhere = bool(hosts or options.host_discovery_script)
+    carried = forwarded(environ) if elsewhere else {}
     accept_new = bool(options.accept_new_host_keys)
     with collected(faults):
         accept_new = accept_new or accepts_new_host_keys(environ)
@@ -101,7 +105,7 @@ def job_request(
             config=environ.get(OUR_SSH_CONFIG) or None,
             accept_new=accept_new,
         ),
-        oversubscribe=not hosts,
+        oversubscribe=not elsewhere,
         share_gpus=True,
         all_gpus=True,
         bind=bind,
@@ -111,6 +115,7 @@ def job_request(
         start_timeout=_start_timeout(options, environ, faults),
         workdir=current_dir,
         as_horovod=True,
+        elastic=elastic,
         extra_mpirun_args=words,
     )
     return JobRequest(
@@ -150,12 +155,29 @@ def same_command(request: JobRequest) -> str:
         ("-o", job.output_dir),
     ):
         words += [option, str(value)] if value is not None else []
+    words += _elastic_words(job.elastic) if job.elastic is not None else []
     words += ["--bind", "none"] if job.bind == "none" else []
     words += ["--start-timeout", f"{job.start_timeout:g}"] if job.start_timeout != Job.start_timeout else []
     for name, value in request.variables:
         words += ["-x", f"{name}={value}"]
     words += [f"--mpirun-arg={word}" for word in job.extra_mpirun_args]
     return shlex.join([*words, *job.command])
+
+
+def _elastic_words(elastic: ElasticOptions) -> list[str]:
+    words = ["--exclude-hosts"] if elastic.exclude_hosts else []
+    if elastic.cooldown is not None:
+        words += ["--blacklist-cooldown-range", *(f"{seconds:g}" for seconds in elastic.cooldown)]
+    for option, value in (
+        ("--min-np", elastic.min_np),
+        ("--max-np", elastic.max_np),
+        ("--host-discovery-script", elastic.discovery_script),
+        ("--slots-per-host", elastic.slots if elastic.discovery_script is not None else None),
+        ("--reset-limit", elastic.reset_limit),
+    ):
+        words += [option, str(value)] if value is not None else []
+    timeout = elastic.timeout
+    return [*words, *(["--elastic-timeout", f"{timeout:g}"] if timeout != ElasticOptions.timeout else [])]
 
 
 def _hosts(
@@ -189,7 +211,21 @@ def _hosts(
     return ()
 
 
-def _unused(options: HorovodrunOptions) -> list[str]:
+def _elastic(options: HorovodrunOptions, environ: Mapping[str, str]) -> ElasticOptions | None:
+    return elastic_options(
+        np=options.num_proc,
+        least=options.min_num_proc,
+        most=options.max_num_proc,
+        script=options.host_discovery_script,
+        slots=options.slots,
+        reset_limit=options.reset_limit,
+        cooldown=options.cooldown_range,
+        timeout=options.elastic_timeout,
+        environ=environ,
+    )
+
+
+def _unused(options: HorovodrunOptions, elastic: ElasticOptions | None) -> list[str]:
     """Return a sentence for each reason why options that are given change nothing."""
     by_reason: dict[str, list[str]] = {}
     for name, option in OPTIONS.items():
@@ -197,6 +233,11 @@ def _unused(options: HorovodrunOptions) -> list[str]:
         if option.unused and value is not None:
             spelling = option.off[0] if value is False and option.off else option.names[0]
             by_reason.setdefault(option.unused, []).append(spelling)
+    if elastic is None:
+        asked = [name for name in OF_ELASTIC_JOBS if getattr(options, name) is not None]
+        by_reason |= {NOT_ELASTIC: [OPTIONS[name].names[0] for name in asked]} if asked else {}
+    elif elastic.discovery_script is None and options.slots is not None:
+        by_reason[OF_FOUND_HOSTS] = ["--slots-per-host"]
     if options.use_gloo:
         by_reason[NO_GLOO] = ["--gloo"]
     if options.use_jsrun:

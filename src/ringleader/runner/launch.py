@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringleader.common.util import gloo_built, mpi_built, nccl_built
-from ringleader.horovod_run import failure_text
+from ringleader.horovod_run import elastic_failure_text, failure_text
 from ringleader.runner.job_request import JobRequest, job_request, same_command
 from ringleader.runner.option_table import HorovodrunOptions, options_of
 from ringleader.text_files import read_text
@@ -147,7 +147,7 @@ def _run(args: Any) -> list[Any] | None:
     options = options_of(args)
     if function is None:
         outcome = run_command(options, environ=os.environ)
-        _raise_of(outcome, mpi=not options.use_gloo)
+        _raise_of(outcome, mpi=not options.use_gloo, reset_limit=options.reset_limit)
         return None
     from ringleader.runner import run
 
@@ -158,6 +158,9 @@ def _run(args: Any) -> list[Any] | None:
         max_num_proc=options.max_num_proc,
         hosts=options.hosts,
         hostfile=options.hostfile,
+        slots=options.slots,
+        reset_limit=options.reset_limit,
+        cooldown_range=options.cooldown_range,
         host_discovery_script=options.host_discovery_script,
         start_timeout=options.start_timeout,
         ssh_port=options.ssh_port,
@@ -172,8 +175,14 @@ def _run(args: Any) -> list[Any] | None:
     return results
 
 
-def _raise_of(outcome: Outcome, *, mpi: bool) -> None:
+_run_elastic = _run
+"""Horovod's name for a job that is elastic; what the options say decides here."""
+
+
+def _raise_of(outcome: Outcome, *, mpi: bool, reset_limit: int | None = None) -> None:
     """Raise RuntimeError for a job that failed, as Horovod does."""
+    if outcome.exit_code and outcome.elastic is not None:
+        raise RuntimeError(elastic_failure_text(outcome.reason, reset_limit))
     if outcome.exit_code:
         rank = None if outcome.first_failure is None else outcome.first_failure.rank
         raise RuntimeError(failure_text(code=outcome.exit_code, rank=rank, mpi=mpi))

@@ -20,7 +20,6 @@ NO_CYCLES = "an operation begins when all ranks have asked for it: there are no 
 BY_SIZE = "how an exchange goes between hosts follows from its size and the hosts"
 OWN_TUNING = "the trials of --autotune are Ringleader's own"
 NO_GLOO = "MPI and shared memory carry what Gloo would"
-ONE_SET_OF_HOSTS = "the hosts of a job do not change while it runs"
 NO_LOG = "what goes wrong is always told; nothing else is logged"
 
 
@@ -244,7 +243,8 @@ class HorovodrunOptions:
         group=ELASTIC,
         kind=int,
         metavar="N",
-        help="Least number of ranks; only the N of -np.",
+        help="The job is elastic: ranks and hosts may fail and come as long as N ranks can train. "
+        "[default: the N of -np]",
     )
     max_num_proc: int | None = _option(
         "--max-np",
@@ -252,31 +252,29 @@ class HorovodrunOptions:
         group=ELASTIC,
         kind=int,
         metavar="N",
-        help="Greatest number of ranks; only the N of -np.",
+        help="The job is elastic: it grows to N ranks where hosts allow. [default: all their slots]",
     )
     slots: int | None = _option(
         "--slots-per-host",
         group=ELASTIC,
         kind=int,
         metavar="N",
-        help="Slots of hosts that a script finds.",
-        unused="slots of hosts are written behind their names, in -H or the hostfile",
+        help="Slots of a host for which --host-discovery-script says none. [default: its cores]",
     )
     elastic_timeout: int | None = _option(
         "--elastic-timeout",
         group=ELASTIC,
         kind=int,
         metavar="SECONDS",
-        help="Until a job of another size has started.",
-        unused=ONE_SET_OF_HOSTS,
+        help="For enough hosts to come, and for ranks to call init again. "
+        "[default: HOROVOD_ELASTIC_TIMEOUT, else 600]",
     )
     reset_limit: int | None = _option(
         "--reset-limit",
         group=ELASTIC,
         kind=int,
         metavar="N",
-        help="How often the number of ranks may change.",
-        unused=ONE_SET_OF_HOSTS,
+        help="End an elastic job at the reset after N.",
     )
     cooldown_range: tuple[int, ...] | None = _option(
         "--blacklist-cooldown-range",
@@ -284,8 +282,7 @@ class HorovodrunOptions:
         kind=int,
         count=2,
         metavar="SECONDS",
-        help="Least and greatest time for which a host that failed is left out.",
-        unused=ONE_SET_OF_HOSTS,
+        help="Shortest and longest time for which a host that failed is left out. [default: for good]",
     )
 
     timeline_filename: str | None = _option(
@@ -466,7 +463,7 @@ class HorovodrunOptions:
         group=HOSTS,
         kind=str,
         metavar="FILE",
-        help="Refused: the hosts of a job do not change while it runs.",
+        help="The job is elastic: FILE, run every second, prints its hosts, h1 or h1:2 a line.",
         exclusive="hosts",
     )
 

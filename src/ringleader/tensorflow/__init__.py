@@ -151,9 +151,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Make Keras' layer where it is asked for: Keras takes seconds to import."""
+    """Import Keras' layer, and ``elastic``, where they are asked for: Keras takes seconds to import."""
     if name == "SyncBatchNormalization":
         from ringleader.tensorflow.sync_batch_norm import SyncBatchNormalization
 
         return SyncBatchNormalization
+    if name == "elastic":
+        from importlib import import_module
+
+        return import_module("ringleader.tensorflow.elastic")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -5,6 +5,8 @@ Names, signatures and meanings are Horovod's.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ringleader.common.framework_check import check_framework
 
 check_framework("torch", "PyTorch", "pip install torch")
@@ -82,6 +84,9 @@ from ringleader.torch.optimizer import DistributedOptimizer
 from ringleader.torch.registered_memory import register_, registered_empty
 from ringleader.torch.sync_batch_norm import SyncBatchNorm
 
+if TYPE_CHECKING:
+    from ringleader.torch import elastic as elastic
+
 __all__ = [
     "Adasum",
     "Average",
@@ -153,3 +158,12 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``elastic`` when a script asks for it: other scripts start without it."""
+    if name == "elastic":
+        from importlib import import_module
+
+        return import_module("ringleader.torch.elastic")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

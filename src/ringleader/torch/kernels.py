@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import c_char
+from functools import partial
 from typing import Any
 
 import numpy
@@ -233,6 +234,11 @@ class _TorchFlat:
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         reduce = self._reduce
         return lambda out, parts: reduce(out, parts, op, factor)
+
+    def reduction(
+        self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], None]]:
+        return [partial(self._reduce, out, parts, op, factor)]
 
 
 def _numpy_flat(tensor: torch.Tensor) -> Array:

@@ -50,6 +50,7 @@ def probe(
     mpi: Mpi | None = None,
     ssh_base: Path | None = None,
     stop: int | None = None,
+    ssh: SshConnections | None = None,
 ) -> Probe:
     """Ask every host of the job, this machine directly and the others over ssh, in parallel.
 
@@ -57,7 +58,7 @@ def probe(
     hosts reached, waiting for h3``. ``ssh_base``: where sockets go (see ``SshConnections``). ``stop``: a
     descriptor that becomes readable when the caller wants to stop; KeyboardInterrupt is raised then. Raises
     ProbeError with the faults of all hosts at once; then, and on any other exception, every connection is
-    closed.
+    closed. ``ssh``: connections that are the caller's and stay so, which know the hosts already.
     """
     if here_faults := platform_faults({"this machine": sys.platform}):
         raise ProbeError(here_faults)
@@ -75,7 +76,9 @@ def probe(
     )
 
     question = remote_question(question, job, hosts, here, mpi)
-    ssh = SshConnections(job.ssh, hosts, environ=environ, base=ssh_base)
+    given = ssh
+    if ssh is None:
+        ssh = SshConnections(job.ssh, hosts, environ=environ, base=ssh_base)
     try:
         answers, ours, silent = _ask(
             job, question, remote, ssh, environ=environ, progress=progress, stop=stop
@@ -86,7 +89,8 @@ def probe(
         answers |= {host: ours for host in hosts if host not in remote}
         return _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
     except BaseException:
-        ssh.close()
+        if given is None:
+            ssh.close()
         raise
 
 

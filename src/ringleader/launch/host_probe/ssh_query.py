@@ -17,7 +17,14 @@ from ringleader.job import Host
 from ringleader.launch.host_probe.host_query import Question
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.ssh.failure_messages import Failure, explain
-from ringleader.ranks import fast_stdlib, hardware, host_facts_script, processors, rank_identity
+from ringleader.ranks import (
+    fast_stdlib,
+    hardware,
+    host_facts_script,
+    processors,
+    program_search,
+    rank_identity,
+)
 
 MARK = "ringleader-answer "
 """Begins the line of the answer: a login shell may print a greeting first."""
@@ -43,7 +50,7 @@ def program(question: Mapping[str, Any]) -> bytes:
     """
     sources = [
         (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (fast_stdlib, rank_identity, hardware, processors, host_facts_script)
+        for module in (fast_stdlib, rank_identity, hardware, processors, program_search, host_facts_script)
     ]
     return f"""\
 import sys

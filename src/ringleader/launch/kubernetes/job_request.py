@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ringleader.elastic_options import ElasticOptions
 from ringleader.mpijob.annotations import SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation
 from ringleader.render.rdma.allocation import NicAllocation
@@ -64,6 +65,10 @@ class JobRequest:
     mpirun: str = "mpirun"
     """The launcher's program, as the image finds it."""
     mpirun_args: tuple[str, ...] = ()
+    elastic: ElasticOptions | None = None
+    """Between which bounds the job may change; ``None``: it does not."""
+    start_np: int | None = None
+    """Of an elastic job: ranks to begin with, for which it waits; ``None``: any that may be."""
     by_node: bool = False
     """Give ranks to the workers in turn instead of filling one after the other."""
     env: Pairs = ()

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ringleader.kube.pod_view import PodView
-from ringleader.mpijob.status import Condition
+from ringleader.mpijob.status import Condition, ElasticStatus
 
 
 class State(StrEnum):
@@ -73,6 +73,8 @@ class JobView:
     ended_at: str = ""
     active: int | None = None
     """Workers that run by the job's own status."""
+    elastic: ElasticStatus | None = None
+    """Of an elastic job: how many workers it has now, how often that changed, and why."""
 
     def condition(self, type_: str) -> Condition | None:
         """Return a condition that holds."""

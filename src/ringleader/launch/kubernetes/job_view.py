@@ -11,7 +11,7 @@ from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.launch.kubernetes.job_snapshot import EventView, JobView
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
 from ringleader.mpijob.object_metadata import JOB_NAME
-from ringleader.mpijob.status import Condition, Truth
+from ringleader.mpijob.status import Condition, ElasticStatus, Truth
 
 ON_PODS = "ringleader/on"
 """Label of what ``--on pods`` makes; its value is ``pods``."""
@@ -50,6 +50,7 @@ def mpijob_view(document: Json) -> JobView:
         started_at=text_in(status, "startTime"),
         ended_at=text_in(status, "completionTime"),
         active=_number(worker, "active", 0) if status else None,
+        elastic=_elastic(status),
     )
 
 
@@ -95,6 +96,18 @@ def event_view(document: Json) -> EventView:
             or map_in(document, "metadata").get("creationTimestamp")
             or ""
         ),
+    )
+
+
+def _elastic(status: Json) -> ElasticStatus | None:
+    found = map_in(status, "elastic")
+    if not found:
+        return None
+    return ElasticStatus(
+        workers=_number(found, "workers", 0),
+        changes=_number(found, "changes", 0),
+        last_change=text_in(found, "lastChange"),
+        last_change_time=text_in(found, "lastChangeTime"),
     )
 
 

@@ -6,6 +6,8 @@ Here is said how many ranks there are, what they run, and which variables each g
 
 from __future__ import annotations
 
+from ringleader.elastic_options import ElasticOptions
+from ringleader.launch.kubernetes.elastic_launcher import elastic_words
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import Program, unexpanded
 from ringleader.mpijob import object_names
@@ -16,8 +18,8 @@ from ringleader.render.kubernetes.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 """mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
 ranks; named unset, it would be complained about."""
-
-
+_RUN = 'exec "$0" run ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
+"""The same for ``ringleader run``."""
 _SET_BY_TORCHRUN = (
     'export RANK="${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
     ' WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"'
@@ -35,8 +37,13 @@ _AROUND_A_RANK = f'{_SET_BY_TORCHRUN}{_SET_FOR_JAX} exec "$@"'
 own ports, so any will do; Open MPI 4 has set its own sign, which stays."""
 
 
+_MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+
+
 def launcher_program(request: JobRequest) -> Program:
     """Return how the launcher starts the ranks."""
+    if request.elastic is not None:
+        return _elastic_program(request, request.elastic)
     env = _rank_variables(request)
     ranks = ("sh", "-c", _AROUND_A_RANK, "sh", *request.command)
     if request.mpi is MpiImplementation.OPENMPI:
@@ -57,6 +64,18 @@ def launcher_program(request: JobRequest) -> Program:
         command=tuple(map(unexpanded, (*_port(request), *command))),
         args=tuple(map(unexpanded, words)),
         env=tuple((name, unexpanded(value)) for name, value in env),
+    )
+
+
+def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:
+    """Return how the launcher of an elastic job starts the ranks: it tells each where they meet."""
+    env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
+    secrets = (secret.name for secret in request.secret_env)
+    words = elastic_words(request, elastic, tuple(dict.fromkeys((*env, *secrets))))
+    return Program(
+        command=tuple(map(unexpanded, ("sh", "-c", _RUN, "ringleader"))),
+        args=tuple(map(unexpanded, words)),
+        env=tuple((name, unexpanded(value)) for name, value in env.items()),
     )
 
 

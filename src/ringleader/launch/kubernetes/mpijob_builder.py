@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ringleader.launch.kubernetes.elastic_launcher import elastic_annotations
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.launcher_command import launcher_program
 from ringleader.launch.kubernetes.pod_template import Program, pod_template, unexpanded
 from ringleader.mpijob.annotations import GANG, SPAWN
 from ringleader.mpijob.model import (
+    LauncherCreationPolicy,
     LauncherSpec,
     Metadata,
     MPIJob,
@@ -46,13 +48,15 @@ def mpijob(request: JobRequest) -> MPIJob:
             labels=dict(request.labels) | ({KUEUE_QUEUE: request.queue} if _waits_for_kueue(request) else {}),
             annotations=dict(request.annotations)
             | ({SPAWN: request.spawn} if request.spawn else {})
-            | ({GANG: request.gang} if request.gang else {}),
+            | ({GANG: request.gang} if request.gang else {})
+            | elastic_annotations(request),
         ),
         spec=Spec(
             slots_per_worker=request.slots,
             run_launcher_as_worker=request.run_launcher_as_worker,
             run_policy=_run_policy(request),
             ssh_auth_mount_path=request.ssh_auth_mount_path,
+            launcher_creation_policy=_creation_policy(request),
             mpi_implementation=request.mpi,
             mpi_replica_specs=ReplicaSpecs(launcher=launcher, worker=worker if request.workers else None),
         ),
@@ -89,6 +93,16 @@ def _ordered(template: dict[str, Any]) -> dict[str, Any]:
 
 def _waits_for_kueue(request: JobRequest) -> bool:
     return bool(request.queue) and request.gang != VOLCANO
+
+
+def _creation_policy(request: JobRequest) -> LauncherCreationPolicy:
+    """Return when the launcher starts: that of an elastic job waits for hosts by itself, but not for ever.
+
+    Nobody knows how long Pods are queued: the operator makes it once the least number of workers is ready.
+    """
+    if request.elastic is not None:
+        return LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
+    return LauncherCreationPolicy.AT_STARTUP
 
 
 def _run_policy(request: JobRequest) -> RunPolicy:

@@ -17,7 +17,14 @@ from ringleader.launch.kubernetes.job_view import MPI, ON_PODS, SLOTS, WORKERS
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
 from ringleader.launch.kubernetes.pod_template import unexpanded
 from ringleader.mpijob import object_metadata, object_names
-from ringleader.mpijob.annotations import GANG, ON_WORKER_FAILURE, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
+from ringleader.mpijob.annotations import (
+    GANG,
+    MIN_WORKERS,
+    ON_WORKER_FAILURE,
+    WAIT_FOR_WORKERS,
+    WAIT_LIMIT,
+    WAIT_OFF,
+)
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes import config_map, exec_spawn, launcher_and_workers, service, ssh_secret
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
@@ -81,6 +88,7 @@ def check_operatorless(job: MPIJob) -> None:
         f"metadata.labels[{KUEUE_QUEUE}]": KUEUE_QUEUE in meta.labels,
         f"metadata.annotations[{GANG}]": notes.get(GANG, "none") != "none",
         f"metadata.annotations[{ON_WORKER_FAILURE}]": ON_WORKER_FAILURE in notes,
+        f"metadata.annotations[{MIN_WORKERS}] (--min-np, --max-np …)": MIN_WORKERS in notes,
     }
     what, hint = "cannot be done without an operator", "leave it out, or use --on kubernetes"
     faults = [Fault(where=where, what=what, hint=hint) for where, is_asked in asked.items() if is_asked]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
+from ringleader.mpijob.status import ElasticStatus
 
 LONGEST = 160
 """Characters of a reason in a line of progress."""
@@ -23,7 +24,10 @@ def progress(snapshot: JobSnapshot) -> Progress:
     """Return where a job stands and what it waits for."""
     state = snapshot.job.state
     if state is State.RUNNING:
-        return Progress(text=f"running on {_hosts(snapshot)}", key=(state,))
+        elastic = snapshot.job.elastic
+        if elastic is None:
+            return Progress(text=f"running on {_hosts(snapshot)}", key=(state,))
+        return Progress(text=_elastic(elastic, snapshot.job.workers), key=(state, str(elastic.changes)))
     if state.is_end:
         return Progress(text=state.lower(), key=(state,))
     ready = sum(pod.is_ready for pod in snapshot.workers)
@@ -54,6 +58,12 @@ def is_about_to_end(snapshot: JobSnapshot) -> bool:
 def _steady(text: str) -> str:
     """Return a reason without its numbers: those change while it stays the same."""
     return "".join(letter for letter in text if not letter.isdigit())
+
+
+def _elastic(elastic: ElasticStatus, wanted: int) -> str:
+    """Return an elastic job's size, and why it is no longer what it was."""
+    text = f"running on {elastic.workers} of {wanted} workers"
+    return f"{text}: {elastic.last_change} (change {elastic.changes})" if elastic.changes else text
 
 
 def _hosts(snapshot: JobSnapshot) -> str:

@@ -110,6 +110,14 @@ def job_json(job: JobView) -> dict[str, Any]:
         "deleting": job.is_deleting,
         "workers": job.workers,
         "active": job.active,
+        "elastic": None
+        if job.elastic is None
+        else {
+            "workers": job.elastic.workers,
+            "changes": job.elastic.changes,
+            "last_change": job.elastic.last_change or None,
+            "last_change_time": job.elastic.last_change_time or None,
+        },
         "slots_per_worker": job.slots,
         "mpi_implementation": job.mpi,
         "created": job.created_at or None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import selectors
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringleader.launch.mpirun import mpirun_supervisor
+from ringleader.ranks import minijson as json
 
 STOP_SECONDS = mpirun_supervisor.GRACE + 3.0
 """From our word to the supervisor until mpirun's end; if it takes longer it is killed, mpirun with it."""

@@ -14,21 +14,27 @@ class OutputFiles:
 
     def __init__(self, directory: str, size: int) -> None:
         """Make the directories and empty files. Raises OSError where that is not possible."""
-        width = len(str(size - 1))
+        self._directory, self._width = directory, len(str(size - 1))
         self._writer = BackgroundWriter()
         self._paths: dict[tuple[int, str], str] = {}
         self._fds: dict[tuple[int, str], int] = {}
         self._warned = False
         try:
             for rank in range(size):
-                place = Path(directory).absolute() / f"rank.{rank:0{width}}"
-                place.mkdir(parents=True, exist_ok=True)
-                for stream in STREAMS:
-                    path = self._paths[rank, stream] = str(place / stream)
-                    self._fds[rank, stream] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+                self.add(rank)
         except BaseException:
             self._close()
             raise
+
+    def add(self, rank: int) -> None:
+        """Make the files of a rank where there are none. Raises OSError where that is not possible."""
+        if (rank, STREAMS[0]) in self._fds:
+            return
+        place = Path(self._directory).absolute() / f"rank.{rank:0{self._width}}"
+        place.mkdir(parents=True, exist_ok=True)
+        for stream in STREAMS:
+            path = self._paths[rank, stream] = str(place / stream)
+            self._fds[rank, stream] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
     @property
     def waiting(self) -> int:

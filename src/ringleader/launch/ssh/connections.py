@@ -57,13 +57,20 @@ class SshConnections:
     """Shared connections to hosts. Safe to use from several threads; ``close`` ends all of it."""
 
     def __init__(
-        self, ssh: Ssh, hosts: Iterable[Host], *, environ: Mapping[str, str], base: Path | None = None
+        self,
+        ssh: Ssh,
+        hosts: Iterable[Host],
+        *,
+        environ: Mapping[str, str],
+        base: Path | None = None,
+        persist: int = PERSIST_SECONDS,
     ) -> None:
         """Write the configuration; nobody is contacted yet.
 
         ``base``: where the private directory is made (default: the first of /tmp and the like whose path is
-        short enough for a socket). Raises ProbeError without an ssh client, RequestError for files that are
-        not there and for paths that ssh_config cannot hold.
+        short enough for a socket). ``persist``: seconds that a connection outlives its last use. Raises
+        ProbeError without an ssh client, RequestError for files that are not there and for paths that
+        ssh_config cannot hold.
         """
         program = shutil.which("ssh", path=environ.get("PATH"))
         if program is None:
@@ -82,18 +89,33 @@ class SshConnections:
         self._directory = make_control_directory(base)
         self.config = self._directory / "config"
         """The job's ssh configuration file."""
+        self._ssh, self._persist = ssh, persist
         try:
-            text = ssh_config_text(
-                ssh=ssh,
-                hosts=hosts,
+            self.config.write_text(self._config_text(), encoding="utf-8")
+        except RequestError:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+
+    def _config_text(self) -> str:
+        try:
+            return ssh_config_text(
+                ssh=self._ssh,
+                hosts=self._hosts,
                 control_dir=str(self._directory),
-                user_config=_user_config(ssh),
-                persist=PERSIST_SECONDS,
+                user_config=_user_config(self._ssh),
+                persist=self._persist,
             )
         except ValueError as error:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            raise RequestError(str(error), where="--ssh-config, --ssh-identity")
-        self.config.write_text(text, encoding="utf-8")
+            raise RequestError(str(error), where="--ssh-config, --ssh-identity") from None
+
+    def add_host(self, host: Host) -> None:
+        """Let one more host be reached; connections that are open stay. Raises RequestError for its name."""
+        with self._lock:
+            if host.name not in {known.name for known in self._hosts}:
+                self._hosts += (host,)
+                text = self.config.with_name("config.new")
+                text.write_text(self._config_text(), encoding="utf-8")
+                text.replace(self.config)  # an ssh that starts just now reads the old one or the new one
 
     def agent_argv(self) -> tuple[str, ...]:
         """Return what an MPI is to use as its remote agent; no word of it holds a space."""

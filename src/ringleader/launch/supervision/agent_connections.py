@@ -20,6 +20,8 @@ PAUSE_SECONDS = 0.2
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _UNPROVEN = 64
 """Connections at most, besides one for each rank, that have not proven themselves."""
+LOOK_SECONDS = 1.0
+"""From one look for silent hosts to the next."""
 PROOF_SECONDS = 5.0
 """For a connection to prove itself."""
 _PORT_ATTEMPTS = 20
@@ -67,9 +69,10 @@ class AgentServer:
         self._resume_at: float | None = None
         self._shortage, self._told = "", False
         self._lost_after = lost_after
+        self._look_at = 0.0
         self._most_unproven = ranks + _UNPROVEN
         self._unproven: dict[AgentConnection, float] = {}
-        self._listeners = _listen(addresses, backlog=ranks + _UNPROVEN)
+        self._listeners = listen(addresses, backlog=ranks + _UNPROVEN)
         for listener in self._listeners:
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ, self)
@@ -120,6 +123,13 @@ class AgentServer:
                 self._selector.register(listener, selectors.EVENT_READ, self)
         for connection in [one for one, until in self._unproven.items() if now > until]:
             self.drop(connection)
+        if now > self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            for connection in self._connections:
+                if protocol.silence(connection.sock) > self._lost_after + LOOK_SECONDS:
+                    connection.silent = True
+                    with contextlib.suppress(OSError):
+                        connection.sock.shutdown(socket.SHUT_RDWR)  # reading brings what is there, and ends
         self._told = self._told or bool(self._shortage)
         text, self._shortage = self._shortage, ""
         return text
@@ -217,7 +227,7 @@ class AgentServer:
             listener.close()
 
 
-def _listen(addresses: Sequence[str], *, backlog: int) -> list[socket.socket]:
+def listen(addresses: Sequence[str], *, backlog: int) -> list[socket.socket]:
     """Return sockets that listen on these addresses on one free port; on all there are where none is ours.
 
     Ours are those by which agents are told to reach us; nobody else needs to find this port.

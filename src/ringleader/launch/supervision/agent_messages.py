@@ -111,6 +111,10 @@ class AgentMessages:
 
     def _started(self, state: RankState, words: dict[str, Any]) -> None:
         state.running = True
+        if why := words.get("why_cold"):
+            who = state.place.rank
+            what = f"rank {who} starts by itself, as the warm Python of its host cannot fork it: {why}"
+            self.job.listener.warning(what)
 
     def _failing(self, state: RankState, words: dict[str, Any]) -> None:
         state.failed_at, state.failing_code = self.job.clock(), words["exit_code"]

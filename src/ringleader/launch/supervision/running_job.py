@@ -44,6 +44,8 @@ class RunContext:
     """Descriptor that rank 0 reads; ``None``: it reads nothing."""
     sessions_lost: Callable[[], Sequence[str]]
     """() → hosts to which the ssh connection ended since the last call."""
+    earlier: float = 0.0
+    """Seconds that the job's ranks had been running, or starting again, before this start; for --timeout."""
     early: float
     """Seconds after which a rank that ended while others run is worth a warning."""
 
@@ -65,6 +67,8 @@ class RunningJob:
         self.started_at: float | None = None
         """When the ranks were told to start; like all times here in seconds from ``began``."""
         self.cause: Cause | None = None
+        self.interrupted = False
+        """Somebody told the job to end, be it that it was failing already."""
         self.refused: list[Fault] = []
         self.stopping_until: float | None = None
         self.remind_at: float | None = None

@@ -37,8 +37,10 @@ class SignalActions:
         elif number == signal.SIGCONT:
             self._continued()
         elif self.job.cause is None:
+            self.job.interrupted = True
             self.job.stop(Cause(why=Why.SIGNAL, at=self.job.clock(), number=number))
         elif number in (signal.SIGINT, signal.SIGTERM):
+            self.job.interrupted = True
             self._flow.hurry()
             self.job.send_stop(0.0)
 

@@ -156,7 +156,7 @@ class Supervisor:
             # By then the agents, told by the kernel, have ended their ranks and said so; some did not.
             self.losses.mpi_ended(self._mpirun_gone)
             job.stop(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
-        elif timeout is not None and now - started_at > timeout:
+        elif timeout is not None and now - started_at + job.context.earlier > timeout:
             text = f"the job was stopped after {timeout:g} s (--timeout)"
             job.cause = Cause(why=Why.TIMEOUT, at=now, text=text)
             job.show_stacks()

@@ -24,7 +24,9 @@ from ringleader.collectives.transports.plain_mpi import plain_op
 from ringleader.collectives.transports.reduce_scatter import row_counts
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import PrivateMemoryTransport, Transport
-from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup, open_process_group
+from ringleader.torch.c10d.connect import open_process_group
+from ringleader.torch.c10d.group_watch import GroupWatch
+from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
 from ringleader.torch.kernels import TorchKernels
 
 
@@ -43,11 +45,13 @@ class DistributedTransport(PrivateMemoryTransport):
         *,
         adasum: Transport,
         open_group: Callable[..., ProcessGroup] = open_process_group,
+        watch: GroupWatch | None = None,
     ) -> None:
         """Open a group of ``backend``, which is collective, when the first operation is there.
 
         ``mpi_calls`` carries row counts, which are the host's business. ``adasum`` carries out reductions
-        with Adasum, which no backend has. ``open_group`` connects the ranks.
+        with Adasum, which no backend has. ``open_group`` connects the ranks. ``watch`` is that of the
+        session's groups.
         """
         self._backend = backend
         self._context = context
@@ -55,6 +59,7 @@ class DistributedTransport(PrivateMemoryTransport):
         self._kernels = kernels
         self._adasum = adasum
         self._open_group = open_group
+        self._watch = watch or GroupWatch()
         self._opened: ProcessGroup | None = None
         self._kinds = {
             "allreduce": self._allreduce,
@@ -76,6 +81,9 @@ class DistributedTransport(PrivateMemoryTransport):
                 timeout=self._context.deadline_seconds,
                 device=self._kernels.device,
                 traffic=count_over(self._context.ranks, self._context.traffic, self._backend),
+                watch=self._watch,
+                generation=self._context.generation,
+                number=self._context.number,
             )
 
     @property
@@ -84,7 +92,7 @@ class DistributedTransport(PrivateMemoryTransport):
         assert self._opened is not None
         return self._opened
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
         carry = self._kinds.get(work.signature.kind)
         if carry is not None:
@@ -94,7 +102,7 @@ class DistributedTransport(PrivateMemoryTransport):
 
     def _allreduce(self, work: Work) -> None:
         if work.signature.op is ReduceOp.ADASUM:
-            self._adasum.execute(work, staged=False)
+            self._adasum.execute(work, staged=0)
         else:
             self.allreduce_together([work])
 

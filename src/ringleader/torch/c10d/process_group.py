@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
+from threading import Condition
 from typing import Any
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.traffic import CommunicatorTraffic
-from ringleader.torch.c10d.rendezvous import Rendezvous, agree, call_in_thread, rendezvous
+from ringleader.torch.c10d.group_watch import GroupWatch
+from ringleader.torch.c10d.threaded_call import ThreadedCall
 
 NATIVE = frozenset(
     {
@@ -80,19 +79,38 @@ class ProcessGroup:
     """All ranks of one wire, able to exchange tensors of one kind of device."""
 
     def __init__(
-        self, backend: str, raw: Any, store: Any, peer_wait: PeerWait, traffic: CommunicatorTraffic
+        self,
+        backend: str,
+        raw: Any,
+        store: Any,
+        peer_wait: PeerWait,
+        traffic: CommunicatorTraffic,
+        *,
+        name: str = "",
+        watch: GroupWatch | None = None,
+        timeout: float = 60.0,
     ) -> None:
-        """Take a backend of `torch.distributed`, the store that it was made with, and what counts bytes."""
+        """Take a backend of `torch.distributed`, the store that it was made with, and what counts bytes.
+
+        ``watch`` bounds its end, for which ``timeout`` in seconds is left where all ranks end together.
+        """
         from torch.distributed import distributed_c10d
 
         self._c10d = distributed_c10d
         self.backend = backend
         """``nccl`` or ``gloo``."""
+        self.name = f"{backend} of {name or 'all ranks'}"
+        """Which group it is, in words."""
         self._raw = raw
         self._store = store
         """Kept as long as the group, because NCCL goes on to use it."""
         self._peer_wait = peer_wait
         self._traffic = traffic
+        self._watch = watch or GroupWatch()
+        self._timeout = timeout
+        self._refused = ""
+        self._inside = 0
+        self._nobody_inside = Condition()
         self._on_host = backend == "gloo"
         self.has_reduce_scatter = backend == "nccl"
         """Whether `reduce_scatter` may be used. Gloo's moves twice the bytes and its end cannot be seen."""
@@ -164,9 +182,28 @@ class ProcessGroup:
         self._finish([self._begin("_reduce_scatter_base", out, own, options)])
         return inner.left
 
+    def connect(self, device: torch.device) -> None:
+        """Make NCCL's communicator now, while a failure can still be answered by all ranks together."""
+        if not self._on_host:
+            torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
+            self._call("eager_connect_single_device", device)
+
+    def _call(self, call: str, *arguments: Any) -> Any:
+        """Call the backend, unless the group has been given up."""
+        with self._nobody_inside:
+            if self._refused:
+                raise known_to_peers(f"{self.name} in {self._peer_wait.subject}: {self._refused}")
+            raw, self._inside = self._raw, self._inside + 1
+        try:
+            return getattr(raw, call)(*arguments)
+        finally:
+            with self._nobody_inside:
+                self._inside -= 1
+                self._nobody_inside.notify_all()
+
     def _begin(self, call: str, *arguments: Any) -> Any:
         try:
-            return getattr(self._raw, call)(*arguments)
+            return self._call(call, *arguments)
         except RuntimeError as error:
             raise self._broken(error) from error
 
@@ -180,80 +217,57 @@ class ProcessGroup:
             except RuntimeError as error:
                 raise self._broken(error) from error
 
-    def _broken(self, error: RuntimeError) -> HorovodInternalError:
+    def _broken(self, error: RuntimeError) -> Exception:
+        """Return what to raise. What means this process alone, as a fault of its GPU, is left as it is."""
+        if isinstance(error, HorovodInternalError) or not is_transport_error(error):
+            return error
         gone = self._peer_wait.ended()
         who = " and ".join(f"rank {rank} {how}" for rank, how in sorted(gone.items())[:4])
-        said = f"{who}; " * bool(who) + f"{self.backend} in {self._peer_wait.subject}: {error}"
+        who = who or self._watch.why_broken_soon()
+        said = f"{who}; " * bool(who) + f"{self.name} in {self._peer_wait.subject}: {error}"
         return HorovodInternalError(said)
+
+    # the end
+
+    def refuse(self, why: str) -> None:
+        """See `WatchedGroup`."""
+        with self._nobody_inside:
+            self._refused = self._refused or why
+
+    def abort(self) -> None:
+        """See `WatchedGroup`."""
+        if self._raw is not None:
+            self._raw.abort()
+        with self._nobody_inside:
+            self._nobody_inside.wait_for(lambda: not self._inside)
+            kept, self._raw, self._store = [self._raw, self._store], None, None
+        # What goes with them may wait: Gloo's threads for what they do. Nobody waits for that.
+        ThreadedCall(kept.clear, "ringleader-release")
+
+    def error(self) -> str:
+        """See `WatchedGroup`."""
+        raw = self._raw
+        if self._on_host or raw is None:
+            return ""
+        found = str(raw.get_error().name)
+        return "" if found == "SUCCESS" else f"NCCL says {found}"
 
     def close(self, *, together: bool) -> None:
         """Let go of the group; without ``together`` what is under way on it is given up."""
-        raw, self._raw, self._store = self._raw, None, None
-        if raw is None or self._on_host:
+        if self._raw is None:
             return
-        if together:
-            raw.shutdown()
-        else:
-            raw.abort()
+        clean = together and not self._refused
+        self._watch.end(self, self._shut_down if clean else None, seconds=self._timeout)
+        self._refused, self._raw, self._store = self._refused or "it was closed", None, None
+
+    def _shut_down(self) -> None:
+        if not self._on_host:
+            self._raw.shutdown()
 
 
 def as_bytes(flat: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a 1-D tensor as a view: they travel alike whatever the element type."""
     return flat.view(torch.uint8)
-
-
-def open_process_group(
-    backend: str,
-    mpi_calls: MpiCalls,
-    peer_wait: PeerWait,
-    *,
-    one_host: bool,
-    timeout: float,
-    device: torch.device,
-    traffic: CommunicatorTraffic,
-) -> ProcessGroup:
-    """Make a group for this rank's tensors on ``device``. Collective; `HorovodInternalError` on every rank.
-
-    ``timeout`` in seconds bounds an operation inside the backend; where it has passed in NCCL, PyTorch ends
-    the process.
-    """
-    agree(mpi_calls, missing(backend))
-    meeting = rendezvous(mpi_calls, peer_wait, one_host=one_host)
-    limit = timedelta(seconds=timeout)
-    connect = partial(_nccl, device=device) if backend == "nccl" else _gloo
-    raw, problem = None, ""
-    try:
-        raw = call_in_thread(peer_wait, lambda: connect(meeting, mpi_calls.rank, mpi_calls.size, limit))
-    except HorovodInternalError:
-        raise
-    except (RuntimeError, TypeError, AttributeError) as error:
-        problem = f"{backend} could not connect: {error}"
-    agree(mpi_calls, problem)
-    return ProcessGroup(backend, raw, meeting.store, peer_wait, traffic)
-
-
-def _gloo(meeting: Rendezvous, rank: int, size: int, timeout: timedelta) -> Any:
-    from torch.distributed import ProcessGroupGloo
-
-    group: Any = ProcessGroupGloo
-    options = group._Options()
-    # Gloo's own choice is the address of the host's name, which other hosts may not reach.
-    options._devices = [group.create_device(hostname=meeting.own_address)]
-    options._timeout = timeout
-    options._threads = 2
-    return group(meeting.store, rank, size, options)
-
-
-def _nccl(meeting: Rendezvous, rank: int, size: int, timeout: timedelta, *, device: torch.device) -> Any:
-    from torch.distributed import ProcessGroupNCCL
-
-    options = ProcessGroupNCCL.Options()
-    options._timeout = timeout
-    torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
-    raw = ProcessGroupNCCL(meeting.store, rank, size, options)
-    # The communicator is made now, while a failure can still be answered by all ranks together.
-    raw.eager_connect_single_device(device)
-    return raw
 
 
 def _nobody_known() -> None:

@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from threading import Thread
 from typing import Any, TypeVar
 
 import torch
@@ -27,6 +26,7 @@ import torch
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.torch.c10d.threaded_call import ThreadedCall
 
 PROBE_SECONDS = 3.0
 """How long an address of rank 0's host may take to answer before it counts as out of reach."""
@@ -88,21 +88,9 @@ def call_in_thread(peer_wait: PeerWait, call: Callable[[], T]) -> T:
 
     The call may block inside a library; the wait for it ends by the deadline, or when a peer has ended.
     """
-    result: list[T] = []
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            result.append(call())
-        except BaseException as error:
-            raised.append(error)
-
-    thread = Thread(target=work, name="ringleader-rendezvous", daemon=True)
-    thread.start()
-    peer_wait.until(lambda: not thread.is_alive(), lambda: None)
-    if raised:
-        raise raised[0]
-    return result[0]
+    threaded = ThreadedCall(call, "ringleader-rendezvous")
+    peer_wait.until(threaded.ended, lambda: None)
+    return threaded.result()
 
 
 def _store(address: str, port: int, *, serves: bool) -> Any:

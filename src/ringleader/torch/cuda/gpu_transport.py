@@ -21,8 +21,10 @@ from ringleader.collectives.operations import Work
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Transport
+from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
-from ringleader.torch.c10d.process_group import ProcessGroup, missing, open_process_group
+from ringleader.torch.c10d.group_watch import GroupWatch
+from ringleader.torch.c10d.process_group import ProcessGroup, missing
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.staged_transport import StagedTransport
 from ringleader.torch.kernels import CPU, TorchKernels
@@ -67,12 +69,14 @@ class GpuTransport:
         facts: Callable[[torch.device], GpuFacts] | None = None,
         open_nccl: Callable[..., ProcessGroup] = open_process_group,
         new_kernels: Callable[[torch.device], TorchKernels] = TorchKernels,
+        watch: GroupWatch | None = None,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
     ) -> None:
         """Serve a group with tensors on devices of one ``kind``.
 
         ``usual_device`` is where a rank takes part that brings no tensor of its own. ``facts`` tells what a
-        rank knows of its device, ``open_nccl`` connects the ranks, ``new_kernels`` makes what computes there.
+        rank knows of its device, ``open_nccl`` connects the ranks, ``new_kernels`` makes what computes there,
+        ``watch`` aborts the session's groups.
         """
         self._context = context
         self._streams = streams or CudaStreams()
@@ -81,6 +85,7 @@ class GpuTransport:
         self._facts = facts or self._gpu_facts
         self._open_nccl = open_nccl
         self._new_kernels = new_kernels
+        self._watch = watch or GroupWatch()
         self._say = say
         self._transport: Transport | None = None
         self._device = CPU
@@ -126,7 +131,7 @@ class GpuTransport:
         device = tensors_of(work)[0].device
         with self._turn(device) as aside, self._streams.ordered(work, aside=aside):
             carrier = self._beside(device) if aside else self._transport_for(device)
-            carrier.execute(work, staged=False)
+            carrier.execute(work, staged=0)
 
     def execute_together(self, works: Sequence[Work]) -> None:
         """Carry out allreduces that are alike but for their shapes, where that can be, in one call."""
@@ -144,7 +149,7 @@ class GpuTransport:
                 for work in works:
                     device = tensors_of(work)[0].device
                     carrier = self._beside(device) if aside else self._transport_for(device)
-                    carrier.execute(work, staged=False)
+                    carrier.execute(work, staged=0)
 
     # sequences
 
@@ -173,7 +178,7 @@ class GpuTransport:
         device = tensors_of(work)[0].device
         self._streams.submitted(work, device)
         with self._streams.ordered(work):
-            self._transport_for(device).execute(work, staged=False)
+            self._transport_for(device).execute(work, staged=0)
 
     def written(self, work: Work) -> None:
         """Note that the calling thread's stream writes a part of what the work will exchange."""
@@ -275,12 +280,20 @@ class GpuTransport:
         staged = StagedTransport(context.host, kernels, context.peer_wait, inner_device=CPU)
         if not obstacle:
             nccl = DistributedTransport(
-                "nccl", context, context.mpi_calls, kernels, adasum=staged, open_group=self._open_nccl
+                "nccl",
+                context,
+                context.mpi_calls,
+                kernels,
+                adasum=staged,
+                open_group=self._open_nccl,
+                watch=self._watch,
             )
             try:
                 nccl.open()
                 return nccl
             except HorovodInternalError as error:
+                if context.peer_wait.why_broken():
+                    raise  # there are no ranks to go on with another way
                 obstacle = str(error)
         if context.ranks.rank == 0:
             self._say(

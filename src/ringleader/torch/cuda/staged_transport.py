@@ -35,14 +35,14 @@ class StagedTransport(PrivateMemoryTransport):
         self._device = inner_device
         self._pinned = inner_device.type == "cpu" and kernels.device.type == "cuda"
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
         if work.signature.kind == "gradients":
             self.exchange(work.array, work.signature.op, work.signature.postscale)
             return
         there = self.copied(work)
         self._wait_for_copies()
-        self._inner.execute(there, staged=False)
+        self._inner.execute(there, staged=0)
         self.copy_back(work, there)
 
     def execute_together(self, works: Sequence[Work]) -> None:
@@ -50,7 +50,7 @@ class StagedTransport(PrivateMemoryTransport):
         copies = [self.copied(work) for work in works]
         self._wait_for_copies()
         for work, there in zip(works, copies, strict=True):
-            self._inner.execute(there, staged=False)
+            self._inner.execute(there, staged=0)
             self.copy_back(work, there)
 
     def copied(self, work: Work) -> Work:
@@ -81,7 +81,7 @@ class StagedTransport(PrivateMemoryTransport):
         memory = self._copied(region.mine)
         self._wait_for_copies()
         on_host = Work(signature, 0, name=None, serial=0, array=memory, out=memory)
-        self._inner.execute(on_host, staged=False)
+        self._inner.execute(on_host, staged=0)
         region.mine.copy_(memory, non_blocking=True)
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,15 @@ import torch
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.rank_group import Group
 from ringleader.common.compression import run_compressed
-from ringleader.common.handles import CAPACITY, KEPT, NEXT_HANDLE, PENDING, KeptReduction, new_handle
+from ringleader.common.handles import (
+    CAPACITY,
+    KEPT,
+    NEXT_HANDLE,
+    PENDING,
+    KeptReduction,
+    new_handle,
+    synchronize,
+)
 from ringleader.common.operation_checks import check_reduction
 from ringleader.common.process_sets import COUNTED, ProcessSet, begin_operation, global_process_set
 from ringleader.common.reductions import Average, handle_average_backwards_compatibility
@@ -24,7 +32,8 @@ from ringleader.torch.ops.differentiable_operation import (
     contiguous,
     into_tensor,
 )
-from ringleader.torch.ops.repeated_reduction import RepeatedReduction, can_be_repeated, take_reduction
+from ringleader.torch.ops.kept_groups import begin_kept, keep_group
+from ringleader.torch.ops.repeated_reduction import RepeatedReduction, can_be_repeated, known_reduction
 
 _STRIDED = torch.strided
 
@@ -126,17 +135,14 @@ def allreduce_(
     chosen = handle_average_backwards_compatibility(op, average)
     # Not `Operation.run`: what the most frequent operation costs besides the exchange counts.
     group, serial = begin_operation(process_set, "Allreduce")
-    known = take_reduction(group, tensor, name)
-    if known is not None:
-        again = known.work_for(tensor, serial, chosen, prescale_factor, postscale_factor)
-        if again is not None:
-            group.engine.run(again)
-            known.keep(group)
-            return tensor
+    known = known_reduction(group, tensor, name)
+    if known is not None and known.run(tensor, serial, chosen, prescale_factor, postscale_factor):
+        return tensor
     work = _describe(True, group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
     group.engine.run(work)
     if can_be_repeated(work, tensor):
-        RepeatedReduction(work, tensor).keep(group)
+        if known is None or not known.describes(work):
+            RepeatedReduction(group.engine, work, tensor).keep(group)
         return tensor
     return into_tensor(work, tensor)
 
@@ -251,10 +257,9 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduce several tensors in place, and return them."""
-    chosen = handle_average_backwards_compatibility(op, average)
-    return list(
-        ALLREDUCE_IN_PLACE.run_group(tensors, name, process_set, chosen, prescale_factor, postscale_factor)
-    )
+    factors = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+    handle = grouped_allreduce_async_(tensors, average, name, op, process_set=process_set, **factors)
+    return list(synchronize(handle))
 
 
 def grouped_allreduce_async_(
@@ -268,6 +273,12 @@ def grouped_allreduce_async_(
 ) -> int:
     """Begin allreduces of several tensors in place; `synchronize` of the handle returns a tuple of them."""
     chosen = handle_average_backwards_compatibility(op, average)
-    return ALLREDUCE_IN_PLACE.begin_group(
-        tensors, name, process_set, chosen, prescale_factor, postscale_factor
+    members, arguments = tuple(tensors), (chosen, prescale_factor, postscale_factor, process_set)
+    kept = begin_kept(name, members, arguments)
+    if kept is not None:
+        return kept
+    handle = ALLREDUCE_IN_PLACE.begin_group(
+        members, name, process_set, chosen, prescale_factor, postscale_factor
     )
+    keep_group(handle, name, members, process_set, arguments)
+    return handle

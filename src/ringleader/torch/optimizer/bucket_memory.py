@@ -28,6 +28,8 @@ class GradientBucket:
     """What is exchanged."""
     values: torch.Tensor
     """Gradients of the bucket, 1-D: the region's memory, or plain memory where the wire has another type."""
+    apart: bool
+    """Whether somebody has to copy the gradients into the region's memory and back: no transport does."""
     work: Work
     """The exchange, built once."""
     requesting: Work
@@ -185,6 +187,8 @@ class BucketMemory:
         values = region.mine
         if memory is not whole.mine:
             values = memory[planned.start : planned.start + planned.count]
+            if planned.device == "cpu" and self._engine.converts and not config.sharded:
+                region = replace(region, values=values)
         average = config.op is ReduceOp.AVERAGE
         signature = Signature(
             kind="gradients",
@@ -207,7 +211,8 @@ class BucketMemory:
             )
             for one in (signature, replace(signature, note=f"{signature.note}?"))
         )
-        return GradientBucket(region=region, values=values, work=work, requesting=requesting)
+        apart = values is not region.mine and region.values is None
+        return GradientBucket(region=region, values=values, apart=apart, work=work, requesting=requesting)
 
 
 def shaped_like(parameter: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:

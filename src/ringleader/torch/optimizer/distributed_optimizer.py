@@ -10,6 +10,7 @@ import torch
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.basics import size
 from ringleader.common.compression import Compressor
+from ringleader.common.membership import membership
 from ringleader.common.process_sets import ProcessSet, global_process_set, number_of
 from ringleader.common.reductions import Average
 from ringleader.torch.compression.algorithms import Compression, checked_compression
@@ -75,7 +76,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if shard:
         check_shardable(optimizer, settings)
         mixin = ShardedMixin
-    elif settings.op is ReduceOp.ADASUM and size() > 1:
+    elif settings.op is ReduceOp.ADASUM and (size() > 1 or membership() is not None):
         if number_of(process_set) != 0:
             raise NotImplementedError("Adasum does not support non-global process sets yet.")
         mixin = AdasumMixin

@@ -237,7 +237,7 @@ class GradientBuckets(GradientExchange):
     def _conclude(self) -> None:
         self._blank = [False] * len(self._parameters)
         for bucket in self._memory.buckets:
-            if bucket.values is not bucket.region.mine:
+            if bucket.apart:
                 bucket.values.copy_(bucket.region.mine)
         for at in self._idle:
             view = self._memory.views[at]
@@ -283,7 +283,7 @@ class GradientBuckets(GradientExchange):
     def _load(self, bucket: GradientBucket) -> None:
         if self._config.prescale != 1.0:
             bucket.values.mul_(self._config.prescale)
-        if bucket.values is not bucket.region.mine:
+        if bucket.apart:
             bucket.region.mine.copy_(bucket.values)
 
     # other plans

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 
+from ringleader.common.membership import membership
 from ringleader.torch.optimizer.optimizer_arguments import OptimizerSettings
 
 
@@ -77,6 +78,10 @@ class OptimizerMixin:
     def _forget_passes(self) -> None:
         self._passes.clear()
         self._due = False
+
+    def forget_step(self) -> None:
+        """Forget what backward passes did for a step that is not made, as ranks have changed."""
+        self._forget_passes()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Set how many backward passes add up before a step, from now on."""
@@ -153,7 +158,9 @@ def wrap(
     kept = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(kept)
     wrapped.init_mixin(named=named, settings=settings, passes=passes)
-    wrapped.prepare()
+    if membership() is None:
+        wrapped.prepare()
+    # In an elastic job a rank that starts later is not with the others before it is in the elastic function.
     return wrapped
 
 

@@ -1,7 +1,8 @@
 """One bucket of which every rank owns a part: it gets the gradients of that part, and gives the parameters.
 
-In memory that the ranks of one host share, owners read gradients and write parameters where they lie.
-Anywhere else they are exchanged: a reduce-scatter, and an allgather.
+In memory that the ranks of one host share, owners read gradients and write parameters where they lie; so
+they do on several hosts, with an exchange between these. Anywhere else all are exchanged: a reduce-scatter,
+and an allgather.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class WindowParts(BucketParts):
         bucket: GradientBucket,
         parameters: Region,
         name: str,
-        divided: tuple[DividedRegion, DividedRegion],
+        divided: tuple[Region, Region],
     ) -> None:
         """``divided`` are the gradients and the parameters, divided."""
         self._divided_gradients, self._divided_parameters = divided
@@ -115,11 +116,17 @@ class WindowParts(BucketParts):
 
     def spread_gradients(self) -> None:
         """Write this rank's gradients into everybody's memory."""
-        self._divided_gradients.publish()
+        self._publish(self._divided_gradients, "gradients")
 
     def publish(self) -> None:
         """Write this rank's parameters into everybody's memory."""
-        self._divided_parameters.publish()
+        self._publish(self._divided_parameters, "parameters")
+
+    def _publish(self, region: Region, what: str) -> None:
+        if isinstance(region, DividedRegion):
+            region.publish()
+        else:
+            self._engine.publish_parts(region, f"{self._name}.{what}")
 
 
 def divide_bucket(engine: Engine, bucket: GradientBucket, parameters: Region, name: str) -> BucketParts:
@@ -127,7 +134,7 @@ def divide_bucket(engine: Engine, bucket: GradientBucket, parameters: Region, na
     span = part_of(bucket.region.count, rank=engine.ranks.rank, size=engine.ranks.size)
     gradients = engine.divide(bucket.region, *span)
     divided = engine.divide(parameters, *span) if gradients is not None else None
-    if isinstance(gradients, DividedRegion) and isinstance(divided, DividedRegion):
+    if gradients is not None and divided is not None:
         return WindowParts(engine, bucket, parameters, name, (gradients, divided))
     return BucketParts(engine, bucket, parameters, name)
 

@@ -1,0 +1,263 @@
+"""The hosts of an elastic job, one by one: looked at, given an agent, made ready to start ranks, let go."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+
+from ringleader.errors import RingleaderError
+from ringleader.launch.elastic import facts as f
+from ringleader.launch.elastic import host_agent_events as h
+from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents
+from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
+from ringleader.launch.elastic.machine_names import agent_number
+from ringleader.launch.elastic.preload import warm_start
+from ringleader.launch.elastic.same_code import other_packages, other_script
+from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
+from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
+from ringleader.launch.ssh.connections import SshConnections
+from ringleader.launch.supervision.agent_connections import AgentServer, control_variable
+from ringleader.rank_placement import is_own_name, slots_of
+from ringleader.ranks import host_facts_script
+from ringleader.ranks.fast_stdlib import socket
+from ringleader.render.mpirun_command import scrubbed
+
+OF_OPTIMIZERS = ("torch._dynamo",)
+"""What PyTorch imports when a script makes its first optimizer: as much again as PyTorch itself."""
+PERSIST_SECONDS = 600
+"""A connection that an mpirun had opened would end with that mpirun, and with it the daemons of the next one:
+the one that asked the host what it is must still be there."""
+NOTICE_SECONDS = 60.0
+"""After a notice of a host that it goes: until then it gets no rank, unless it is another machine by then."""
+PREPARE_SECONDS = 40.0
+"""For a host's fork server to have imported what ranks need; later ones start cold until it has."""
+
+
+class ElasticHosts:
+    """Every host that was looked at and is not lost."""
+
+    def __init__(
+        self, context: ElasticContext, server: AgentServer, tell: Callable[[f.Fact], None], *, wake: int
+    ) -> None:
+        """``tell`` takes facts, in the loop's thread. ``wake``: a descriptor that a thread writes to when it
+        has an answer; ``tick`` takes it."""
+        self._context, self._tell, self._wake = context, tell, wake
+        self.reports: dict[str, HostReport] = {}
+        """What each host said that was looked at."""
+        self._notices: dict[str, float] = {}
+        """When a host said that it is about to go."""
+        self._answers: SimpleQueue[tuple[str, HostReport | str]] = SimpleQueue()
+        self._asked: dict[str, object] = {}
+        self._preparing: dict[str, float] = {}
+        self._prepared: set[str] = set()
+        self._loading: set[str] = set()
+        """Hosts that read the newest file of a commit."""
+        self.lacks_state: Callable[[], bool] = lambda: False
+        """Says whether no host holds a commit: then files are read."""
+        self._script = script_of(context.job) or ""
+        self._began_with = host_facts_script.checksum(Path(context.job.workdir or ".", self._script))
+        """SHA-256 of the script, as it was when the job began; empty: it has none, or not here."""
+        self._packages: tuple[str, Mapping[str, str]] = ("", {})
+        """The host that imported first what ranks need, and its packages' versions."""
+        self._here = own_names(socket.gethostname(), host_facts_script.interfaces())
+        self.ssh: SshConnections | None = None
+        warm = warm_start(context.job.command, file_reader(context.job), is_python=is_python)
+        self._modules = (*warm.modules, *(OF_OPTIMIZERS if "torch" in warm.modules else ()))
+        config = HostAgentConfig(
+            control=control_variable(list(context.addresses), server.port),
+            token=context.token,
+            directory=context.directory,
+        )
+        environ = {"HOME": "/"} | scrubbed(context.environ)
+        self.agents = HostAgents(server=server, config=config, environ=environ)
+
+    # --- a host's start -----------------------------------------------------------------------------------
+
+    def start(self, name: str, slots: int) -> None:
+        """Look at a host; HostReady or HostRefused follows."""
+        token = self._asked[name] = object()
+        try:
+            host = host_of(name, slots)
+            if reached_by_ssh(replace(self._context.job, hosts=(host,)), self._here):
+                self._reach(name, slots)
+        except RingleaderError as error:
+            self._refuse(name, str(error))
+            return
+        threading.Thread(
+            target=self._look, args=(name, slots, token), name=f"ask-{name}", daemon=True
+        ).start()
+
+    def _reach(self, name: str, slots: int) -> None:
+        """Let ssh know a host."""
+        context = self._context
+        if self.ssh is None:
+            hosts = (host_of(name, slots),)
+            self.ssh = self.agents.ssh = SshConnections(
+                context.job.ssh, hosts, environ=context.environ, persist=PERSIST_SECONDS
+            )
+        self.ssh.add_host(host_of(name, slots))
+
+    def _look(self, name: str, slots: int, token: object) -> None:
+        """Ask a host what it is, in a thread of its own."""
+        context = self._context
+        answer: HostReport | str
+        try:
+            found = probe(
+                replace(context.job, hosts=(host_of(name, slots),)),
+                environ=context.environ,
+                progress=lambda text: None,
+                mpi=context.mpi,
+                ssh=self.ssh,
+            )
+            answer = found.facts[0]
+        except RingleaderError as error:
+            answer = "; ".join(f"{fault.where}: {fault.what}" for fault in error.faults) or str(error)
+        except Exception as error:
+            answer = f"{type(error).__name__}: {error}"
+        if self._asked.get(name) is token:
+            self._answers.put((name, answer))
+            with suppress(OSError):
+                os.write(self._wake, b"h")
+
+    def tick(self, now: float) -> None:
+        """Take what threads have found out, and wait for nobody too long."""
+        while not self._answers.empty():
+            name, answer = self._answers.get()
+            if name in self._asked:
+                self._looked_at(name, answer)
+        for event in self.agents.poll():
+            self.event(event)
+        for name in [name for name, until in self._preparing.items() if now > until]:
+            self._ready(name)
+
+    def _looked_at(self, name: str, answer: HostReport | str) -> None:
+        if isinstance(answer, str):
+            self._refuse(name, answer)
+            return
+        since = time.monotonic() - self._notices.get(name, -NOTICE_SECONDS)
+        if since < NOTICE_SECONDS and name in self.reports and self.reports[name].identity == answer.identity:
+            self._refuse(name, f"it said {since:.0f} s ago that it is about to go away")
+            return
+        names = [one for one, other in self.reports.items() if other.identity == answer.identity]
+        self._began_with = self._began_with or answer.script or ""
+        other_code = other_script(self._script, began_with=self._began_with, there=answer.script or "")
+        if why := self._why_no_other_name(name, answer, names) or other_code:
+            self._refuse(name, why)
+            return
+        if names and name not in names:
+            text = f"{name} is the same machine as {names[0]}: each is a host of its own"
+            self._context.listener.warning(text)
+        self.reports[name] = answer
+        self.agents.start(answer, number=agent_number(name, self.reports))
+
+    def _why_no_other_name(self, name: str, answer: HostReport, names: Sequence[str]) -> str:
+        """Return why a host cannot be one of several names of a machine; empty: it can, or is the only one.
+
+        Names that this machine has for itself are meant as several hosts; others rather are a mistake.
+        """
+        used = {*self.agents.hosts, *self._asked} - {name}
+        other = next((one for one in names if one in used), None)
+        if other is None or (is_own_name(answer) and is_own_name(self.reports[other])):
+            return ""
+        return f"it is the same machine as {other}"
+
+    def _refuse(self, name: str, why: str) -> None:
+        self._asked.pop(name, None)
+        self._preparing.pop(name, None)
+        self._tell(f.HostRefused(host=name, why=why))
+
+    def _ready(self, name: str) -> None:
+        self._prepared.discard(name)
+        self._loading.discard(name)
+        if self._preparing.pop(name, None) is not None:
+            report = self.reports[name]
+            self._asked.pop(name, None)
+            slots = slots_of(report, share_gpus=self._context.job.share_gpus)
+            self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
+
+    # --- what agents say ----------------------------------------------------------------------------------
+
+    def event(self, event: h.HostAgentEvent) -> bool:
+        """Take what an agent says of its host's start; False: it is about something else."""
+        name = event.host
+        if isinstance(event, h.HostAgentStarted):
+            self._prepare(name)
+        elif isinstance(event, h.CheckpointLoaded):
+            self._loading.discard(name)
+            for why in event.refused:
+                self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
+            if event.number:
+                self._tell(f.Committed(host=name, number=event.number))
+            if name in self._prepared:
+                self._ready(name)
+        elif isinstance(event, h.HostAgentFailed):
+            self._refuse(name, event.why)
+        elif isinstance(event, (h.Prepared, h.NotPrepared)):
+            self._imported(event)
+        elif isinstance(event, h.HostAgentLost):
+            self._preparing.pop(name, None)
+            self._asked.pop(name, None)
+            self._tell(f.HostLost(host=name, why=event.why))
+        else:
+            if isinstance(event, h.Notice):
+                self._notices[name] = time.monotonic()
+            return False
+        return True
+
+    def _prepare(self, name: str) -> None:
+        """Have a host import what ranks need; a command that is no Python script's starts cold."""
+        context, report = self._context, self.reports[name]
+        options = context.elastic
+        self._preparing[name] = time.monotonic() + PREPARE_SECONDS
+        if options.checkpoint_dir is not None:
+            self.agents.checkpoint(name, directory=options.checkpoint_dir, every=options.checkpoint_every)
+            if self.lacks_state():
+                self._loading.add(name)
+                self.agents.load_checkpoint(name, directory=options.checkpoint_dir)
+        if not self._modules:
+            self._is_prepared(name)
+            return
+        env = {**dict(context.job.env), "OMP_NUM_THREADS": "1"}
+        python = report.program or context.job.command[0]
+        self.agents.prepare(name, python=python, preload=self._modules, env=env, cwd=context.job.workdir)
+
+    def _imported(self, event: h.Prepared | h.NotPrepared) -> None:
+        """Take what a host's fork server has imported, or why there is none."""
+        name, (of, known) = event.host, self._packages
+        if isinstance(event, h.Prepared):
+            other = other_packages(event.versions, known=known, of=of)
+            self._packages = (of, known) if of else (name, event.versions)
+        else:
+            other = f"{event.why} (it is there on {of})" if event.lacks.partition(".")[0] in known else ""
+        if other and name in self._preparing:
+            self._refuse(name, other)
+            return
+        if isinstance(event, h.NotPrepared) and event.why:
+            self._context.listener.warning(f"{name}: ranks start cold: {event.why}")
+        self._is_prepared(name)
+
+    def _is_prepared(self, name: str) -> None:
+        self._prepared.add(name)
+        if name not in self._loading:
+            self._ready(name)
+
+    # --- a host's end -------------------------------------------------------------------------------------
+
+    def end(self, name: str) -> None:
+        """Let a host go."""
+        self._asked.pop(name, None)
+        self._preparing.pop(name, None)
+        self.agents.bye(name)
+
+    def close(self) -> None:
+        """Let all of them go."""
+        self._asked.clear()
+        self.agents.bye_all()
+        if self.ssh is not None:
+            self.ssh.close()

@@ -1,0 +1,276 @@
+"""The host agents of an elastic job: started on this machine and over ssh, told what to do, heard.
+
+One process per host (``ranks/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
+rank agents, the memory of generations and the commits. It connects to the same server as the rank agents do;
+the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in threads,
+and what becomes of them comes out of ``poll``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from queue import SimpleQueue
+from typing import Any
+
+from ringleader.launch.elastic.host_agent_events import (
+    HostAgentEvent,
+    HostAgentFailed,
+    HostAgentLost,
+    HostAgentStarted,
+    event_of,
+)
+from ringleader.launch.host_program import run_on_host, why_failed
+from ringleader.launch.ssh.connections import SshConnections
+from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
+from ringleader.rank_placement import HostFacts
+from ringleader.ranks import host_agent, protocol
+from ringleader.ranks.commit_memory import LIMIT_VARIABLE
+from ringleader.value_class import dataclass
+
+START_SECONDS = 20.0
+"""For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
+FREEZE_AFTER = 10.0
+"""Seconds without a word from the launcher's machine after which a host's commits are frozen."""
+LOST_AFTER = 30.0
+"""The same, after which a host ends everything of the job: the launcher has long gone on without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostAgentConfig:
+    """What every host agent of a job is told at its start, on its standard input."""
+
+    control: str
+    """Where the launcher listens: ``agent_connections.control_variable``."""
+    token: str
+    """The job's secret."""
+    directory: str
+    """The job's directory, by the same path on every host."""
+    freeze_after: float = FREEZE_AFTER
+    lost_after: float = LOST_AFTER
+
+
+class HostAgents:
+    """All of them, by the name of their host."""
+
+    def __init__(
+        self,
+        *,
+        server: AgentServer,
+        config: HostAgentConfig,
+        environ: Mapping[str, str],
+        ssh: SshConnections | None = None,
+    ) -> None:
+        """Nobody is started yet. ``environ``: what an agent on this machine, and so its ranks, inherit.
+
+        ``ssh``: open connections to the other hosts; only those that it knows can be started there.
+        """
+        self._server = server
+        self._config = config
+        self._environ = dict(environ)
+        self.ssh = ssh
+        self._connections: dict[str, AgentConnection] = {}
+        self._hosts: dict[AgentConnection, str] = {}
+        self._starting: dict[str, float] = {}
+        self._leaving: set[str] = set()
+        self._failures: SimpleQueue[HostAgentFailed] = SimpleQueue()
+
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def start(self, host: HostFacts, *, number: int = 0, seconds: float = START_SECONDS) -> None:
+        """Start a host's agent; ``HostAgentStarted`` or ``HostAgentFailed`` follows within ``seconds``.
+
+        ``number``: among the agents of its machine, where several names of it are hosts of their own.
+        """
+        name = host.host.name
+        self._starting[name] = time.monotonic() + seconds
+        self._leaving.discard(name)
+        args = (host, number, seconds)
+        threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
+
+    def _start(self, host: HostFacts, number: int, seconds: float) -> None:
+        """Start it and wait until it has detached itself; a failure is put where ``poll`` finds it."""
+        config = self._config
+        words = {
+            "control": config.control,
+            "token": config.token,
+            "directory": config.directory,
+            "host": host.host.name,
+            "number": number,
+            "freeze_after": config.freeze_after,
+            "lost_after": config.lost_after,
+            "commit_limit": self._environ.get(LIMIT_VARIABLE, ""),
+        }
+        stdin = json.dumps(words).encode() + b"\n"
+        argv = agent_argv(host)
+        reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
+        if reply.exit_code != 0:
+            why = why_failed(reply, "host agent", seconds)
+            self._failures.put(HostAgentFailed(host=host.host.name, why=why))
+
+    # --- hearing ------------------------------------------------------------------------------------------
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the hosts whose agents are connected."""
+        return tuple(self._connections)
+
+    def owns(self, connection: AgentConnection) -> bool:
+        """Say whether a connection is a host agent's, and so are its frames."""
+        return connection in self._hosts
+
+    def hello(self, connection: AgentConnection, words: Mapping[str, Any]) -> HostAgentStarted:
+        """Take the first message of a connection, where it says ``host_hello``.
+
+        Raises ProtocolError for one that nobody started, or that is there already.
+        """
+        host = str(words.get("host"))
+        if words.get("do") == "host_failed":
+            self._failures.put(HostAgentFailed(host=host, why=f"its host agent failed: {words.get('why')}"))
+            raise protocol.ProtocolError(f"the host agent of {host} failed")
+        if self._starting.pop(host, None) is None or host in self._connections:
+            raise protocol.ProtocolError(f"a host agent of {host} that nobody waits for")
+        try:
+            event = event_of(host, words)
+        except TypeError as error:
+            raise protocol.ProtocolError(f"{host}: {error}") from error
+        if not isinstance(event, HostAgentStarted):
+            raise protocol.ProtocolError("no host_hello")
+        self._connections[host], self._hosts[connection] = connection, host
+        return event
+
+    def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> HostAgentEvent | None:
+        """Return what a frame of a host agent says; ``None``: nothing that we know. Raises ProtocolError."""
+        if kind != protocol.MESSAGE:
+            return None
+        host = self._hosts[connection]
+        try:
+            return event_of(host, protocol.read_message(payload))
+        except TypeError as error:
+            raise protocol.ProtocolError(f"{host}: {error}") from error
+
+    def lost(self, connection: AgentConnection) -> HostAgentLost | None:
+        """Take the end of a connection; ``None`` where its agent was told ``bye``."""
+        host = self._hosts.pop(connection)
+        del self._connections[host]
+        if host in self._leaving:
+            self._leaving.discard(host)
+            return None
+        return HostAgentLost(host=host, silent=connection.silent)
+
+    def poll(self) -> list[HostAgentEvent]:
+        """Return which starts have failed since the last call, or taken too long."""
+        found: list[HostAgentEvent] = []
+        while not self._failures.empty():
+            failure = self._failures.get()
+            if self._starting.pop(failure.host, None) is not None:
+                found.append(failure)
+        now = time.monotonic()
+        for host in [host for host, until in self._starting.items() if now > until]:
+            del self._starting[host]
+            found.append(HostAgentFailed(host=host, why="its host agent started and did not report"))
+        return found
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def tell(self, host: str, /, **words: Any) -> None:
+        """Send a message to a host's agent, if it is there."""
+        if (connection := self._connections.get(host)) is not None:
+            self._server.send(connection, protocol.message(**words))
+
+    def tell_all(self, **words: Any) -> None:
+        """Send a message to every agent."""
+        for host in self._connections:
+            self.tell(host, **words)
+
+    def prepare(
+        self, host: str, *, python: str, preload: Sequence[str], env: Mapping[str, str], cwd: str
+    ) -> None:
+        """Have a host start its fork server: ``python`` with ``env`` on top of the host's own, in ``cwd``,
+        imports these modules. ``Prepared`` or ``NotPrepared`` follows."""
+        self.tell(host, do="prepare", python=python, preload=list(preload), env=dict(env), cwd=cwd)
+
+    def spawn(self, host: str, incarnation: int, *, env: Mapping[str, str], warm: bool = True) -> None:
+        """Have a host fork a rank agent: ``Spawned`` or ``NotSpawned`` follows, and its ``hello`` on a
+        connection of its own, with ``rank`` the incarnation. ``env``: variables on top of the host's own.
+
+        ``warm``: from the fork server if there is one by now; ``Spawned.warm`` says whether it was so.
+        """
+        self.tell(host, do="spawn", incarnation=incarnation, env=dict(env), warm=warm)
+
+    def kill(self, host: str, incarnation: int) -> None:
+        """Have a rank end at once (SIGKILL); its agent lives on and says how it ended."""
+        self.tell(host, do="kill", incarnation=incarnation)
+
+    def leave(self, host: str, incarnation: int, why: str) -> None:
+        """Tell a rank that it is no member any more: it ends with 0."""
+        self.tell(host, do="leave", incarnation=incarnation, why=why)
+
+    def begin_generation(
+        self,
+        *,
+        number: int,
+        world: int,
+        restore: int,
+        members: Sequence[tuple[int, int, int]],
+        hosts: Sequence[str],
+    ) -> None:
+        """Tell all agents of a generation. ``members`` by rank: (incarnation, world rank, host index)."""
+        self.tell_all(
+            do="generation",
+            number=number,
+            world=world,
+            restore=restore,
+            members=[list(member) for member in members],
+            hosts=list(hosts),
+        )
+
+    def end_generation(self, number: int, **words: Any) -> None:
+        """Tell all agents that a generation is broken: ``rank``, ``incarnation``, ``exit_code``, ``signal``,
+        ``host``, ``words`` as far as they are known."""
+        self.tell_all(do="end_generation", number=number, **words)
+
+    def notify(self, *, counter: int, result: int) -> None:
+        """Tell all ranks that hosts were added (1), removed (2) or both (3); ``counter`` goes up."""
+        self.tell_all(do="notify", counter=counter, result=result)
+
+    def tell_preparing(self, preparing: bool) -> None:
+        """Tell all ranks whether an update of the hosts is being prepared."""
+        self.tell_all(do="preparing", preparing=preparing)
+
+    def end_world(self, world: int) -> None:
+        """Tell all proxies of a world that it is over: they end by themselves."""
+        self.tell_all(do="end_world", world=world)
+
+    def checkpoint(self, host: str, *, directory: str, every: int, layout: str = "") -> None:
+        """Have a host write every n-th commit to a file; 0: none any more.
+
+        ``layout``: what a job must have in common with the one that reads the files, in words.
+        """
+        self.tell(host, do="checkpoint", directory=directory, every=every, layout=layout)
+
+    def load_checkpoint(self, host: str, *, directory: str, layout: str = "") -> None:
+        """Have a host read the newest good file of a directory: ``CheckpointLoaded`` follows."""
+        self.tell(host, do="load_checkpoint", directory=directory, layout=layout)
+
+    def bye(self, host: str) -> None:
+        """Let a host's agent go: it ends what is left of the job there, then itself."""
+        self._starting.pop(host, None)
+        if host in self._connections:
+            self._leaving.add(host)
+            self.tell(host, do="bye")
+
+    def bye_all(self) -> None:
+        """Let all of them go."""
+        for host in self.hosts:
+            self.bye(host)
+
+
+def agent_argv(host: HostFacts) -> tuple[str, ...]:
+    """Return the command that starts a host's agent there."""
+    beside = PurePosixPath(host.agent or str(Path(host_agent.__file__)))
+    return (host.python or sys.executable, "-I", "-S", str(beside.with_name("host_agent.py")))

@@ -1,0 +1,210 @@
+"""What all parts of an elastic job need and nobody changes, and what a world's plan follows from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ringleader.elastic_options import ElasticOptions
+from ringleader.errors import RequestError
+from ringleader.job import Family, Host, Job, Mpi, Placement
+from ringleader.launch.elastic.layout import Layout, slots_of
+from ringleader.launch.elastic.machine_names import agent_number, names_apart
+from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.outcome import Listener
+from ringleader.launch.prepare import Prepared
+from ringleader.launch.ssh.connections import SshConnections
+from ringleader.launch.transport_settings import job_settings
+from ringleader.rank_placement import Plan, place
+from ringleader.ranks import job_directory
+from ringleader.ranks.host_agent_client import AGENT_NUMBERS
+from ringleader.ranks.library_links import LINKS
+from ringleader.render.mpirun_command import SECRETS, TABLE, MpirunCommand, library_links, mpirun_command
+from ringleader.render.rank_environment import FreePorts
+from ringleader.value_class import dataclass
+
+PROXY_MODULE = "ringleader.collectives.mpi_proxy"
+_OF_PROXIES = (
+    "OMPI_MCA_",
+    "UCX_",
+    "FI_",
+    "MPICH_",
+    "MPIR_CVAR_",
+    "I_MPI_",
+    "PYTHON",
+    "RINGLEADER_",
+    "HOROVOD_",
+)
+"""Beginnings of the variables of ranks that their proxies get, too."""
+_PROXY_NAMES = ("MPI4PY_LIBMPI", "LD_LIBRARY_PATH")
+_NOT_OF_PROXIES = ("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_REPORT_FD", "OMPI_MCA_orte_hnp_uri")
+_TCP_COMPONENTS = {
+    Family.OPENMPI5: {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi"},
+    Family.OPENMPI4: {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_mtl": "^ofi"},
+}
+"""Where no host has an RDMA device: what an MPI would find out anyway, in 1.5 s instead of 0.1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticContext:
+    """One elastic job."""
+
+    job: Job
+    elastic: ElasticOptions
+    environ: Mapping[str, str]
+    """The caller's environment."""
+    mpi: Mpi
+    listener: Listener
+    job_id: str
+    directory: str
+    """The job's directory, by the same path on every host."""
+    key: str
+    """Names this machine within ``directory``."""
+    token: str
+    addresses: tuple[str, ...]
+    """Ours, by which hosts may reach us, the likeliest first."""
+    python: str
+    """Interpreter of agents and proxies, on every host."""
+
+
+def facts_of(layout: Layout, reports: Mapping[str, HostReport]) -> tuple[HostReport, ...]:
+    """Return the hosts of a world, with the slots that it has there."""
+    return tuple(
+        replace(reports[host], host=replace(reports[host].host, slots=len(slots))) for host, slots in layout
+    )
+
+
+def plan_of(context: ElasticContext, facts: tuple[HostReport, ...]) -> Plan:
+    """Return who sits where in a world; its ranks and its proxies are numbered alike. Raises RequestError."""
+    hosts = tuple(one.host for one in facts)
+    np = sum(host.slots or 0 for host in hosts)
+    return place(replace(context.job, np=np, hosts=hosts, placement=Placement.SLOT), facts)
+
+
+def prepared_world(
+    context: ElasticContext,
+    layout: Layout,
+    reports: Mapping[str, HostReport],
+    *,
+    number: int,
+    ssh: SshConnections | None,
+    order: tuple[int, ...] = (),
+) -> PreparedWorld:
+    """Return what a world is started with, and what a rank of it is told. Raises RequestError.
+
+    ``order``: see `StartWorld`.
+    """
+    machines = facts_of(layout, reports)
+    hosts = names_apart(machines)
+    plan = plan_of(context, hosts)
+    job, mpi = context.job, context.mpi
+    prepared = Prepared(
+        job=job,
+        environ=context.environ,
+        mpi=mpi,
+        plan=plan,
+        ssh=None,
+        job_id=context.job_id,
+        run_id=context.job_id,
+        directory=context.directory,
+        key=context.key,
+        addresses=context.addresses,
+        # Ranks are no children of an mpirun's: nothing of it is told to them.
+        command=MpirunCommand(argv=(), environment={}, hostfile="", rank_environment={}, links={}),
+        settings=job_settings(job, plan, mpi, hosts, context.environ),
+    )
+    variables = proxy_variables(prepared, number, order) | agent_numbers(layout, reports)
+    remote = any(not host.is_local for host in plan.hosts)
+    command = mpirun_command(
+        plan=plan_of(context, machines),
+        mpi=mpi,
+        job=job,
+        agent=(context.python, "-P", "-m", PROXY_MODULE),
+        hostfile=f"{context.directory}/{context.key}/hostfile-{number}",
+        session=f"{context.directory}/session/{number}",  # one MPI that ends removes the whole of its own
+        backing=job_directory.backing_directory(context.job_id),
+        ssh=ssh.agent_argv() if ssh is not None and remote else (),
+        here=context.addresses[0],
+        exported=tuple(sorted({*variables, *mpi_variables(mpi)})),
+    )
+    weaker = {name: value for name, value in command.rank_environment.items() if name not in variables}
+    environment = {**command.environment, **weaker, **variables, **daemon_variables(mpi, job.lost_after)}
+    return PreparedWorld(ranks=prepared, command=replace(command, environment=environment))
+
+
+def mpi_variables(mpi: Mpi) -> tuple[str, ...]:
+    """Return the names of the variables that processes of an MPI get from us."""
+    return tuple(TABLE[mpi.family].rank_environment)
+
+
+def daemon_variables(mpi: Mpi, lost_after: float) -> dict[str, str]:
+    """Return what has Open MPI's daemon on a host that is cut off end, once the job goes on without the host.
+
+    By itself it notices after eight minutes that nothing comes from mpirun any more.
+    """
+    prefix = {Family.OPENMPI4: "OMPI_MCA", Family.OPENMPI5: "PRTE_MCA"}.get(mpi.family)
+    if prefix is None:
+        return {}
+    numbers = {"time": max(1, round(2 * lost_after)), "intvl": 5, "probes": 2}
+    return {f"{prefix}_oob_tcp_keepalive_{name}": str(number) for name, number in numbers.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedWorld:
+    """What a world is started with."""
+
+    ranks: Prepared
+    """What its ranks are told."""
+    command: MpirunCommand
+    """How its proxies are started."""
+
+    def mpirun_environment(self) -> dict[str, str]:
+        """Return the whole environment of its mpirun: proxies need no secret of the launcher's."""
+        prepared = replace(self.ranks, command=self.command)
+        environment = prepared.mpirun_environment(port=0, token="")
+        return {name: value for name, value in environment.items() if name not in SECRETS[:2]}
+
+
+def proxy_variables(prepared: Prepared, number: int, order: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables of a world's proxies: what MPI and our own code read, nothing of a script's."""
+    chosen = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)["env"]
+    found = {
+        name: value
+        for name, value in chosen.items()
+        if (name.startswith(_OF_PROXIES) or name in _PROXY_NAMES) and name not in _NOT_OF_PROXIES
+    }
+    if not any(host.rdma for host in prepared.plan.hosts):
+        found = _TCP_COMPONENTS.get(prepared.mpi.family, {}) | found
+    found |= {"RINGLEADER_JOB_DIR": prepared.directory, "RINGLEADER_WORLD": str(number)}
+    if order != tuple(range(len(order))):
+        found["RINGLEADER_WORLD_ORDER"] = ",".join(map(str, order))
+    if links := library_links(prepared.mpi):
+        found[LINKS] = json.dumps(links)
+    return dict(sorted(found.items()))
+
+
+def agent_numbers(layout: Layout, reports: Mapping[str, HostReport]) -> dict[str, str]:
+    """Return the variable that tells proxies which agent of their machine is theirs, if it has several."""
+    numbers = [agent_number(host, reports) for host, _ in slots_of(layout)]
+    return {AGENT_NUMBERS: json.dumps(numbers)} if any(numbers) else {}
+
+
+def file_reader(job: Job) -> Callable[[str], bytes | None]:
+    """Return what reads a file below the job's working directory, as this machine has it."""
+
+    def read(path: str) -> bytes | None:
+        try:
+            return Path(job.workdir, path).read_bytes()
+        except (OSError, ValueError):
+            return None
+
+    return read
+
+
+def host_of(name: str, slots: int) -> Host:
+    """Return a host as the source of hosts named it; 0 slots: as many as it has."""
+    if slots < 0:
+        raise RequestError(f"{slots} slots", where=name)
+    return Host(name=name, slots=slots or None)

@@ -1,0 +1,136 @@
+"""The worlds of an elastic job: one mpirun each, which starts an MPI proxy for every slot."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ringleader.errors import RingleaderError
+from ringleader.launch.elastic import facts as f
+from ringleader.launch.elastic.job_context import ElasticContext, PreparedWorld, prepared_world
+from ringleader.launch.elastic.orders import StartWorld
+from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.message_words import signal_name
+from ringleader.launch.mpirun.mpirun_output import daemons_lost_in, relevant_lines
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.ssh.connections import SshConnections
+from ringleader.render.hostfile import bare_name
+
+LEAVE_SECONDS = 4.0
+"""For the proxies of a world that is over to end by themselves, before its mpirun is ended."""
+
+
+class World:
+    """One of them."""
+
+    def __init__(
+        self, number: int, prepared: PreparedWorld, standby: MpirunStandby, mpirun: MpirunProcess
+    ) -> None:
+        """Its mpirun has been started."""
+        self.number, self.prepared = number, prepared
+        self.standby, self.mpirun = standby, mpirun
+        self.told = False
+        """Its end was told."""
+        self.end_at: float | None = None
+        """When its mpirun is ended."""
+
+
+class Worlds:
+    """All that have not ended."""
+
+    def __init__(
+        self,
+        context: ElasticContext,
+        selector: selectors.BaseSelector,
+        tell: Callable[[f.Fact], None],
+    ) -> None:
+        """``tell`` takes facts."""
+        self._context, self._selector, self._tell = context, selector, tell
+        self._standby: MpirunStandby | None = None
+        self.worlds: dict[int, World] = {}
+        self.prepared: PreparedWorld | None = None
+        """What the newest world was started with."""
+
+    def start(
+        self,
+        order: StartWorld,
+        reports: Mapping[str, HostReport],
+        ssh: SshConnections | None,
+    ) -> None:
+        """Start a world; where that is not possible, WorldEnded follows."""
+        context, number = self._context, order.world
+        try:
+            prepared = prepared_world(
+                context, order.layout, reports, number=number, order=order.order, ssh=ssh
+            )
+            hostfile = Path(context.directory, context.key, f"hostfile-{number}")
+            hostfile.write_text(prepared.command.hostfile, encoding="utf-8")
+        except RingleaderError as error:
+            self._tell(f.WorldEnded(world=number, why=str(error)))
+            return
+        except OSError as error:
+            self._tell(f.WorldEnded(world=number, why=f"{error.filename}: {error.strerror}"))
+            return
+        standby, self._standby = self._standby or MpirunStandby(), None
+        mpirun = MpirunProcess(
+            self._selector,
+            standby,
+            argv=prepared.command.argv,
+            environment=prepared.mpirun_environment(),
+            directory=context.directory,
+            key=context.key,
+            grace=0.0,
+        )
+        self.prepared = prepared
+        self.worlds[number] = World(number, prepared, standby, mpirun)
+
+    def end(self, number: int, *, hard: bool) -> None:
+        """End a world: its proxies were told to leave; ``hard``: nobody is waited for."""
+        world = self.worlds.get(number)
+        if world is not None and world.end_at is None:
+            world.end_at = time.monotonic() + (0.0 if hard else LEAVE_SECONDS)
+            if hard:
+                world.mpirun.stop(hard=True)
+
+    def tick(self, now: float) -> None:
+        """Tell of ends, and end what was to end by itself and has not; have the next supervisor ready."""
+        if self._standby is None:
+            self._standby = MpirunStandby()
+        for world in list(self.worlds.values()):
+            world.mpirun.watch()
+            if world.mpirun.exit_code is not None and not world.told:
+                world.told = True
+                self._tell(self._ended(world))
+            if world.end_at is not None and now > world.end_at and world.mpirun.exit_code is None:
+                world.mpirun.stop(hard=True)
+                world.end_at = now + LEAVE_SECONDS
+            if world.told and world.standby.process.poll() is not None:
+                world.mpirun.close()
+                del self.worlds[world.number]
+
+    def _ended(self, world: World) -> f.WorldEnded:
+        mpirun, mpi = world.mpirun, self._context.mpi
+        code = mpirun.exit_code or 0
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        nodes = set(daemons_lost_in(mpirun.output()))
+        hosts = [
+            one for one in world.prepared.ranks.plan.hosts if nodes & {one.hostname, bare_name(one.host.name)}
+        ]
+        names = ", ".join(one.host.name for one in hosts)
+        lost = f"the MPI's daemon on {names} ended" if names else ""
+        said = relevant_lines(mpirun.output()).strip().splitlines()
+        last = f": {said[-1].strip()}" if said else ""
+        why = mpirun.failure or lost or f"mpirun of {mpi.name} {how}{last}"
+        return f.WorldEnded(world=world.number, why=why, hosts=tuple(one.host.name for one in hosts))
+
+    def close(self) -> None:
+        """End all of them and wait for that."""
+        for world in self.worlds.values():
+            world.mpirun.stop(hard=True)
+        for world in self.worlds.values():
+            world.mpirun.close()
+        self.worlds = {}
+        if self._standby is not None:
+            self._standby.close()

@@ -1,0 +1,105 @@
+"""Messages of one JSON object each over a Unix socket, with file descriptors beside them.
+
+Between a host agent and the ranks and MPI proxies of its host. The sockets keep the bounds of messages
+(SOCK_SEQPACKET), and each side asks the kernel whose process the other one is.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+
+from ringleader.ranks import minijson as json
+from ringleader.ranks.fast_stdlib import socket
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+WARM_SOCKET_NAME = "warm.sock"
+"""The socket of a host's warm Python (``warm_rank_server``), in its host's part of a directory of the job."""
+LARGEST = 1 << 20
+"""Bytes of a message at most; the kernel's own limit may be lower."""
+MOST_FDS = 16
+"""Descriptors that one message carries at most."""
+_PATH_BYTES = 100
+"""A longer path does not fit into the address of a Unix socket."""
+
+
+def agent_socket(directory: str, number: int = 0) -> str:
+    """Return the path of a host agent's socket in its machine's part of the job's directory.
+
+    ``number``: among the agents of that machine, where several names of it are hosts of their own.
+    """
+    return f"{directory}/host_agent-{number}.sock"
+
+
+class PeerError(OSError):
+    """The process at the other end belongs to another user."""
+
+
+def new_socket() -> socket.socket:
+    """Return a socket that keeps the bounds of messages."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+class SocketAddress:
+    """The address of a path of any length, as long as this is open: a long one goes through its directory."""
+
+    def __init__(self, path: str) -> None:
+        """Find an address."""
+        self._directory = -1
+        self.address = path
+        if len(os.fsencode(path)) > _PATH_BYTES:
+            directory, _, name = path.rpartition("/")
+            self._directory = os.open(directory or "/", os.O_RDONLY | os.O_DIRECTORY)
+            self.address = f"/proc/self/fd/{self._directory}/{name}"
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+
+def check_peer(sock: socket.socket) -> int:
+    """Return the process id of the other end; `PeerError` where it is another user's."""
+    pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if uid != os.getuid():
+        raise PeerError(f"the process at the other end of the socket belongs to user {uid}")
+    return int(pid)
+
+
+def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    """Send one message; OSError as the socket raises it (BlockingIOError: there is no room now)."""
+    beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds).tobytes())] if fds else []
+    sock.sendmsg([json.dumps(message).encode()], beside, socket.MSG_NOSIGNAL)
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return the next message and the descriptors that came with it, None at the end of the connection.
+
+    OSError as the socket raises it; ValueError for what is no message of ours.
+    """
+    room = socket.CMSG_SPACE(MOST_FDS * array("i").itemsize)
+    try:
+        data, beside, flags, _address = sock.recvmsg(LARGEST, room, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return None
+    fds = array("i")
+    for level, kind, content in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    if not data:
+        return None
+    try:
+        message = json.loads(data)
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
+            raise ValueError("a message that is cut off, or not an object")
+    except ValueError:
+        for fd in fds:
+            os.close(fd)
+        raise
+    return message, list(fds)

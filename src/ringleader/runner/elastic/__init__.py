@@ -1,0 +1,1 @@
+"""What scripts import of Horovod's elastic launcher, by its paths."""

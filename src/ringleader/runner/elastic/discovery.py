@@ -1,0 +1,222 @@
+"""Which hosts there are, and which of them may be used. Path, names and meanings are Horovod's.
+
+A host that failed stays out for good, or with a range of seconds for a while that doubles each time.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ringleader.launch.elastic.host_answers import hosts_in
+from ringleader.launch.elastic.host_blacklist import CooldownRange
+from ringleader.launch.elastic.host_sources import SCRIPT_SECONDS
+from ringleader.launch.elastic.source_command import command_words, output_of
+from ringleader.runner.elastic.worker import HostUpdateResult
+
+DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS = 1
+"""The shortest stay that a range may begin with."""
+DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS = 3600
+"""The longest stay that a range may end with."""
+
+
+class HostState:
+    """Whether one host may be used."""
+
+    def __init__(self, cooldown_range: Sequence[float] | None = None) -> None:
+        """Begin usable. ValueError for a range outside of the limits."""
+        self._cooldown = _cooldown(cooldown_range)
+        self._blacklisted = False
+        self._failures = 0
+        self._until = 0.0
+        self._event = threading.Event()
+
+    def get_event(self) -> threading.Event:
+        """Return the event that the host's next failure sets."""
+        if self._event.is_set():
+            self._event = threading.Event()
+        return self._event
+
+    def set_event(self) -> None:
+        """Tell whoever holds the event that the host has failed."""
+        self._event.set()
+
+    def blacklist(self) -> None:
+        """Note a failure: the host stays out. Another one during its stay does not count."""
+        self._blacklisted = True
+        now = time.time()
+        if now < self._until:
+            return
+        if self._cooldown is not None:
+            self._failures += 1
+            self._until = now + self._cooldown.seconds(self._failures, random.random())
+        self.set_event()
+
+    def whitelist(self) -> None:
+        """Let the host take part again."""
+        self._until = 0.0
+        self._blacklisted = False
+
+    def is_blacklisted(self) -> bool:
+        """Say whether the host stays out."""
+        return self._blacklisted
+
+    def is_resurrected(self) -> bool:
+        """Say whether the host was out and its time is over."""
+        return 0 < self._until <= time.time()
+
+
+class DiscoveredHosts:
+    """Hosts, their slots and their order, at one moment."""
+
+    def __init__(self, host_slots: Mapping[str, int], host_assignment_order: Sequence[str]) -> None:
+        """``host_assignment_order``: those that may be used, the oldest first."""
+        self._host_slots = dict(host_slots)
+        self._order = list(host_assignment_order)
+
+    @property
+    def host_slots(self) -> dict[str, int]:
+        """Slots by host, of hosts that stay out as well."""
+        return self._host_slots
+
+    @property
+    def available_hosts(self) -> set[str]:
+        """Hosts that may be used."""
+        return set(self._order)
+
+    @property
+    def host_assignment_order(self) -> list[str]:
+        """Hosts that may be used, the oldest first: it gets the lowest ranks."""
+        return self._order
+
+    def get_slots(self, host: str) -> int:
+        """Return a host's slots; 0 for one that is unknown."""
+        return self._host_slots.get(host, 0)
+
+    def count_available_slots(self) -> int:
+        """Return the slots of all hosts that may be used."""
+        return sum(self.get_slots(host) for host in self._order)
+
+    def __str__(self) -> str:
+        return f"slots: {self._host_slots} order: {self._order}"
+
+
+class HostDiscovery:
+    """Whoever knows the hosts."""
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return slots by host."""
+        raise NotImplementedError
+
+
+class HostDiscoveryScript(HostDiscovery):
+    """A program that prints ``host`` or ``host:slots``, one a line. No shell is involved."""
+
+    def __init__(self, discovery_script: str, slots: int) -> None:
+        """``slots``: for lines that have none."""
+        self._discovery_script = discovery_script
+        self._default_slots = slots
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Run the program. RingleaderError where it fails, hangs, or prints something else."""
+        hosts = hosts_in(self._execute_discovery_script(), str(self._discovery_script))
+        return {host.name: self._default_slots if host.slots is None else host.slots for host in hosts}
+
+    def _execute_discovery_script(self) -> str:
+        words = command_words(self._discovery_script, "host discovery script")
+        return output_of(words, seconds=SCRIPT_SECONDS)
+
+
+class FixedHosts(HostDiscovery):
+    """Hosts that change only by ``set``."""
+
+    def __init__(self, host_slots: dict[str, int]) -> None:
+        """``host_slots``: slots by host."""
+        self._host_slots = host_slots
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return what was set last."""
+        return self._host_slots
+
+    def set(self, host_slots: dict[str, int]) -> None:
+        """Change the hosts."""
+        self._host_slots = host_slots
+
+
+class HostManager:
+    """The hosts of a job: what a discovery says, without those that failed."""
+
+    def __init__(self, discovery: HostDiscovery, cooldown_range: Sequence[float] | None = None) -> None:
+        """Know no host yet. ``cooldown_range``: seconds that a host that failed stays out; None: for good."""
+        self._discovery = discovery
+        self._states: defaultdict[str, HostState] = defaultdict(lambda: HostState(cooldown_range))
+        self._hosts = DiscoveredHosts({}, [])
+
+    def update_available_hosts(self) -> HostUpdateResult:
+        """Ask the discovery; return what has changed. Hosts whose stay is over are added again."""
+        before, slots = self._hosts, dict(self._discovery.find_available_hosts_and_slots())
+        back = {host for host in slots if self._states[host].is_resurrected()}
+        if slots == before.host_slots and not back:
+            return HostUpdateResult.no_update
+        for host in back:
+            self._states[host].whitelist()
+        usable = [host for host in slots if not self.is_blacklisted(host)]
+        order = self.order_available_hosts(usable, before.host_assignment_order)
+        self._hosts = DiscoveredHosts(slots, order)
+        return _difference(before.host_slots, slots, back)
+
+    @property
+    def current_hosts(self) -> DiscoveredHosts:
+        """The hosts as of the last update, without those that failed since: a new object each time."""
+        order = [host for host in self._hosts.host_assignment_order if not self.is_blacklisted(host)]
+        return DiscoveredHosts(self._hosts.host_slots, order)
+
+    def blacklist(self, host: str) -> None:
+        """Note a failure of a host."""
+        self._states[host].blacklist()
+
+    def is_blacklisted(self, host: str) -> bool:
+        """Say whether a host stays out."""
+        return self._states[host].is_blacklisted()
+
+    def get_host_event(self, host: str) -> threading.Event:
+        """Return the event that a host's next failure sets."""
+        return self._states[host].get_event()
+
+    @staticmethod
+    def order_available_hosts(
+        available_hosts: Iterable[str], prev_host_assignment_order: Sequence[str]
+    ) -> list[str]:
+        """Return the hosts, those of before first and in their order."""
+        now = dict.fromkeys(available_hosts)
+        kept = [host for host in prev_host_assignment_order if host in now]
+        return kept + [host for host in now if host not in kept]
+
+
+def _difference(
+    before: Mapping[str, int], slots: Mapping[str, int], back: Collection[str]
+) -> HostUpdateResult:
+    """Return what has changed; ``back``: hosts whose stay is over."""
+    result = HostUpdateResult.no_update
+    if any(slots.get(host, 0) < count for host, count in before.items()):
+        result |= HostUpdateResult.removed
+    if any(host in back or count > before.get(host, 0) for host, count in slots.items()):
+        result |= HostUpdateResult.added
+    return result
+
+
+def _cooldown(limits: Sequence[float] | None) -> CooldownRange | None:
+    """Check a range of seconds. ValueError outside of the limits."""
+    if not limits:
+        return None
+    shortest, longest = limits
+    if shortest < DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS:
+        least = DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS
+        raise ValueError(f"Provided cooldown lower limit: {shortest} cannot be lower than {least} s")
+    if longest > DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS:
+        most = DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS
+        raise ValueError(f"Provided cooldown upper limit: {longest} cannot be higher than {most} s")
+    return CooldownRange(shortest=shortest, longest=longest)

@@ -1,0 +1,68 @@
+"""Training that goes on when ranks are lost, replaced or added. Path and names are Horovod's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ringleader.common.elastic import CommitError, run_fn
+from ringleader.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from ringleader.common.variables_state import ModelState, VariablesState
+from ringleader.tensorflow.variable_values import VariableValues
+
+__all__ = [
+    "CommitError",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "run",
+]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the function that trains; its first argument is the state.
+
+    It is called anew, with the state restored and synchronised, whenever ranks are lost, replaced or added:
+    everything in which ranks meet belongs into it, also into functions that it calls. In a job that is not
+    elastic the function is called once, and what it raises is passed on.
+    """
+
+    @functools.wraps(func)
+    def training(state: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(state, *args, **kwargs)
+        except tf.errors.UnknownError as error:
+            # Within a graph TensorFlow makes this of whatever Python raises, and keeps the name.
+            if HorovodInternalError.__name__ in error.message:
+                raise HorovodInternalError(error.message) from error
+            raise
+
+    return run_fn(training)
+
+
+class TensorFlowState(VariablesState):
+    """Variables, and any other objects, which are attributes of it under their names."""
+
+    def __init__(
+        self, variables: Sequence[tf.Variable] | None = None, session: Any = None, **kwargs: Any
+    ) -> None:
+        """``variables``: all global ones of the graph if left out; ``session``: the default one then."""
+        chosen = tf.compat.v1.global_variables() if variables is None else list(variables)
+        self.session = session or tf.compat.v1.get_default_session()
+        values = VariableValues(lambda: self.session)
+        super().__init__(chosen, read=values.read, write=values.write, **kwargs)
+
+
+class TensorFlowKerasState(ModelState):
+    """A model of Keras on TensorFlow and its optimizer, and any other objects, under their names."""
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        """``backend``: Keras' module of that name, which knows the session where there is one."""
+        self.backend = backend
+        values = VariableValues(getattr(backend, "get_session", None))
+        eager = bool(tf.executing_eagerly())
+        super().__init__(model, optimizer, read=values.read, write=values.write, build=eager, **kwargs)
