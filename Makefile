@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-frameworks bench-controller bench-cuda test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults campaign-weights clean
+	bench bench-frameworks bench-controller bench-cuda test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -136,6 +136,8 @@ line-long-hosts:
 line-campaigns:
 	@$(STAGE) campaign-inputs $(BIN)/python tests/campaigns/bad_input.py --sample 150
 	@$(STAGE) campaign-faults $(BIN)/python tests/campaigns/faults.py --trials 40 --time-factor 2
+	@$(STAGE) campaign-elastic $(BIN)/python tests/campaigns/elastic.py ranks hosts stopped --kills 18 --trials 1 --stops 6 --sample
+	@$(STAGE) campaign-two $(BIN)/python tests/campaigns/elastic.py two --trials 1 --only "two ranks" --sample
 
 lint: setup
 	@$(BIN)/ruff check
@@ -185,6 +187,23 @@ campaign-inputs: setup  ## every command with bad input and in hostile surroundi
 
 campaign-faults: setup system  ## break running jobs at random, here and in a lab, and judge how they end; as root. WORDS='--trials 200'
 	@$(BIN)/python tests/campaigns/faults.py $(WORDS)
+
+# 1,000 ranks that fail, half of them of one job; each MPI of the system takes the small round, too.
+ELASTIC := $(BIN)/python tests/campaigns/elastic.py
+test-faults: setup system  ## elastic jobs: kill ranks in every phase, break hosts and links, change hosts; as root, about an hour
+	@$(STAGE) --begin
+	@$(STAGE) ranks $(ELASTIC) ranks --kills 500 $(WORDS)
+	@$(STAGE) ranks-2 $(ELASTIC) ranks --kills 200 --seed 2 $(WORDS)
+	@$(STAGE) ranks-lab $(ELASTIC) ranks --layout lab --kills 200 $(WORDS)
+	@$(STAGE) hosts $(ELASTIC) hosts --trials 2 $(WORDS)
+	@$(STAGE) changes $(ELASTIC) changes --trials 10 $(WORDS)
+	@$(STAGE) two $(ELASTIC) two --trials 2 $(WORDS)
+	@$(STAGE) stopped $(ELASTIC) stopped --stops 100 $(WORDS)
+	@for mpi in mpich openmpi4; do \
+		$(STAGE) ranks-$$mpi $(ELASTIC) ranks --kills 54 --mpi $$mpi $(WORDS); \
+		$(STAGE) hosts-$$mpi $(ELASTIC) hosts --sample --trials 1 --mpi $$mpi $(WORDS); \
+	done
+	@$(STAGE) --summary
 
 test-frameworks: needs mxnet  ## every test of TensorFlow, Keras, JAX and MXNet: about an hour
 	@$(PYTEST) tests/frameworks

@@ -21,13 +21,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MEMBER = Path(__file__).with_name("rank_pool_member.py")
 START_SECONDS = 120.0
 FOLLOW_SECONDS = 10.0
 """Within so long ranks end that wait for one that has failed."""
 STACK_SECONDS = 1.0
+SLOWEST = 3.0
+"""A program gets at most so many times its seconds on a machine that others use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class RankPool:
         """``place``: a directory for its socket and what the ranks print."""
         self.size, self._place, self._environ = size, place, environ
         self._mpirun: subprocess.Popen[bytes] | None = None
+        """The process that the ranks end with."""
         self._lines: list[socket.socket] = []
         self._pids: list[int] = []
         self._serial = 0
@@ -96,15 +99,11 @@ class RankPool:
     def _start(self) -> None:
         path = self._place / "socket"
         path.unlink(missing_ok=True)
-        mpirun = str(Path(sys.executable).with_name("mpirun"))
-        command = [mpirun, "--oversubscribe", "-n", str(self.size), sys.executable, str(MEMBER), str(path)]
         with socket.socket(socket.AF_UNIX) as door, (self._place / "mpirun").open("wb") as words:
             door.bind(str(path))
             door.listen(self.size)
             door.settimeout(START_SECONDS)
-            self._mpirun = subprocess.Popen(
-                command, env=self._environ, stdin=subprocess.DEVNULL, stdout=words, stderr=words
-            )
+            self._mpirun = self._started([sys.executable, str(MEMBER), str(path)], words)
             try:
                 lines = [door.accept()[0] for _ in range(self.size)]
                 hellos = sorted(((_answer(line), line) for line in lines), key=lambda one: one[0]["rank"])
@@ -115,16 +114,30 @@ class RankPool:
         self._lines = [line for _, line in hellos]
         self._pids = [hello["pid"] for hello, _ in hellos]
 
+    def _started(self, command: list[str], words: BinaryIO) -> subprocess.Popen[bytes]:
+        """Start the command as all ranks, what it says goes to ``words``."""
+        mpirun = str(Path(sys.executable).with_name("mpirun"))
+        return subprocess.Popen(
+            [mpirun, "--oversubscribe", "-n", str(self.size), *command],
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+        )
+
     def _answers(self, seconds: float) -> dict[int, Any]:
         """Return rank → answer, without ranks that do not answer in time."""
         answers: dict[int, Any] = {}
-        end = time.monotonic() + seconds
-        while len(answers) < self.size and (left := end - time.monotonic()) > 0:
+        began, latest = time.monotonic(), float("inf")
+        while len(answers) < self.size:
+            left = min(latest, began + seconds * slowness(self.size)) - time.monotonic()
+            if left <= 0:
+                break
             waiting = {line: rank for rank, line in enumerate(self._lines) if rank not in answers}
             for line in select.select(list(waiting), [], [], left)[0]:
                 answers[waiting[line]] = _answer(line)
             if any(answer["code"] for answer in answers.values()):
-                end = min(end, time.monotonic() + FOLLOW_SECONDS)
+                latest = min(latest, time.monotonic() + FOLLOW_SECONDS)
         return answers
 
     def _tell_stacks(self, ranks: list[int]) -> None:
@@ -178,8 +191,9 @@ def clean_environment() -> dict[str, str]:
 class RankPools:
     """A pool for each number of ranks, and what all of them share."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, place: Path, new_pool: type[RankPool] = RankPool) -> None:
+        """``new_pool`` makes the pool of a size."""
+        self._place, self._new_pool = place, new_pool
         self._pools: dict[int, RankPool] = {}
         self.shared_memory = Path(tempfile.mkdtemp(prefix="rank-pools-", dir="/dev/shm"))
         """Where Open MPI keeps windows and segments of these ranks, apart from those of other jobs."""
@@ -195,7 +209,7 @@ class RankPools:
         if size not in self._pools:
             place = self._place / str(size)
             place.mkdir()
-            self._pools[size] = RankPool(size, place, self.environ)
+            self._pools[size] = self._new_pool(size, place, self.environ)
         return self._pools[size]
 
     def close(self) -> None:
@@ -207,6 +221,12 @@ class RankPools:
                 pool.close()
         finally:
             shutil.rmtree(self.shared_memory, ignore_errors=True)
+
+
+def slowness(ranks: int) -> float:
+    """Return how many times longer than alone so many ranks take here, where others keep processors busy."""
+    others = max(0.0, os.getloadavg()[0] - ranks)
+    return min(SLOWEST, 1 + others / (os.cpu_count() or 1))
 
 
 def _answer(line: socket.socket) -> Any:

@@ -96,7 +96,8 @@ def main(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(path)
         stream = line.makefile("rw")
-        hello = {"rank": int(os.environ["OMPI_COMM_WORLD_RANK"]), "pid": os.getpid()}
+        rank = os.environ.get("RANK_POOL_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+        hello = {"rank": int(rank), "pid": os.getpid()}
         stream.write(json.dumps(hello) + "\n")
         stream.flush()
         for text in stream:

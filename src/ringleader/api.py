@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RankError, RequestError, StoppedError
 from ringleader.horovod_run import accepts_horovod
 from ringleader.host_list import parse_host_list
@@ -106,6 +107,7 @@ def run(
     workdir: str = "",
     python: str | None = None,
     uncoupled: bool = False,
+    elastic: ElasticOptions | None = None,
     as_horovod: bool = False,
     transport_settings: bool = True,
     require: str | Iterable[str] = (),
@@ -152,6 +154,7 @@ def run(
         workdir=workdir,
         python=python,
         uncoupled=uncoupled,
+        elastic=elastic,
         as_horovod=as_horovod,
         transport_settings=transport_settings,
         require=(require,) if isinstance(require, str) else tuple(require),

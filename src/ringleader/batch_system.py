@@ -57,6 +57,13 @@ def find_allocation(environ: Mapping[str, str], read: Callable[[str], str]) -> A
     return None
 
 
+def slurm_job_id(allocation: Allocation, environ: Mapping[str, str]) -> str | None:
+    """Return by what number Slurm knows the job that we run in; ``None`` where it is none of Slurm's."""
+    job_id = environ.get("SLURM_JOB_ID", "")
+    ours = allocation.system == "Slurm" and re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)
+    return job_id if ours else None
+
+
 def expand_nodes(text: str) -> tuple[str, ...]:
     """Expand Slurm's list of nodes: ``n[01-03,7],gpu-1`` is n01 n02 n03 n7 gpu-1.
 

@@ -16,7 +16,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ringleader.errors import Fault, RankError, RequestError
+from ringleader.elastic_options import RESET_LIMIT, ElasticOptions
+from ringleader.errors import RankError, RequestError
+from ringleader.horovod_elastic import elastic_options
 from ringleader.host_list import parse_hostfile
 from ringleader.job import Ssh
 from ringleader.render.rank_environment import OF_THE_COMMAND_LINE
@@ -35,15 +37,7 @@ ORDER = (
     "hostfile",
 )
 """What follows function, args and kwargs by position in Horovod."""
-FIXED = "the hosts and ranks of a job do not change while it runs: {np} ranks are started"
 IGNORED = {
-    "min_num_proc": FIXED,
-    "max_num_proc": FIXED,
-    "min_np": FIXED,
-    "max_np": FIXED,
-    "slots": "slots of hosts are written behind their names, in hosts or the hostfile",
-    "reset_limit": FIXED,
-    "cooldown_range": FIXED,
     "disable_cache": "nothing about hosts is kept from one job to the next",
     "verbose": "what goes wrong is always told in full",
     "use_gloo": "MPI and shared memory carry what Gloo would",
@@ -52,6 +46,7 @@ IGNORED = {
 HONOURED = (
     "func",
     *COUNTS,
+    *("min_num_proc", "max_num_proc", "min_np", "max_np", "slots", "reset_limit", "cooldown_range"),
     "hostfile",
     "host_discovery_script",
     "ssh_port",
@@ -81,6 +76,13 @@ class WrongOptionError(RequestError, ValueError):
     """Options or keywords that cannot be meant, or cannot be had; Horovod's scripts know a ValueError."""
 
 
+def elastic_failure_text(reason: str, limit: int | None) -> str:
+    """Return what Horovod says where an elastic job has failed, and why."""
+    if limit is not None and reason.endswith(RESET_LIMIT):
+        return f"Horovod was shutdown because number of resets during elastic job exceeded limit: {limit}"
+    return f"{DETECTED}: {reason}"
+
+
 def failure_text(*, code: int, rank: int | None, mpi: bool) -> str:
     """Return what Horovod says where a rank has failed first: ``mpirun failed…`` where MPI was asked for."""
     if mpi or rank is None:
@@ -104,21 +106,15 @@ def translate(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
     native["np"] = counts.pop() if counts else 1
     native |= {"as_horovod": True, "all_gpus": native.get("all_gpus", True)}
     native.setdefault("share_gpus", True)  # as many ranks as asked for, however many GPUs there are
-    if "hostfile" not in wanted and not native.get("hosts"):
+    if (elastic := _elastic(wanted, native["np"], environ)) is not None:
+        native["elastic"] = elastic
+    if not ({"hostfile", "host_discovery_script"} & wanted.keys() or native.get("hosts")):
         native.setdefault("oversubscribe", True)  # as many ranks as asked for, however many cores there are
-    for name, why in IGNORED.items():
-        if wanted.get(name) and not (why is FIXED and wanted[name] == native["np"]):
-            text = why.format(np=native["np"])
-            warnings.warn(f"{name} changes nothing here: {text}", UserWarning, stacklevel=4)
+    _warn_of_ignored(wanted)
     if "hostfile" in wanted:
         native["hosts"] = _hosts_of(Path(wanted["hostfile"]))
     if native.get("ssh") is None:
-        identity = wanted.get("ssh_identity_file")
-        native["ssh"] = Ssh(
-            port=wanted.get("ssh_port"),
-            identity=None if identity is None else str(identity),
-            accept_new=accepts_new_host_keys(environ),
-        )
+        native["ssh"] = _ssh(wanted, environ)
     if "mpi_args" in wanted:
         native["mpirun_args"] = mpirun_words(wanted["mpi_args"])
     if environ.get(START_TIMEOUT) and native.get("start_timeout", wanted.get("start_timeout")) is None:
@@ -134,6 +130,21 @@ def translate(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
         if name in wanted:
             native[own] = wanted[name]
     return native
+
+
+def _warn_of_ignored(wanted: Mapping[str, Any]) -> None:
+    for name, why in IGNORED.items():
+        if wanted.get(name):
+            warnings.warn(f"{name} changes nothing here: {why}", UserWarning, stacklevel=5)
+
+
+def _ssh(wanted: Mapping[str, Any], environ: Mapping[str, str]) -> Ssh:
+    identity = wanted.get("ssh_identity_file")
+    return Ssh(
+        port=wanted.get("ssh_port"),
+        identity=None if identity is None else str(identity),
+        accept_new=accepts_new_host_keys(environ),
+    )
 
 
 def mpirun_words(text: str) -> tuple[str, ...]:
@@ -160,23 +171,6 @@ def _number(text: str) -> float:
         raise WrongOptionError(f"{text!r} is not a number of seconds", where=START_TIMEOUT) from None
 
 
-def elastic_faults(
-    *, np: int | None, least: int | None, most: int | None, script: object | None
-) -> list[Fault]:
-    """Return what asks for a job whose size or hosts change, as one fault; numbers that are ``np`` do not."""
-    given = {
-        "--host-discovery-script": script is not None,
-        "--min-np": least not in (None, np),
-        "--max-np": most not in (None, np),
-    }
-    asked = [option for option, asks in given.items() if asks]
-    if not asked:
-        return []
-    what = "the hosts and the number of ranks of a job do not change while it runs"
-    hint = "name the hosts with -H or --hostfile, and their ranks with -np alone"
-    return [Fault(where=" and ".join(asked), what=what, hint=hint)]
-
-
 def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:
     if len({wanted[name] for name in COUNTS if name in wanted}) > 1:
         raise ValueError(f"np={wanted['np']} and num_proc={wanted['num_proc']} contradict each other")
@@ -186,12 +180,27 @@ def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:
         raise ValueError("hosts and hostfile are both set: give one of them")
     if "ssh" in native and ("ssh_port" in wanted or "ssh_identity_file" in wanted):
         raise ValueError("ssh already says how hosts are reached: leave ssh_port and ssh_identity_file out")
-    if wanted.get("host_discovery_script"):
-        raise RequestError(
-            "the hosts of a job do not change while it runs",
-            where="host_discovery_script",
-            hint="name them with hosts or hostfile",
-        )
+    if wanted.get("host_discovery_script") and (wanted.get("hostfile") or native.get("hosts")):
+        raise ValueError("host_discovery_script already finds the hosts: leave hosts and hostfile out")
+
+
+def _elastic(wanted: Mapping[str, Any], np: int, environ: Mapping[str, str]) -> ElasticOptions | None:
+    """Return how the job may change. Warns of options that say how, where it may not."""
+    elastic = elastic_options(
+        np=np,
+        least=wanted.get("min_num_proc", wanted.get("min_np")),
+        most=wanted.get("max_num_proc", wanted.get("max_np")),
+        script=wanted.get("host_discovery_script"),
+        slots=wanted.get("slots"),
+        reset_limit=wanted.get("reset_limit"),
+        cooldown=wanted.get("cooldown_range"),
+        environ=environ,
+    )
+    how = [name for name in ("slots", "reset_limit", "cooldown_range") if name in wanted]
+    if how and elastic is None:
+        why = "without min_num_proc or host_discovery_script the job is not elastic"
+        warnings.warn(f"{', '.join(how)}: nothing changes here: {why}", UserWarning, stacklevel=5)
+    return elastic
 
 
 def _hosts_of(path: Path) -> list[Any]:

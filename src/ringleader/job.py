@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ringleader.errors import Fault, RequestError
 from ringleader.value_class import dataclass
+
+if TYPE_CHECKING:  # only elastic jobs pay for it
+    from ringleader.elastic_options import ElasticOptions
 
 LONGEST_SILENCE = 3600.0
 """Seconds that ``--lost-after`` allows."""
@@ -144,6 +148,10 @@ class Job:
     grace: float = 30.0
     """Seconds between SIGTERM and SIGKILL when ranks are stopped; who ends sooner is not waited for. 30, as
     torchrun and Kubernetes give: enough for most checkpoints."""
+    max_restarts: int = 0
+    """How often all ranks start again after a failure."""
+    warm: bool = False
+    """Fork the ranks of a restart from a Python of their host that has imported the script's framework."""
     lost_after: float = 10.0
     """Seconds of silence after which a host is lost: it is down, or the network to it is."""
     workdir: str = ""
@@ -158,6 +166,8 @@ class Job:
     """In the ranks' Python ``horovod`` stands for ``ringleader``, also where a real Horovod is installed."""
     require: tuple[str, ...] = ()
     """Wires that must have carried the ranks' bytes (``rdma``, ``shm``, …); empty: any may."""
+    elastic: ElasticOptions | None = None
+    """How the job may change while it runs; ``None``: it does not."""
     extra_mpirun_args: tuple[str, ...] = ()
     """Added to mpirun's own arguments as they are."""
     faults: tuple[Fault, ...] = field(default=(), repr=False)
@@ -194,13 +204,39 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     ]
     if job.threads is not None and job.threads < 1:
         found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
+    if job.max_restarts < 0:
+        fault = Fault(where="--max-restarts", what=f"{job.max_restarts} restarts", hint="use 0 or more")
+        found.append(fault)
+    found += _faults_of_warm(job)
     found += _faults_of_seconds(job)
+    if job.elastic is not None:
+        found += job.elastic.faults(job.np)
+        if job.require:
+            what = "means nothing for an elastic job: nothing counts what its ranks exchange yet"
+            hint = "leave it out, or the options that make the job elastic (--min-np, …)"
+            found.append(Fault(where="--require", what=what, hint=hint))
+        if job.max_restarts:
+            what = "starts all ranks again; an elastic job replaces those that fail"
+            hint = (
+                "use --rank-restarts and --reset-limit, or leave out what makes the job elastic (--min-np, …)"
+            )
+            found.append(Fault(where="--max-restarts", what=what, hint=hint))
     if job.mpi is not None and "/" not in job.mpi and job.mpi not in MPI_WORDS:
         hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
         found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
     if job.bind not in ("auto", "none"):
         found.append(Fault(where="--bind", what=f"{job.bind!r} is unknown", hint="use auto or none"))
     return tuple(found)
+
+
+def _faults_of_warm(job: Job) -> list[Fault]:
+    if job.warm and job.elastic is not None:
+        what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
+        return [Fault(where="--warm", what=what, hint="leave it out")]
+    if job.warm and not job.max_restarts:
+        hint = "add --max-restarts N, or leave it out"
+        return [Fault(where="--warm", what="means nothing without restarts", hint=hint)]
+    return []
 
 
 def _faults_of_seconds(job: Job) -> list[Fault]:

@@ -148,7 +148,7 @@ def duplicate_names(facts: tuple[HostFacts, ...]) -> tuple[tuple[str, str], ...]
 def _check_several(facts: tuple[HostFacts, ...]) -> None:
     """Refuse a job for several hosts that would run on one, unless that is what its names say."""
     names = [fact.host.name for fact in facts]
-    if len({fact.identity for fact in facts}) > 1 or all(_own_name(fact) for fact in facts):
+    if len({fact.identity for fact in facts}) > 1 or all(is_own_name(fact) for fact in facts):
         return
     raise RequestError(
         f"{', '.join(names)} are {len(names)} names of one machine, {facts[0].hostname}",
@@ -158,7 +158,7 @@ def _check_several(facts: tuple[HostFacts, ...]) -> None:
     )
 
 
-def _own_name(fact: HostFacts) -> bool:
+def is_own_name(fact: HostFacts) -> bool:
     """Return whether the name can mean nothing but the machine it was found on."""
     name = fact.host.name.lower()
     return is_loopback(name) or name.split(".")[0] == fact.hostname.lower().split(".")[0]

@@ -100,6 +100,7 @@ SUBJECTS: dict[str, Subject] = {
         ),
         values=("--model", "resnet-50", "--rate", "219", "--batch", "64", "--ranks", "1,8"),
     ),
+    "hosts refresh": Subject(good=((), ("0a1b",))),
     "lab up": Subject(good=(("--dry-run",),), values=("--dry-run",)),
     "lab down": Subject(good=((), ("--dry-run",)), values=("--dry-run",)),
     "lab status": Subject(good=((), ("--json",))),
@@ -134,7 +135,7 @@ SUBJECTS: dict[str, Subject] = {
     "image build": Subject(
         good=(("--dry-run", "recipe.toml"),), values=("--dry-run",), after=("recipe.toml",)
     ),
-    "image solve": Subject(good=(("torch=2.8", "--json"),)),
+    "image solve": Subject(good=(("torch=2.8", "--json"),), after=("torch=2.8",)),
     "image lock": Subject(
         good=(("--dry-run", "recipe.toml"), ("--timeout", "5", "-o", "out.lock", "recipe.toml")),
         values=("--dry-run",),
@@ -396,6 +397,9 @@ def _of_words() -> Iterator[Case]:
         ("run", ("run", "-n", "100000", *_TRAIN), only, ("-n",)),
         ("run", ("run", "-n", "100000", "--oversubscribe", *_TRAIN), frozenset((REQUEST, REFUSED)), ("-n",)),
         ("run", ("run", "--mpi", "lam", *_TRAIN), only, ("--mpi",)),
+        ("run", ("run", "--warm", *_TRAIN), only, ("--warm",)),
+        ("run", ("run", "--warm", "--max-restarts", "2", "true"), only, ("--warm",)),
+        ("run", ("run", "--warm", "--max-restarts", "2", "python", "-c", "0"), only, ("--warm",)),
         ("run", ("run", "python", "missing.py"), only, ("missing.py",)),
         ("run", ("run", "python", "directory"), only, ("directory",)),
         ("run", ("run", "python", "dangling"), only, ("dangling",)),

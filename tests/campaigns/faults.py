@@ -41,7 +41,7 @@ def main() -> int:
     chosen = [row for row in chosen if words.only in f"{row.fault} {row.target} {row.phase}"]
     results = list[dict[str, Any]]()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _unwind)
+        signal.signal(number, world.unwind)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         lab = stack.enter_context(world.a_lab()) if any(row.where == "lab" for row in chosen) else None
         for number, row in enumerate(chosen):
@@ -59,13 +59,6 @@ def main() -> int:
     if words.json_file:
         Path(words.json_file).write_text(json.dumps(results, indent=1))
     return 1 if exceptions or len(results) < len(chosen) else 0
-
-
-def _unwind(number: int, frame: object) -> None:
-    """Told to end: the lab goes, what is known is printed. Who runs us may say it twice."""
-    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _words() -> argparse.Namespace:

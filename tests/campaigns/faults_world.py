@@ -67,17 +67,32 @@ def command_line(pid: int) -> str:
     return _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
+    """Return a process's parent, 0 where it has ended."""
     fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return int(fields[1]) if fields else 0
 
 
-def _variable(pid: int, *names: str) -> str:
+def variable(pid: int, *names: str) -> str:
+    """Return the first of these variables that a process was started with, empty where it has none."""
     for word in _read(f"/proc/{pid}/environ").split(b"\0"):
         name, _, value = word.decode(errors="replace").partition("=")
         if name in names:
             return value
     return ""
+
+
+def started(argv: tuple[str, ...], tmp: Path, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a job whose temporary files are in ``tmp``; its output is to be read."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RINGLEADER_")}
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environ | {"TMPDIR": str(tmp), "OMP_NUM_THREADS": "1"} | variables,
+        start_new_session=True,
+    )
 
 
 class Trial:
@@ -95,8 +110,6 @@ class Trial:
         self._before = self._on_disks()
         self._on_hosts_before = set(self._on_hosts())
         (self.tmp / "train.py").write_text(SCRIPTS[script])
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("RINGLEADER_")}
-        environ |= {"RINGLEADER_TEST": self.mark, "TMPDIR": str(self.tmp), "OMP_NUM_THREADS": "1"}
         where = (
             ("--hostfile", lab.hostfile, "--ssh-config", lab.ssh_config)
             if lab
@@ -108,14 +121,7 @@ class Trial:
         self.argv += (sys.executable, str(self.tmp / "train.py"), str(seconds))
         self.lines: list[str] = []
         self._news = threading.Condition()
-        self.launcher = subprocess.Popen(
-            self.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environ,
-            start_new_session=True,
-        )
+        self.launcher = started(self.argv, self.tmp, RINGLEADER_TEST=self.mark)
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
@@ -155,16 +161,16 @@ class Trial:
         found = [pid for pid in self._on_hosts() if pid not in self._on_hosts_before]
         for entry in Path("/proc").glob("[0-9]*"):
             pid = int(entry.name)
-            ours = _variable(pid, "RINGLEADER_TEST") == self.mark or f"{self.tmp}/" in command_line(pid)
+            ours = variable(pid, "RINGLEADER_TEST") == self.mark or f"{self.tmp}/" in command_line(pid)
             if pid != os.getpid() and (ours or self._is_mpirun_supervisor(pid)):
                 found.append(pid)
-        self.jobs |= {job for pid in found if (job := _variable(pid, "RINGLEADER_JOB_DIR"))}
+        self.jobs |= {job for pid in found if (job := variable(pid, "RINGLEADER_JOB_DIR"))}
         return sorted({pid for pid in found if command_line(pid)})
 
     def _is_mpirun_supervisor(self, pid: int) -> bool:
         if "mpirun_supervisor" not in command_line(pid):
             return False
-        if _parent(pid) == self.launcher.pid:
+        if parent(pid) == self.launcher.pid:
             return True
         with contextlib.suppress(OSError):
             return any(str(self.tmp) in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
@@ -178,7 +184,7 @@ class Trial:
         if target == "supervisor":
             return [pid for pid, words in there.items() if "mpirun_supervisor" in words]
         if target == "mpirun":
-            return [pid for pid in there if "mpirun_supervisor" in there.get(_parent(pid), "")]
+            return [pid for pid in there if "mpirun_supervisor" in there.get(parent(pid), "")]
         if target == "prted":
             return [
                 pid
@@ -189,23 +195,23 @@ class Trial:
             return [
                 pid
                 for pid, words in there.items()
-                if words.startswith("sshd") and _parent(pid) in self._on_hosts_before
+                if words.startswith("sshd") and parent(pid) in self._on_hosts_before
             ]
         wanted = "train.py" if target == "rank" else "ranks/agent.py"
-        found = [pid for pid, words in there.items() if wanted in words and _variable(pid, *RANK)]
+        found = [pid for pid, words in there.items() if wanted in words and variable(pid, *RANK)]
         if target == "rank":
             return [pid for pid in found if "ringleader run" not in there[pid]]
         leads = [pid for pid in found if _leads_session(pid)]
         return (
             leads
             if target == "agent"
-            else [pid for pid in found if pid not in leads and _parent(pid) not in leads]
+            else [pid for pid in found if pid not in leads and parent(pid) not in leads]
         )
 
     def name(self, pid: int) -> dict[str, str]:
         """Return a process's rank and host, as messages name them."""
         host = self._on_hosts().get(pid)
-        return {"rank": _variable(pid, *RANK), "host": host.name if host else "localhost"}
+        return {"rank": variable(pid, *RANK), "host": host.name if host else "localhost"}
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -264,6 +270,13 @@ class Trial:
                 fault_injection.heal(self.lab, row.host)
 
 
+def unwind(number: int, frame: object) -> None:
+    """Told to end: the lab goes, what is known is printed. Who runs us may say it twice."""
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
@@ -275,11 +288,11 @@ def _leads_session(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def a_lab() -> Any:
-    """A lab of three hosts with two slots each."""
+def a_lab(hosts: int = 3) -> Any:
+    """A lab of hosts with two slots each."""
     name = f"c{os.getpid() % 100000}"
     words = (sys.executable, "-m", "ringleader", "lab")
-    size = ("--hosts", "3", "--slots", "2", "--ssh-port", "34")
+    size = ("--hosts", str(hosts), "--slots", "2", "--ssh-port", "34")
     try:
         subprocess.run((*words, "up", "--name", name, *size), check=True, stdout=subprocess.DEVNULL)
         yield saved_state.load(name)

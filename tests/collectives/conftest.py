@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.rank_pool import RankPools
+from tests.proxy_rank_pool import ProxyRankPool
+from tests.rank_pool import RankPool, RankPools
 
 NOISE = "tcp_peer_recv_connect_ack: invalid header type"
 """mpirun itself prints this when a daemon of some other job on the machine knocks at its port."""
@@ -33,10 +35,19 @@ class Finished:
 
     def passed(self, ranks: int) -> None:
         """Assert that every rank printed its last line, and that nothing unusual went to standard error."""
+        assert self._unusual(ranks) == []
+
+    def passed_with_trials(self, ranks: int) -> str:
+        """The same where ranks try bucket sizes and tables; return the line that says what was chosen."""
+        [said] = self._unusual(ranks)
+        assert "ringleader: autotune chose buckets" in said
+        return said
+
+    def _unusual(self, ranks: int) -> list[str]:
         assert self.code == 0, self.err + self.out
         assert self.out.count("rank done") == ranks, self.out + self.err
         usual = (NOISE, TRANSPORT)
-        assert [line for line in self.err.splitlines() if not any(word in line for word in usual)] == []
+        return [line for line in self.err.splitlines() if not any(word in line for word in usual)]
 
 
 class Jobs:
@@ -44,8 +55,8 @@ class Jobs:
 
     programs = PROGRAMS
 
-    def __init__(self, place: Path) -> None:
-        self._pools = RankPools(place)
+    def __init__(self, place: Path, new_pool: type[RankPool] = RankPool) -> None:
+        self._pools = RankPools(place, new_pool)
 
     def __call__(
         self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
@@ -78,6 +89,25 @@ class Jobs:
             str(PROGRAMS / program),
         ]
         return self.run([*command, *arguments], timeout=timeout, **environ)
+
+    def train_page(
+        self, page: Path, place: Path, *, blocks: int, replaced: tuple[str, str] = ("", "")
+    ) -> None:
+        """Run the Python blocks of a page as one script on 2 ranks, whose parameters are equal at its end.
+
+        ``blocks`` is their number; ``replaced`` is a text of the script and what stands for it.
+        """
+        found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        assert len(found) == blocks
+        same = (
+            "assert len(set(hvd.allgather_object(str([p.tolist() for p in model.parameters()])))) == 1\n"
+            'print("rank done", flush=True)\n'
+        )
+        script = place / "script.py"
+        source = "\n".join(found)
+        script.write_text((source.replace(*replaced) if replaced[0] else source) + same)
+        mpirun = str(Path(sys.executable).with_name("mpirun"))
+        self.run([mpirun, "--oversubscribe", "-n", "2", sys.executable, str(script)]).passed(2)
 
     def run(
         self,
@@ -125,3 +155,19 @@ def jobs(living: Jobs) -> Iterator[Jobs]:
     before = living.windows()
     yield living
     assert living.windows() - before == set()
+
+
+@pytest.fixture(scope="session")
+def living_over_proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """Ranks of an elastic job that live through all tests: MPI proxies do MPI for them."""
+    jobs = Jobs(tmp_path_factory.mktemp("proxies"), ProxyRankPool)
+    yield jobs
+    jobs.close()
+
+
+@pytest.fixture
+def proxy_jobs(living_over_proxies: Jobs) -> Iterator[Jobs]:
+    """Carry out programs over MPI proxies, and see afterwards that they left no shared memory by name."""
+    before = living_over_proxies.windows()
+    yield living_over_proxies
+    assert living_over_proxies.windows() - before == set()

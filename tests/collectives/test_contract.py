@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests.collectives.layouts import several_hosts
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
@@ -23,11 +24,7 @@ def test_plain_mpi(jobs: Any, size: int) -> None:
     jobs("contract.py", "mpi", ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
 
 
-@pytest.mark.parametrize(
-    ("size", "per_host", "transport"),
-    [(4, 2, "hosts"), pytest.param(2, 1, "mpi", marks=pytest.mark.long), (3, 2, "mpi")],
-    ids=["2x2", "2x1", "unequal 2+1"],
-)
+@several_hosts("2x2", "2x1", "unequal 2+1", "unequal 3+1", long=("2x1",))
 def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:
     """Ranks of this machine that are told to be on several hosts share no memory between them."""
     jobs("contract.py", transport, ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)

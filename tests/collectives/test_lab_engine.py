@@ -49,7 +49,7 @@ SHAPES = [
     pytest.param((1, 1), "mpi", 2, id="2x1", marks=pytest.mark.long),
     pytest.param((2, 2), "hosts", 4, id="2x2"),
     pytest.param((2, 2, 2, 2), "hosts", 8, id="4x2", marks=pytest.mark.long),
-    pytest.param((2, 1), "mpi", 3, id="unequal 2+1", marks=pytest.mark.long),
+    pytest.param((2, 1), "hosts", 3, id="unequal 2+1", marks=pytest.mark.long),
 ]
 """What differs from ranks that are only told to be on several hosts shows in one shape."""
 
@@ -76,6 +76,14 @@ def test_exchanges(
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
 def test_training(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
+def test_another_element_type_on_the_wire(
+    jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int
+) -> None:
+    _run(jobs, lab, slots, str(PROGRAMS / "converted.py")).passed(size)
 
 
 @pytest.mark.long

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +40,15 @@ def test_compressed_gradients(jobs: Any, size: int, per_host: str) -> None:
     jobs("compressing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
+@SHAPES
+def test_another_element_type_on_the_wire_has_the_same_sums(jobs: Any, size: int, per_host: str) -> None:
+    jobs("converted.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
 @FEWER_SHAPES
 def test_parameters_frozen_thawed_and_added(jobs: Any, size: int, per_host: str) -> None:
     jobs("thawing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
 def test_the_page_on_mixed_precision(jobs: Any, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
-    script = tmp_path / "script.py"
-    same = (
-        "assert len(set(hvd.allgather_object(str([p.tolist() for p in model.parameters()])))) == 1\n"
-        'print("rank done", flush=True)\n'
-    )
-    script.write_text("\n".join(blocks) + same)
-    mpirun = str(Path(sys.executable).with_name("mpirun"))
-    jobs.run([mpirun, "--oversubscribe", "-n", "2", sys.executable, str(script)]).passed(2)
+    jobs.train_page(GUIDE, tmp_path, blocks=3)

@@ -256,7 +256,7 @@ class Ranks:
         ]
         if not failed:
             return [answer["said"] for answer in answers]
-        words = (self._place / "ranks").read_text(errors="replace")[-3000:]
+        words = self._words()[-3000:]
         # A new life costs a hundredth of a new job, and shrinking takes hundreds of failures.
         if SILENT in answers or any("said" not in answer for answer in self._ask(None, LIFE_SECONDS)):
             self.kill()
@@ -283,8 +283,23 @@ class Ranks:
         for line in self._lines:
             line.socket.shutdown(socket.SHUT_WR)
         if self._mpirun is not None:
-            assert self._mpirun.wait(30) == 0
-        return (self._place / "ranks").read_text()
+            try:
+                code = self._mpirun.wait(90)  # a busy machine
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"no end within 90 s\n{self._where_ranks_stand()}") from None
+            assert code == 0, self._words()
+        return self._words()
+
+    def _words(self) -> str:
+        return (self._place / "ranks").read_text(errors="replace")
+
+    def _where_ranks_stand(self) -> str:
+        """Return what ranks have said and, of each that is there still, the stacks of its threads."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+                time.sleep(0.5)  # so that they do not write at once
+        return self._words()[-8000:]
 
     def kill(self) -> None:
         """End a job that went wrong."""

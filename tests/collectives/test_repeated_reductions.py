@@ -12,6 +12,8 @@ import torch
 
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
+from ringleader.collectives.transports.prepared_reduction import CAPACITY as MOST_PREPARED
+from ringleader.collectives.transports.prepared_reduction import PreparedReduction, PreparedReductions
 from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.common.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
@@ -19,7 +21,7 @@ from ringleader.torch.ops.repeated_reduction import (
     CAPACITY,
     RepeatedReduction,
     can_be_repeated,
-    take_reduction,
+    known_reduction,
 )
 
 pytestmark = [pytest.mark.torch]
@@ -33,46 +35,61 @@ def work_of(
     return Work(signature, digest, name=name, serial=serial, array=tensor, out=tensor)
 
 
+class RecordingEngine:
+    """Takes down what it is to do again; ``busy``: something else is under way."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[RepeatedWork, int, Any, PreparedReduction]] = []
+        self.busy = False
+
+    def run_again(self, again: RepeatedWork, serial: int, array: Any, prepared: PreparedReduction) -> bool:
+        if not self.busy:
+            self.done.append((again, serial, array, prepared))
+        return not self.busy
+
+
 @pytest.fixture
 def group() -> Any:
-    return SimpleNamespace(reductions={})
+    return SimpleNamespace(reductions={}, engine=RecordingEngine())
 
 
-def again(group: Any, tensor: Any, op: ReduceOp = ReduceOp.SUM, scale: float = 1.0, serial: int = 1) -> Any:
-    known = take_reduction(group, tensor, None)
-    return known and known.work_for(tensor, serial, op, 1.0, scale)
+def keep(group: Any, tensor: torch.Tensor, name: str | None = None) -> Work:
+    work = work_of(tensor, name)
+    RepeatedReduction(group.engine, work, tensor).keep(group)
+    return work
+
+
+def again(group: Any, tensor: Any, op: ReduceOp = ReduceOp.SUM, scale: float = 1.0, serial: int = 1) -> bool:
+    known = known_reduction(group, tensor, None)
+    return known is not None and known.run(tensor, serial, op, 1.0, scale)
 
 
 @pytest.mark.parametrize("name", [None, "loss"])
 def test_a_work_that_comes_again_is_what_a_new_one_would_be(group: Any, name: str | None) -> None:
     first, second = torch.zeros(6), torch.arange(6.0)
-    RepeatedReduction(work_of(first, name), first).keep(group)
-    known = take_reduction(group, second, name)
+    described = keep(group, first, name)
+    known = known_reduction(group, second, name)
     assert known is not None
-    assert take_reduction(group, second, name) is None, "it is in use"
+    assert known.describes(described)
+    assert not known.describes(work_of(second, name))
     for serial in (1, 2**40):
-        work, fresh = (
-            known.work_for(second, serial, ReduceOp.SUM, 1.0, 1.0),
-            work_of(second, name, serial=serial),
-        )
-        assert isinstance(work, RepeatedWork)
-        assert (work.name, work.digest, work.order, str(work)) == (
-            fresh.name, fresh.digest, fresh.order, str(fresh)
-        )  # fmt: skip
-        assert work.array is second
-        assert work.out is second
+        assert known.run(second, serial, ReduceOp.SUM, 1.0, 1.0)
+        repeated, number, array, prepared = group.engine.done.pop()
+        assert number == serial
+        assert array is second
+        fresh = work_of(second, name, serial=serial)
+        assert repeated.digest(serial) == fresh.digest
+        assert str(repeated) == str(fresh)
+        work = repeated.with_array(array, prepared.flat)
+        assert (work.name, work.digest, work.order) == (fresh.name, fresh.digest, fresh.order)
+        assert work.array is work.out is second
         work.flat[0] = 7.0
         assert second[0] == 7.0
-    known.keep(group)
-    assert work.array is work.out is work.flat is None, "the tensor may go"
 
 
 def test_whatever_differs_is_described_anew(group: Any) -> None:
     square = torch.zeros(4, 4)
-
-    def kept() -> None:
-        RepeatedReduction(work_of(square), square).keep(group)
-
+    keep(group, square)
     for tensor, op, scale in (
         (torch.zeros(16), ReduceOp.SUM, 1.0),
         (torch.zeros(4, 4, dtype=torch.int32), ReduceOp.SUM, 1.0),
@@ -87,23 +104,46 @@ def test_whatever_differs_is_described_anew(group: Any) -> None:
         (torch.nn.Parameter(torch.zeros(4, 4)), ReduceOp.SUM, 1.0),
         ([0.0], ReduceOp.SUM, 1.0),
     ):
-        kept()
-        assert again(group, tensor, op, scale) is None, (tensor, op, scale)
-    kept()
-    assert again(group, square) is not None
-    kept()
+        assert not again(group, tensor, op, scale), (tensor, op, scale)
+    assert again(group, square)
     square.t_()  # the same object has become another tensor
-    assert again(group, square) is None
+    assert not again(group, square)
+    square.t_()
+    group.engine.busy = True
+    assert not again(group, square)
+    assert len(group.engine.done) == 1
 
 
 def test_a_tensor_that_moved_is_found_where_it_is(group: Any) -> None:
-    tensor = torch.zeros(8)
-    known = RepeatedReduction(work_of(tensor), tensor)
-    for value in (1.0, 2.0):
-        tensor.data = torch.full((8,), value)
-        work = known.work_for(tensor, 1, ReduceOp.SUM, 1.0, 1.0)
-        assert work is not None
-        assert work.flat.tolist() == [value] * 8
+    tensor, places = torch.zeros(8), [torch.full((8,), value) for value in (1.0, 2.0)]
+    keep(group, tensor)
+    for place in (0, 1, 0):
+        tensor.data = places[place]
+        assert again(group, tensor)
+        assert group.engine.done[-1][3].flat.tolist() == [place + 1.0] * 8
+    first, second, third = (prepared for _again, _serial, _array, prepared in group.engine.done)
+    assert first is third is not second, "what is prepared belongs to the memory"
+
+
+def test_what_was_prepared_is_forgotten() -> None:
+    calls: list[str] = []
+    known, prepared = PreparedReductions(), PreparedReduction(None)
+    assert prepared.stage is None
+    prepared.prepare(lambda: calls.append("stage"), lambda: calls.append("reduce"), 1)
+    known.add(prepared)
+    assert prepared.stage is not None
+    prepared.stage()
+    prepared.reduce()
+    assert calls == ["stage", "reduce"]
+    known.forget()
+    assert prepared.stage is None
+    with pytest.raises(AssertionError):
+        prepared.reduce()
+    for _ in range(MOST_PREPARED + 1):
+        last = PreparedReduction(None)
+        last.prepare(lambda: None, lambda: None, 1)
+        known.add(last)
+    assert last.stage is not None
 
 
 def test_what_is_not_kept() -> None:
@@ -118,7 +158,7 @@ def test_what_is_not_kept() -> None:
 def test_not_too_many_are_kept(group: Any) -> None:
     tensor = torch.zeros(1)
     for number in range(CAPACITY + 1):
-        RepeatedReduction(work_of(tensor, f"w{number}"), tensor).keep(group)
+        keep(group, tensor, f"w{number}")
     assert len(group.reductions) == 1
 
 
@@ -141,6 +181,12 @@ def test_flat_kernels_have_the_bits_of_the_frameworks(kernels: Any, dtype: str) 
                 assert target == as_bytes(want), (op, factor, ranks)
                 flat.reducer(op, factor)(flat.take(parts[1]), [flat.take(part) for part in parts])
                 assert memories[1] == target, "the second part may be overwritten"
+                for own in range(2):
+                    memories = [bytearray(one) for one in bits[:ranks]]
+                    flats = [flat.over(memory, dtype, count) for memory in memories]
+                    for call in flat.reduction(flats[own], flats, op, factor):
+                        call()
+                    assert memories[own] == target, (op, factor, ranks, own)
     other, target = flat.over(bytearray(bits[0]), dtype, count), bytearray(len(bits[0]))
     flat.copier(flat.over(target, dtype, count))(other)
     assert target == bits[0]

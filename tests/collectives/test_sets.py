@@ -33,6 +33,14 @@ def test_ranks_are_sorted() -> None:
     assert SetTable(4).checked([3, 0, 2]) == (0, 2, 3)
 
 
+def test_ranks_that_are_missing_for_a_time() -> None:
+    assert SetTable(4).present([9, 3, 0]) == (0, 3)
+    assert SetTable(4).present([4]) == ()
+    for ranks in ([], [5, 5], [-1, 0]):
+        with pytest.raises(ValueError, match=r"A process set|not all among"):
+            SetTable(4).present(ranks)
+
+
 def test_sets_of_a_split_communicator_follow_each_other() -> None:
     evens, odds = (0, 2), (1, 3)
     assert in_turn([[evens, (0,)], [odds, (0,)], [evens, (0,)], [odds, (0,)]]) == [evens, odds, (0,)]
@@ -72,6 +80,12 @@ def test_a_change_of_sets_against_an_operation(jobs: Any, ranks: int, per_host: 
         RINGLEADER_MISMATCH_PATIENCE="0.3",
         RINGLEADER_RANKS_PER_HOST=per_host,
     ).passed(ranks)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_ranks_end_although_memory_of_removed_sets_is_looked_at(jobs: Any) -> None:
+    jobs.fresh("windows_left.py", ranks=3, timeout=60, HOROVOD_DYNAMIC_PROCESS_SETS="1").passed(3)
 
 
 def across_sets(jobs: Any, how: str, per_host: str = "") -> Any:

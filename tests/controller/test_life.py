@@ -141,6 +141,47 @@ def test_workers_of_a_running_job_are_scaled_up_and_down(cluster):
     assert "train-worker-1." not in _hosts(cluster)["hostfile"]
 
 
+def elastic_runs(cluster: FakeCluster, workers: int = 3) -> str:
+    """Create a job of at least one and at most four workers; return its launcher's uid once it runs."""
+    document = job(workers=workers)
+    document["metadata"]["annotations"] = {"ringleader/min-workers": "1", "ringleader/max-workers": "4"}
+    cluster.create(document)
+    wait(lambda: holds(cluster, "Running"), "the job runs")
+    wait(lambda: status(cluster)["elastic"]["workers"] == workers, "all workers are counted")
+    return pods(cluster, "launcher")[0]["metadata"]["uid"]
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_elastic_job_goes_on_when_a_worker_is_evicted(cluster):
+    launcher = elastic_runs(cluster)
+    before = {pod["metadata"]["uid"] for pod in pods(cluster)}
+    changes = status(cluster)["elastic"].get("changes", 0)
+    cluster.kubelet.evict("train-worker-1")
+    wait(lambda: len({one["metadata"]["uid"] for one in pods(cluster)} & before) == 2, "it is made anew")
+    wait(lambda: status(cluster)["elastic"].get("changes", 0) >= changes + 2, "gone and back")
+    wait(lambda: status(cluster)["elastic"]["workers"] == 3, "all workers are counted again")
+    assert holds(cluster, "Running") and condition(cluster, "Failed") is None
+    assert [pod["metadata"]["uid"] for pod in pods(cluster, "launcher")] == [launcher]
+    assert "MPIJobResized" in reasons(cluster) and "MPIJobRestarting" not in reasons(cluster)
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_elastic_job_is_scaled_and_its_launcher_stays(cluster):
+    launcher = elastic_runs(cluster)
+    cluster.change("mpijobs", "train", _workers(1))
+    wait(lambda: status(cluster)["elastic"]["workers"] == 1, "one worker")
+    assert status(cluster)["elastic"]["lastChange"] == "scaled to 1"
+    wait(lambda: "train-worker-1." not in _hosts(cluster)["discover_hosts.sh"], "the script has one host")
+    cluster.change("mpijobs", "train", _workers(4))
+    wait(lambda: status(cluster)["elastic"]["workers"] == 4, "four workers")
+    wait(lambda: "train-worker-3." in _hosts(cluster)["discover_hosts.sh"], "the script has four hosts")
+    cluster.change("mpijobs", "train", _workers(5))
+    wait(lambda: condition(cluster, "Created")["reason"] == "ValidationError", "more than it may have")
+    assert "4 is below the job's 5 workers" in condition(cluster, "Created")["message"]
+    assert len(pods(cluster)) == 4
+    assert [pod["metadata"]["uid"] for pod in pods(cluster, "launcher")] == [launcher]
+
+
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(("policy", "left"), [("None", 2), ("Running", 0), ("All", 0)])
 def test_workers_are_cleaned_up_as_the_policy_says_and_the_rest_stays(cluster, policy, left):

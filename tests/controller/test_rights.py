@@ -74,3 +74,29 @@ def _edit(change: Any) -> Any:
         document["metadata"]["generation"] += 1
 
     return edit
+
+
+def test_an_elastic_job_changes_its_size_within_the_rights_of_the_manifests(cluster, tmp_path):
+    kubeconfig = install(cluster, tmp_path, "")
+    terms = ProcessOptions(**{**BRISK, "lease": LeaseOptions(namespace=NAMESPACE, identity="op")})
+    wish = job()
+    wish["metadata"]["annotations"] = {"ringleader/min-workers": "1", "ringleader/max-workers": "3"}
+    cluster.server.keeps_requests = True
+    with Running(kubeconfig, terms=terms):
+        cluster.create(wish)
+        wait(lambda: holds(cluster, "Running"), "the job runs")
+        launcher = pods(cluster, "launcher")[0]["metadata"]
+        cluster.change("mpijobs", "train", _edit(_three_workers))
+        wait(lambda: status(cluster)["elastic"].get("lastChange") == "1 more worker runs", "a worker more")
+        wait(lambda: _renewed(cluster).count("echo ") == 3, "the launcher's kubelet is told")
+        assert pods(cluster, "launcher")[0]["metadata"]["uid"] == launcher["uid"]
+    listed = {resource for verb, resource in cluster.server.seen if verb in ("list", "watch")}
+    assert listed == {"mpijobs", "pods", "jobs", "services"}
+
+
+def _renewed(cluster: FakeCluster) -> str:
+    """The script that prints the hosts, once the launcher's Pod has been told of it."""
+    stored = cluster.get("configmaps", "train-config") or {}
+    notes = pods(cluster, "launcher")[0]["metadata"].get("annotations") or {}
+    hosts = stored["metadata"]["annotations"].get("ringleader/hosts", "")
+    return stored["data"]["discover_hosts.sh"] if notes.get("ringleader/hosts", "-") == hosts else ""

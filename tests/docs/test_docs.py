@@ -70,6 +70,15 @@ def test_the_chinese_readme_shows_the_same_commands() -> None:
     assert commands(ROOT / "README.md") == commands(ROOT / "README.zh-CN.md")
 
 
+def test_the_chinese_guide_of_elastic_jobs_shows_the_same() -> None:
+    block = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    english, chinese = (
+        block.findall((ROOT / "docs/guides" / name).read_text())
+        for name in ("elastic.md", "elastic.zh-CN.md")
+    )
+    assert english == chinese
+
+
 def test_command_line_reference_is_up_to_date() -> None:
     # In a process of its own: click keeps what a command's help was first called with.
     page = subprocess.run(

@@ -14,10 +14,12 @@ from tests.rank_pool import clean_environment
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
+from ringleader.runner import run
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.process, pytest.mark.timeout(200)]
 
 SCRIPT = str(Path(__file__).parent / "programs/horovodrun_script.py")
+ELASTIC = str(Path(__file__).parent / "programs/horovod_elastic_script.py")
 CALLS = str(Path(__file__).parent / "programs/horovod_run_calls.py")
 RINGLEADER = [sys.executable, "-m", "ringleader"]
 
@@ -66,13 +68,42 @@ def test_more_ranks_than_cores() -> None:
     assert sorted(done.stdout.splitlines()) == sorted(expected)
 
 
+def test_an_elastic_job_on_hosts_that_a_script_finds(tmp_path: Path) -> None:
+    find = tmp_path / "find"
+    find.write_text("echo localhost:1; echo 127.0.0.1:1\n")
+    find.chmod(0o755)
+    options = ("--min-np", "1", "--max-np", "2", "--host-discovery-script", str(find))
+    done = horovodrun("-np", "2", *options, "sh", "-c", "sleep $HOROVOD_RANK; echo $HOROVOD_HOSTNAME")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:localhost", "[1]<stdout>:127.0.0.1"]
+    said = done.stderr.splitlines()
+    # Whichever answers last is named first.
+    assert any("same machine" in line and "localhost" in line and "127.0.0.1" in line for line in said), said
+
+
+@pytest.mark.long
+def test_of_two_names_of_this_machine_one_can_be_left_out(tmp_path: Path) -> None:
+    words = ("-np", "2", "--min-np", "1", "-H", "localhost:1,127.0.0.1:1")
+    done = horovodrun(*words, sys.executable, ELASTIC, str(tmp_path / "failed"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[0]<stdout>:done: was rank 0, is 0 of 1"]
+    assert "the host is left out" in done.stderr
+
+
+def test_a_call_on_ranks_of_an_elastic_job() -> None:
+    def rank_and_size() -> tuple[int, int]:
+        return int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+
+    assert run(rank_and_size, num_proc=2, min_num_proc=1, max_num_proc=2) == [(0, 2), (1, 2)]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("-np", "2"), "horovodrun -np 2 python train.py"),
         (("-np", "2", "no-such-program"), "there is no program 'no-such-program'"),
         (("-np", "3", "-H", "localhost:2", "true"), "3 ranks asked for, 2 slots there"),
-        (("-np", "2", "--min-np", "1", "true"), "do not change while it runs"),
+        (("-np", "2", "--min-np", "3", "true"), "2 ranks asked for, from 3 to any number allowed"),
         (("-np", "2", "--fusion-threshold-mb", "-1", "true"), "out of range"),
         (("-np", "2", "--nonsense", "true"), "unrecognized arguments"),
     ],
@@ -124,3 +155,15 @@ def test_a_script_on_hosts(lab: saved_state.Lab) -> None:
         assert line in done.stdout.splitlines(), done.stdout
     failed = horovodrun("-np", "4", "-H", hosts, sys.executable, SCRIPT, "5", **config)
     assert failed.returncode == 5 and "Process name: 1\nExit code: 5" in failed.stderr
+
+
+@pytest.mark.lab
+@pytest.mark.long
+def test_a_rank_that_fails_takes_its_host_out(lab: saved_state.Lab, tmp_path: Path) -> None:
+    hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
+    config = {"RINGLEADER_OPT_RUN_SSH_CONFIG": lab.ssh_config}
+    words = ("-np", "4", "--min-np", "2", "-H", hosts, sys.executable, ELASTIC, str(tmp_path / "failed"))
+    done = horovodrun(*words, **config)
+    assert done.returncode == 0, done.stderr
+    expected = [f"[{rank}]<stdout>:done: was rank {rank + 2}, is {rank} of 2" for rank in (0, 1)]
+    assert sorted(done.stdout.splitlines()) == expected

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kube.fake.store import Document
 from tests.kube.training import images
 from tests.kube.training.training_session import Stage, opened, until
+from tests.kube.user_session import Command
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
@@ -27,14 +31,14 @@ needs_openmpi4 = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Three hosts with an ssh port of their own: two for workers, one for the launcher."""
+    """Four hosts with an ssh port of their own: three for workers, one for the launcher."""
     try:
         requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
     name = f"k{os.getpid() % 10**6}"
     try:
-        words = ("--hosts", "3", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
+        words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
         done = Stage.ringleader("lab", "up", "--name", name, *words)
         assert done.returncode == 0, done.stderr
         with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
@@ -151,4 +155,101 @@ def test_the_tensorflow_benchmarks_of_2019_run_once_they_are_converted(stage: St
             lambda: [one["metadata"]["labels"][role] for one in stage.cluster.list("pods")] == ["launcher"],
         )
     finally:
+        stage.delete(name)
+
+
+ELASTIC = """
+import os, socket, time
+import torch
+import ringleader.torch as hvd
+hvd.init()
+
+@hvd.elastic.run
+def train(state):
+    hosts = sorted(name.removeprefix("elastic-") for name in hvd.allgather_object(socket.gethostname()))
+    if hvd.rank() == 0:
+        print(*hosts, "from", state.step, flush=True)
+    is_over = False
+    while not is_over:
+        words = torch.tensor([1.0, float(os.path.exists("/etc/is-over"))])
+        total = hvd.allreduce(words, op=hvd.Sum, name="sum")
+        assert int(total[0]) == hvd.size(), total
+        is_over = bool(total[1])
+        state.step += 1
+        state.commit()
+        time.sleep(0.05)
+    if hvd.rank() == 0:
+        print("over at", state.step, flush=True)
+
+train(hvd.elastic.TorchState(model=torch.nn.Linear(2, 2), step=0))
+"""
+
+
+@needs_kubectl
+@pytest.mark.long
+def test_an_elastic_job_goes_on_while_its_workers_come_and_go(stage: Stage) -> None:
+    """Scaled up and down, a worker deleted with notice, one killed: its launcher's Pod stays what it was."""
+    name = "elastic"
+    words = ("--on", "kubernetes", "--image", images.OPENMPI5, "--name", name, "-n", "2")
+    words += ("--min-np", "1", "--max-np", "3", "--", "python", "-c", ELASTIC)
+    user = Command(("run", *words), kubeconfig=stage.kubeconfig)
+    last_line, last_step = 0, -1
+
+    def trains_on(*workers: int) -> None:
+        """Wait until these workers train, from a later step than those before."""
+        nonlocal last_line, last_step
+        text = " ".join(f"worker-{index}" for index in workers)
+
+        def found() -> tuple[int, int] | None:
+            assert user.process.poll() is None, "the job has ended"
+            lines = enumerate(user.out.splitlines(), 1)
+            matches = ((at, re.fullmatch(rf"{text} from (\d+)", line)) for at, line in lines)
+            return next(((at, int(match[1])) for at, match in matches if match and at > last_line), None)
+
+        last_line, step = until(text, found)
+        assert step > last_step
+        last_step = step
+
+    def launcher() -> tuple[str, str]:
+        (pod,) = (one for one in stage.cluster.list("pods") if "-launcher-" in one["metadata"]["name"])
+        return pod["metadata"]["uid"], pod["status"]["phase"]
+
+    def size() -> Document:
+        return (stage.cluster.get("mpijobs", name) or {})["status"]["elastic"]
+
+    def kubectl(*argv: str) -> str:
+        command = ("kubectl", "--kubeconfig", str(stage.kubeconfig), *argv)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    try:
+        trains_on(0, 1)
+        before = launcher()
+        kubectl("scale", "mpijob", name, "--replicas=3")
+        trains_on(0, 1, 2)
+        kubectl("scale", "mpijob", name, "--replicas=2")
+        trains_on(0, 1)
+        until("two workers", lambda: (size()["workers"], size()["lastChange"]) == (2, "scaled to 2"))
+        user.says("running on 2 of 2 workers: scaled to 2 (change 2)\n")  # before the next change
+        kubectl("delete", "pod", f"{name}-worker-1", "--wait=false")  # it has time, as one that is evicted
+        trains_on(0)
+        trains_on(0, 1)
+        stage.nodes.kill(f"{name}-worker-1")
+        trains_on(0)
+        trains_on(0, 1)
+        until("two workers", lambda: size()["workers"] == 2)
+        assert launcher() == before, "the launcher's Pod was there all the time"
+        assert size()["changes"] == 6 and size()["lastChange"] == "1 more worker runs"
+        shown = kubectl("get", "mpijob", name, "-o", "wide")
+        assert re.search(r"CHANGES +LAST CHANGE\n.* 6 +1 more worker runs\n", shown), shown
+        until("six events", lambda: stage.reasons(name).count("MPIJobResized") == 6)
+        assert "MPIJobRestarting" not in stage.reasons(name)
+        (stage.folder / "etc" / "is-over").touch()
+        until("the end", lambda: user.process.poll() is not None)
+        assert user.ends() == 0
+        assert "over at" in user.out
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{user}\n{stage.story()}") from error
+    finally:
+        (stage.folder / "etc" / "is-over").unlink(missing_ok=True)
+        user.kill()
         stage.delete(name)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.kube.fake import FakeCluster
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds that any condition may take on a busy machine."""
 JOB_NAME = "training.kubeflow.org/job-name"
 JOB_ROLE = "training.kubeflow.org/job-role"

@@ -88,6 +88,8 @@ class World:
     events: list[JobEvent] = field(default_factory=list)
     writes: int = 0
     """How often the status was written."""
+    annotated: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Pod → annotations that were added to it."""
     applied: list[Action] = field(default_factory=list)
     broken: int = 0
     """Passes that were broken off; each may have counted a restart without having said so."""
@@ -191,8 +193,11 @@ class World:
     def patch(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
         """A merge patch."""
         if kind == PODS.kind:
-            deadline = patch["spec"]["activeDeadlineSeconds"]
-            self.pods[name] = replace(self.pods[name], deadline=deadline)
+            if "spec" in patch:
+                deadline = patch["spec"]["activeDeadlineSeconds"]
+                self.pods[name] = replace(self.pods[name], deadline=deadline)
+            if "metadata" in patch:
+                self.annotated[name] = {**self.annotated.get(name, {}), **patch["metadata"]["annotations"]}
             return
         assert self.objects[kind]["metadata"]["name"] == name
         self.objects[kind] = merged(self.objects[kind], patch)

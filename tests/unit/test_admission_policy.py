@@ -56,6 +56,12 @@ def launchers_pod(**labels: str) -> Document:
     return thing(owner("Job", name="train-launcher"), labels=words, name="train-launcher-x7k2p")
 
 
+def with_image(image: str, *, note: str = "", job: str = "train") -> Document:
+    found = launchers_pod(**{"training.kubeflow.org/job-name": job})
+    found["metadata"]["annotations"] = {"ringleader/hosts": note} if note else {}
+    return {**found, "spec": {"containers": [{"name": "main", "image": image}]}}
+
+
 def role(*rules: Document) -> Document:
     return thing(owner(), name="train-launcher", rules=list(rules))
 
@@ -92,7 +98,12 @@ CASES = [
     ("UPDATE", kinds.POD, "", OURS, OURS, True),
     ("UPDATE", kinds.POD, "", OURS, FOREIGN, False),
     ("UPDATE", kinds.POD, "", NOBODYS, OURS, False),
-    ("UPDATE", kinds.POD, "", launchers_pod(), launchers_pod(), False),
+    ("UPDATE", kinds.POD, "", with_image("a", note="1"), with_image("a"), True),
+    ("UPDATE", kinds.POD, "", with_image("b", note="1"), with_image("a"), False),
+    ("UPDATE", kinds.POD, "", with_image("a", job="other"), with_image("a"), False),
+    ("UPDATE", kinds.POD, "", with_image("a"), with_image("a", job="other"), False),
+    ("UPDATE", kinds.POD, "", {**with_image("a"), **thing(owner())}, with_image("a"), False),
+    ("CREATE", kinds.POD, "", with_image("a"), None, False),
     ("DELETE", kinds.POD, "", None, OURS, True),
     ("DELETE", kinds.POD, "", None, NOBODYS, False),
     ("DELETE", kinds.POD, "", None, FOREIGN, False),

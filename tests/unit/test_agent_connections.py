@@ -66,6 +66,32 @@ def test_strangers_neither_hang_nor_starve_the_job(monkeypatch: pytest.MonkeyPat
         sock.close()
 
 
+def test_a_silent_host_is_given_up_whatever_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel is asked no more while something is sent to it, so the connection alone would live on."""
+    selector = selectors.PollSelector()
+    server = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1, lost_after=3.0)
+    agent = socket.create_connection(("127.0.0.1", server.port))
+    turn(selector, server)
+    (connection,) = [key.data for key in selector.get_map().values() if not isinstance(key.data, AgentServer)]
+    turn(selector, server)
+    assert 0.0 <= protocol.silence(connection.sock) < 3.0 and not server.lost(connection)
+    monkeypatch.setattr(protocol, "silence", lambda _sock: 4.5)
+    until = time.monotonic() + 20
+    while not server.lost(connection):
+        turn(selector, server)
+        assert time.monotonic() < until
+    assert connection.silent
+    server.close()
+    agent.close()
+
+
+def test_the_silence_of_a_connection_within_the_host_is_not_known() -> None:
+    one, other = socket.socketpair()
+    assert protocol.silence(one) == 0.0
+    one.close()
+    other.close()
+
+
 def test_it_listens_where_agents_are_told_to_look_and_nowhere_else() -> None:
     server = AgentServer(selectors.PollSelector(), token=TOKEN, addresses=("127.0.0.1", "127.0.0.2"), ranks=1)
     for address in ("127.0.0.1", "127.0.0.2"):

@@ -87,3 +87,18 @@ def test_even_groups_hold_everything_once(shapes: list[ParameterShape], number: 
 def test_even_groups_are_even() -> None:
     shapes = [ParameterShape(name="p", dtype="float32", itemsize=4, dims=(64,)) for _ in range(12)]
     assert [len(group) for group in even_groups(shapes, 4)] == [3, 3, 3, 3]
+
+
+def test_what_comes_last_in_backward_is_small() -> None:
+    sizes = (200_000, 9_000_000, 700_000, 600_000, 300_000)  # bytes, in the order of the parameters
+    shapes = [ParameterShape(name="p", dtype="float32", itemsize=4, dims=(nbytes // 4,)) for nbytes in sizes]
+    spans = [
+        [span.parameter for span in bucket.spans]
+        for bucket in plan_buckets(shapes, cap_bytes=8 << 20).buckets
+    ]
+    assert spans == [[4, 3, 2], [1], [0]]
+    order = [1, 0, 2, 3, 4]
+    cut = plan_buckets(shapes, cap_bytes=8 << 20, order=order).buckets
+    assert [[span.parameter for span in bucket.spans] for bucket in cut] == [[1], [0, 2], [3, 4]]
+    # One bucket stays one: it is what the script asked for.
+    assert len(plan_buckets(shapes, cap_bytes=None).buckets) == 1

@@ -125,6 +125,33 @@ def test_the_digest_of_a_peer_is_read_after_its_turn() -> None:
     assert flags.agree(77)
 
 
+def test_all_ranks_of_a_host_have_laid_out_alike_or_none_has() -> None:
+    pages = [bytearray(PAGE_BYTES) for _ in range(2)]
+    segment: Any = SimpleNamespace(parts=pages, fence=None)
+    idle: Any = None
+    flags, peer = (
+        SharedFlags(segment, me=me, ranks=[0, 1], mpi_calls=idle, peer_wait=idle, oversubscribed=False)
+        for me in (0, 1)
+    )
+
+    def meeting(mine: int, theirs: int) -> list[int]:
+        for one, how in ((flags, mine), (peer, theirs)):
+            if how:
+                one.laying_out(how)
+        words = memoryview(pages[1]).cast("Q")
+        turn = flags.meetings + 1
+        words[(turn & 1) * 8], words[(turn & 1) * 8 + 1] = turn, 5  # the peer has come already
+        assert flags.agree(5) and peer.agree(5)
+        return [flags.laid_out(), peer.laid_out()]
+
+    assert meeting(1, 1) == [1, 1]
+    assert meeting(1 << 45, 1 << 45) == [1 << 45, 1 << 45]
+    assert meeting(1, 0) == [0, 0], "what was said two meetings ago"
+    assert meeting(0, 0) == [0, 0]
+    assert meeting(1, 2) == [0, 0]
+    assert meeting(3, 3) == [3, 3]
+
+
 SIZES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1}
 SHAPES = st.lists(
     st.builds(

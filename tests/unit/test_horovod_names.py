@@ -29,6 +29,7 @@ SETS = "ProcessSet global_process_set add_process_set remove_process_set "
 NAMES = {
     "common": "",
     "common.basics": "HorovodBasics",
+    "common.elastic": "State ObjectState run_fn HorovodInternalError HostsUpdatedInterrupt HostUpdateResult",
     "common.exceptions": "HorovodInternalError HorovodVersionMismatchError HostsUpdatedInterrupt",
     "common.process_sets": SETS,
     "common.util": "check_extension check_installed_version extension_available gpu_available mpi_built "
@@ -59,6 +60,10 @@ NAMES = {
     + "Compression DistributedOptimizer SyncBatchNorm broadcast_parameters broadcast_optimizer_state "
     "broadcast_object allgather_object HorovodInternalError",
     "torch.compression": "Compression Compressor NoneCompressor FP16Compressor",
+    "torch.elastic": "run TorchState ElasticSampler run_fn",
+    "torch.elastic.sampler": "ElasticSampler",
+    "torch.elastic.state": "TorchState StateHandler ModelStateHandler OptimizerStateHandler "
+    "SamplerStateHandler get_handler_registry set_handler_registry",
     "torch.functions": "broadcast_parameters broadcast_optimizer_state broadcast_object allgather_object",
     "torch.mpi_ops": OPERATIONS
     + BASICS

@@ -12,9 +12,12 @@ import pytest
 
 import ringleader.runner
 from ringleader import api
+from ringleader.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.errors import RankError, RefusedError, RequestError
-from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, translate
+from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, elastic_failure_text, translate
 from ringleader.job import Ssh
+from ringleader.runner.elastic import driver
+from ringleader.runner.elastic.constants import RESET_LIMIT_EXCEEDED_MESSAGE
 from ringleader.torch import mpi_ops
 
 
@@ -67,6 +70,7 @@ def test_what_is_honoured(tmp_path: Path) -> None:
         "output_dir": "out",
         "network_interface": "eth0,eth1",
         "python": "/usr/bin/python3",
+        "elastic": ElasticOptions(min_np=3, exclude_hosts=True),
     }
 
 
@@ -141,8 +145,46 @@ def test_the_cause_travels() -> None:
 
 
 def test_by_position_as_in_horovod() -> None:
-    with pytest.warns(UserWarning, match="min_num_proc"):
-        assert recorded(print, (), None, 4, 2)[1]["np"] == 4
+    got = recorded(print, (), None, 4, 2, 6, 3, 9, (1, 2))[1]
+    assert got["np"] == 4
+    assert got["elastic"] == ElasticOptions(
+        min_np=2, max_np=6, slots=3, reset_limit=9, cooldown=(1.0, 2.0), exclude_hosts=True
+    )
+
+
+@pytest.mark.parametrize("keywords", [{}, {"max_np": 2}, {"max_num_proc": 2}])
+def test_a_job_that_does_not_change(keywords: dict[str, Any]) -> None:
+    assert "elastic" not in translate({"np": 2, **keywords}, {})
+
+
+def test_a_script_that_finds_the_hosts() -> None:
+    native = translate({"np": 2, "host_discovery_script": "find.sh"}, {"HOROVOD_ELASTIC_TIMEOUT": "7"})
+    assert native["elastic"] == ElasticOptions(
+        min_np=2, discovery_script="find.sh", exclude_hosts=True, timeout=7.0
+    )
+    assert "oversubscribe" not in native
+    with pytest.warns(UserWarning, match="reset_limit: nothing changes here"):
+        assert "elastic" not in translate({"np": 2, "reset_limit": 3}, {})
+    with pytest.raises(RequestError, match="'soon' is not a number"):
+        translate({"np": 2, "min_np": 1}, {"HOROVOD_ELASTIC_TIMEOUT": "soon"})
+
+
+def test_seconds_that_scripts_change_are_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    monkeypatch.setattr(driver, "ELASTIC_TIMEOUT_SECS", 1)
+    elastic = translate({"np": 2, "min_np": 1}, {})["elastic"]
+    assert (elastic.discovery_seconds, elastic.timeout) == (0.01, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit", "text"),
+    [
+        (f"rank 1 failed; 2 resets are allowed {RESET_LIMIT}", 2, RESET_LIMIT_EXCEEDED_MESSAGE.format(2)),
+        ("rank 1 failed", 2, "one or more processes exited with non-zero status: rank 1 failed"),
+    ],
+)
+def test_words_where_an_elastic_job_fails(reason: str, limit: int, text: str) -> None:
+    assert elastic_failure_text(reason, limit).endswith(text)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +195,8 @@ def test_by_position_as_in_horovod() -> None:
         (ValueError, {"hosts": "a:1", "hostfile": "x"}),
         (ValueError, {"ssh": Ssh(), "ssh_port": 22}),
         (RequestError, {"hostfile": "/nowhere/hosts"}),
-        (RequestError, {"host_discovery_script": "find.sh"}),
+        (ValueError, {"host_discovery_script": "find.sh", "hosts": "a:1"}),
+        (RequestError, {"min_num_proc": 1, "cooldown_range": (3, 2)}),
         (ValueError, {"mpi_args": "'open"}),
     ],
 )

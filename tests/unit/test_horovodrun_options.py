@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RequestError
 from ringleader.job import Host, Job
 from ringleader.runner import _HorovodArgs, launch
@@ -100,6 +101,23 @@ def test_without_hosts_this_machine_takes_as_many_ranks_as_asked_for() -> None:
         ("--binding-args='--bind-to none'", "bind", "none"),
         ("--binding-args='--rankfile x'", "bind", "auto"),
         ("--min-np 2 --max-np 2", "faults", ()),
+        ("--max-np 2", "elastic", None),
+        ("--min-num-proc 1", "elastic", ElasticOptions(min_np=1, exclude_hosts=True)),
+        ("--max-num-proc 4", "elastic", ElasticOptions(min_np=2, max_np=4, exclude_hosts=True)),
+        (
+            "--host-discovery-script f --slots-per-host 3 --elastic-timeout 9 --reset-limit 5 "
+            "--blacklist-cooldown-range 1 20",
+            "elastic",
+            ElasticOptions(
+                min_np=2,
+                discovery_script="f",
+                slots=3,
+                timeout=9,
+                reset_limit=5,
+                cooldown=(1.0, 20.0),
+                exclude_hosts=True,
+            ),
+        ),
     ],
 )
 def test_options_of_the_job(line: str, field: str, value: object) -> None:
@@ -189,7 +207,8 @@ def test_tcp_says_so_to_nccl_and_each_mpi_but_the_user_counts_before() -> None:
         ("--cycle-time-ms 1 --cache-capacity 2", "--cycle-time-ms, --cache-capacity change nothing here"),
         ("--no-torus-allreduce", "--no-torus-allreduce changes nothing here"),
         ("--gloo", "--gloo changes nothing here: MPI and shared memory"),
-        ("--reset-limit 3 --slots-per-host 2", "--reset-limit changes nothing here"),
+        ("--reset-limit 3 --slots-per-host 2", "--slots-per-host, --reset-limit change nothing here"),
+        ("--min-np 1 --slots-per-host 2", "--slots-per-host changes nothing here"),
         ("--binding-args='--bind-to core'", "--binding-args changes nothing here"),
     ],
 )
@@ -211,8 +230,7 @@ def test_what_does_as_it_says_is_not_told() -> None:
         ("-np 3 -H a:1,b:1 python", "-np", "3 ranks asked for, 2 slots there (a:1,b:1)"),
         ("-np 1 -H a:x python", "-H a:x", ""),
         ("-np 1 --hostfile nowhere python", "--hostfile", "nowhere cannot be read: No such file"),
-        ("-np 2 --min-np 1 --max-np 4 python", "--min-np and --max-np", "do not change while it runs"),
-        ("-np 2 --host-discovery-script f python", "--host-discovery-script", "do not change while it runs"),
+        ("-np 2 --min-np 1 --blacklist-cooldown-range 0 9 python", "--blacklist-cooldown-range", "0 9"),
         ("-np 2 --jsrun python", "--jsrun", "not an LSF job"),
         ("-np 2 --start-timeout -1 python", "--start-timeout", "-1 seconds"),
     ],
@@ -267,6 +285,16 @@ def test_ranks_on_other_hosts_get_the_environment() -> None:
     assert sorted(forwarded(environ)) == ["MINE", "OMPI_MCA_btl", "PATH", "WANDB_API_KEY"]
     job = asked("-np 1 -H a:1 --log-level INFO python", environ=environ).job
     assert dict(job.env)["MINE"] == "1" and dict(job.env)["HOROVOD_LOG_LEVEL"] == "INFO"
+
+
+def test_the_same_command_of_an_elastic_job() -> None:
+    line = "-np 2 --host-discovery-script f --slots-per-host 3 --elastic-timeout 9 --reset-limit 5 "
+    found = same_command(asked(f"{line} --max-np 4 --blacklist-cooldown-range 1 20 python t.py"))
+    assert "--oversubscribe" not in found
+    assert found.endswith(
+        " --exclude-hosts --blacklist-cooldown-range 1 20 --min-np 2 --max-np 4 --host-discovery-script f"
+        " --slots-per-host 3 --reset-limit 5 --elastic-timeout 9 python t.py"
+    )
 
 
 def test_verbose_names_the_same_command() -> None:

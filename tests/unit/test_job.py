@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError
 from ringleader.job import Host, Job, Ssh, check, faults_of
 
@@ -34,6 +35,8 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"grace": float("nan")}, "--grace"),
         ({"grace": 1e9}, "--grace"),
         ({"bind": "socket"}, "--bind"),
+        ({"elastic": ElasticOptions(), "require": ("tcp",)}, "--require"),
+        ({"elastic": ElasticOptions(), "max_restarts": 1}, "--max-restarts"),
     ],
 )
 def test_each_fault_names_its_option(change: dict[str, object], where: str) -> None:

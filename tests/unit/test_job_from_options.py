@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, request_of
+from ringleader.cli.options.elastic_options import ElasticJobOptions
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import unexpanded
+from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write
@@ -83,6 +85,24 @@ GOLDENS: dict[str, dict[str, Any]] = {
         "ssh_auth_mount_path": "/home/mpiuser/.ssh",
         "workdir": "/workspace",
     },
+    "elastic": {
+        "np": "8",
+        "gpus": "2",
+        "cpu": "16",
+        "elastic": ElasticJobOptions(
+            min_np="3",
+            max_np="16",
+            min_hosts="2",
+            reset_limit="100",
+            blacklist_cooldown_range=("10", "60.5"),
+            elastic_timeout="3600",
+            checkpoint_dir="/ckpt",
+            exclude_hosts=True,
+        ),
+        "claim": ("ckpt:/ckpt",),
+        "x": ("A=a $(B)",),
+        "secret_env": ("WANDB_API_KEY=wandb/key",),
+    },
     "kueue": {"queue": "team-queue"},
     "volcano": {"queue": "team-queue", "gang": "volcano"},
 }
@@ -115,6 +135,67 @@ def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: in
     assert (made.workers, made.spec.slots_per_worker) == (workers, slots)
     args = made.spec.mpi_replica_specs.launcher.template["spec"]["containers"][0]["args"]
     assert args[args.index("-n") + 1] == str(np)
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "workers", "notes"),
+    [
+        ({}, {"min_np": "2"}, 2, ("2", None)),
+        ({}, {"max_np": "4"}, 4, ("1", "4")),
+        ({}, {"min_np": "2", "max_np": "4"}, 4, ("2", "4")),
+        ({"np": "3"}, {"min_np": "2", "max_np": "4"}, 3, ("2", "4")),
+        ({"gpus": "8"}, {"min_np": "9", "max_np": "30"}, 4, ("2", "4")),
+        ({"gpus": "8"}, {"min_np": "9", "max_np": "30", "min_hosts": "3", "max_hosts": "5"}, 4, ("3", "4")),
+        ({"gpus": "8"}, {"min_hosts": "2", "max_hosts": "3"}, 3, ("2", "3")),
+    ],
+)
+def test_an_elastic_jobs_ranks_become_workers(
+    words: Any, given: Any, workers: int, notes: tuple[str, str | None]
+) -> None:
+    made = job(**words, elastic=ElasticJobOptions(**given))
+    found = made.metadata.annotations
+    assert (made.workers, (found[MIN_WORKERS], found.get(MAX_WORKERS))) == (workers, notes)
+    container = made.spec.mpi_replica_specs.launcher.template["spec"]["containers"][0]
+    argv = [*container["command"], *container["args"]]
+    assert argv[-len(TRAIN) - 1 :] == ["--", *TRAIN]
+    at = argv.index("--blacklist-cooldown-range")
+    assert argv[at + 1 : at + 3] == ["5", "60"], "a Pod that is replaced comes back soon"
+    assert [argv[argv.index("-n") + 1]] == [words["np"]] if "np" in words else "-n" not in argv
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "fault"),
+    [
+        ({}, {"min_np": "4", "max_np": "2"}, "--min-np, --max-np: at least 4, but at most 2"),
+        (
+            {"np": "5"},
+            {"min_np": "1", "max_np": "4"},
+            "-n: 5 ranks asked for, from 1 to 4 allowed",
+        ),
+        ({"np": "2"}, {"min_hosts": "3"}, "--min-hosts, --max-hosts: 2 workers of 1 slots are asked for"),
+        ({}, {"reset_limit": "3"}, "--reset-limit: is for elastic jobs"),
+        ({}, {"min_np": "two"}, "--min-np: 'two' is no whole number"),
+        (
+            {"run_launcher_as_worker": True, "np": "2"},
+            {"min_np": "1"},
+            "--run-launcher-as-worker: not for an elastic job: ranks in the launcher's Pod cannot leave it",
+        ),
+        (
+            {"spawn": "exec"},
+            {"min_np": "1"},
+            "--spawn exec: not for an elastic job: its host agents are started over ssh",
+        ),
+        ({"mpirun": "mpiexec"}, {"min_np": "1"}, "--mpirun: 'mpiexec' is not a path"),
+        (
+            {"annotation": ("ringleader/on-worker-failure=restart",)},
+            {"min_np": "1"},
+            "metadata.annotations[ringleader/on-worker-failure]: restart starts the whole job from its "
+            "beginning, an elastic job goes on",
+        ),
+    ],
+)
+def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fault: str) -> None:
+    assert faults_of(**words, elastic=ElasticJobOptions(**given)) == [fault]
 
 
 @pytest.mark.parametrize(

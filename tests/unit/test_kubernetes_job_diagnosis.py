@@ -12,7 +12,7 @@ from ringleader.launch.kubernetes.exit_status import end_of
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
 from ringleader.launch.kubernetes.job_view import event_view, job_pod_view, mpijob_view, pods_job_view
-from ringleader.launch.kubernetes.progress_line import is_about_to_end, progress
+from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
 
 Object = dict[str, Any]
 
@@ -344,6 +344,18 @@ def test_what_matters_most_stands_first() -> None:
 )
 def test_progress(given: JobSnapshot, text: str) -> None:
     assert progress(given).text[: len(text)] == text
+
+
+def test_an_elastic_job_tells_of_each_change_of_its_size() -> None:
+    def line(**elastic: Any) -> Progress:
+        job = mpijob(CREATED, RUNNING, workers=3)
+        job["status"]["elastic"] = elastic
+        return progress(snapshot(job))
+
+    assert line(workers=2).text == "running on 2 of 3 workers"
+    changed = line(workers=3, changes=1, lastChange="1 more worker runs")
+    assert changed.text == "running on 3 of 3 workers: 1 more worker runs (change 1)"
+    assert line(workers=2).key != changed.key
 
 
 def test_a_line_is_new_only_when_the_reason_is() -> None:

@@ -93,6 +93,7 @@ JOBS = {
         runPolicy={"schedulingPolicy": {"queue": "research", "priorityClass": "high"}},
     ),
     "coscheduling": job_of({"ringleader/gang": "gangs"}, worker=GPU),
+    "elastic": job_of({"ringleader/min-workers": "1", "ringleader/gang": "gangs"}),
     "launcher-as-worker": job_of(runLauncherAsWorker=True),
     "host-network": job_of(
         worker_pod={"hostNetwork": True, "dnsConfig": {"searches": ["example.com"]}},

@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringleader.collectives.operations import ReduceOp, Signature
-from ringleader.collectives.transports.link_measurement import LEAST_PIECE, MOST_PIECE, Link
-from ringleader.collectives.transports.long_arrays import BUFFERS, LongArray, LongArrays
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.transports.algorithm_table import HierarchicalTable
+from ringleader.collectives.transports.link_measurement import (
+    LEAST_PIECE,
+    MEASURED_FROM_BYTES,
+    MOST_DEPTH,
+    MOST_PIECE,
+    FirstLongReduction,
+    Link,
+)
+from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
 
 
 class Numbers:
@@ -31,21 +39,25 @@ class Numbers:
     def scale(self, array: Any, factor: float) -> None:
         array *= factor
 
-    def empty(self, shape: Any, _dtype: str) -> Any:
-        return np.full(shape, np.nan, np.float32)
+    def empty(self, shape: Any, dtype: str) -> Any:
+        return np.full(shape, np.nan, dtype)
 
     def reduce(self, out: Any, parts: Any, _op: ReduceOp, _factor: float) -> None:
+        assert {part.dtype for part in parts} == {out.dtype}
         out[:] = sum(parts[1:], parts[0].copy())
 
 
 class Late:
-    """What reduces between hosts: a piece is done just before the third one after it is asked for."""
+    """What reduces between hosts: every piece is done as late as it may be."""
+
+    def __init__(self, behind: int) -> None:
+        self._behind = behind
 
     def reduce_stream(self, arrays: Iterable[Any], _dtype: str, _op: ReduceOp) -> Iterator[Any]:
         under_way: deque[Any] = deque()
         for array in arrays:
             under_way.append(array)
-            if len(under_way) == 3:
+            if len(under_way) == self._behind:
                 yield self.done(under_way.popleft())
         while under_way:
             yield self.done(under_way.popleft())
@@ -65,13 +77,18 @@ class Flags:
         self._barrier.wait(timeout=20)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(("ranks", "slices"), [(1, 1), (2, 2), (3, 3), (3, 1), (4, 2)])
 @pytest.mark.parametrize("count", [1, 100, 16 * 3 * 7, 5000])
 @pytest.mark.parametrize("in_place", [True, False])
-def test_every_rank_has_the_scaled_sum(ranks: int, count: int, in_place: bool) -> None:
+@pytest.mark.parametrize("behind", [3, 5])
+@pytest.mark.parametrize("memory", ["in turns", "whole", "whole, of another type"])
+def test_every_rank_has_the_scaled_sum(
+    ranks: int, slices: int, count: int, in_place: bool, behind: int, memory: str
+) -> None:
     flags = Flags(ranks)
-    shared = [np.full(BUFFERS * ranks * 64, np.nan, np.float32) for _ in range(ranks)]
-    signature = Signature(kind="allreduce", dtype="float32", shape=(count,), prescale=3.0)
+    room = (behind + 2) * slices * 64 if memory == "in turns" else count
+    dtype = "float64" if memory == "whole, of another type" else "float32"
+    shared = [np.full(room, np.nan, dtype) for _ in range(ranks)]
     sources = [np.arange(count, dtype=np.float32) * (rank + 1) for rank in range(ranks)]
     targets = sources if in_place else [np.full(count, np.nan, np.float32) for _ in range(ranks)]
     want = np.arange(count, dtype=np.float32) * sum(range(1, ranks + 1)) * 3 * 10 / 2
@@ -81,14 +98,21 @@ def test_every_rank_has_the_scaled_sum(ranks: int, count: int, in_place: bool) -
         arrays = LongArrays(
             kernels=Numbers(),  # type: ignore[arg-type]
             flags=flags,  # type: ignore[arg-type]
-            cross=Late(),  # type: ignore[arg-type]
+            cross=Late(behind),  # type: ignore[arg-type]
             me=me,
+            slices=slices,
             enter=lambda _phase: None,
         )
         array = LongArray(
-            source=sources[me], target=targets[me], signature=signature, op=ReduceOp.SUM, factor=0.5
+            source=sources[me],
+            target=targets[me],
+            dtype=dtype,
+            converted=dtype != "float32",
+            prescale=3.0,
+            op=ReduceOp.SUM,
+            factor=0.5,
         )
-        arrays.reduce(array, shared, piece_bytes=64)
+        arrays.reduce(array, shared, piece_bytes=64, behind=behind)
         if not np.array_equal(targets[me], want):
             wrong.append((me, targets[me]))
 
@@ -101,14 +125,56 @@ def test_every_rank_has_the_scaled_sum(ranks: int, count: int, in_place: bool) -
 
 
 @pytest.mark.parametrize(
-    ("rate", "latency", "piece"),
+    ("rate", "latency", "piece", "depth"),
     [
-        (1e4, 1e-4, LEAST_PIECE),
-        (62e6, 1e-4, 1 << 20),
-        (250e6, 1e-4, 4 << 20),
-        (62e6, 20e-3, MOST_PIECE),
-        (1e12, 1e-4, MOST_PIECE),
+        (1e4, 1e-4, LEAST_PIECE, 1),
+        (62e6, 1e-4, 1 << 20, 1),
+        (250e6, 1e-4, 4 << 20, 1),
+        (62e6, 5e-3, 1 << 20, 3),
+        (62e6, 50e-3, 1 << 20, MOST_DEPTH),
+        (1.25e9, 1e-3, MOST_PIECE, 3),
+        (1e12, 1e-4, MOST_PIECE, MOST_DEPTH),
     ],
 )
-def test_pieces_fit_the_line(rate: float, latency: float, piece: int) -> None:
-    assert Link(latency_seconds=latency, bytes_per_second=rate).piece_bytes == piece
+def test_pieces_and_their_number_fit_the_line(rate: float, latency: float, piece: int, depth: int) -> None:
+    link = Link(latency_seconds=latency, bytes_per_second=rate)
+    assert (link.piece_bytes, link.depth) == (piece, depth)
+    fitting = link.fitting(HierarchicalTable())
+    assert (fitting.piece_bytes, fitting.depth) == (piece, depth)
+
+
+class Line:
+    """Calls of MPI between two hosts, each as fast as the other."""
+
+    size, rank = 2, 0
+
+    def __init__(self) -> None:
+        self.swaps = 0
+
+    def uncounted(self) -> Line:
+        return self
+
+    def integers(self, number: int) -> list[int]:
+        return [number, number]
+
+    def swap(self, _receive: Any, _send: Any) -> None:
+        self.swaps += 1
+
+
+def test_the_line_is_measured_once_before_the_first_long_reduction() -> None:
+    calls: Any = Line()
+    table, first = HierarchicalTable(piece_bytes=1 << 20), FirstLongReduction(calls, calls)
+    assert first.table_for(MEASURED_FROM_BYTES - 1, table) is None
+    assert not calls.swaps
+    numbers = first.table_for(MEASURED_FROM_BYTES, table)
+    assert calls.swaps
+    assert numbers is not None
+    assert LEAST_PIECE <= HierarchicalTable.from_list(numbers).piece_bytes <= MOST_PIECE
+    calls.swaps = 0
+    assert first.table_for(MEASURED_FROM_BYTES, table) is None
+    adopted = FirstLongReduction(calls, calls)
+    adopted.over = True
+    assert adopted.table_for(MEASURED_FROM_BYTES, table) is None
+    on_one_host = FirstLongReduction(calls, calls, between_hosts=False)
+    assert on_one_host.table_for(MEASURED_FROM_BYTES, table) is None
+    assert not calls.swaps

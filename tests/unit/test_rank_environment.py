@@ -87,6 +87,17 @@ def test_torchruns_variables(environment: Environment) -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+def test_a_job_that_started_again_keeps_its_name_and_counts(environment: Environment) -> None:
+    asked = job(max_restarts=3)
+    found = environment(2, asked=asked, run_id="first", restart=2).set
+    assert [found[f"TORCHELASTIC_{name}"] for name in ("RUN_ID", "RESTART_COUNT", "MAX_RESTARTS")] == [
+        "first",
+        "2",
+        "3",
+    ]
+    assert found["RINGLEADER_JOB_ID"] == "j1"
+
+
 def test_what_our_own_code_reads(environment: Environment) -> None:
     found = environment(0, family=Family.MPICH).set
     assert found["RINGLEADER_JOB_ID"] == "j1"

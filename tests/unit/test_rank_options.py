@@ -7,6 +7,7 @@ import click
 import pytest
 
 from ringleader.cli.help_pages import full_help
+from ringleader.cli.options.elastic_options import ElasticRunOptions
 from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
 from ringleader.cli.options.kubernetes_options import is_for_clusters
 from ringleader.cli.options.option_checks import Faults
@@ -296,7 +297,7 @@ def test_help_explains_every_option() -> None:
 
 
 def test_options_hold_nothing_that_a_job_does_not_use() -> None:
-    words: dict[str, Any] = vars(parse("x")[0]) | vars(parse("x")[1])
+    words: dict[str, Any] = vars(parse("x")[0]) | vars(parse("x")[1]) | vars(ElasticRunOptions())
     named = {param.name for param in command.params if param.expose_value} - {"json_file"}
     assert set(words) == {name for name in named if not is_for_clusters(name)}
 

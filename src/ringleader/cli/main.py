@@ -24,6 +24,7 @@ COMMANDS: Table = {
         "Start a command on many ranks: here, on hosts over ssh, on Kubernetes.",
     ),
     "scale": ("ringleader.cli.scale.command", "Run one job at several sizes; speed-up, efficiency, report."),
+    "hosts": ("ringleader.cli.hosts", "Have a running elastic job look at its hosts now."),
     "bench": (
         "ringleader.cli.bench.command",
         "Measure between ranks: pairs, collectives, training.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -54,6 +53,8 @@ class ProgressLine:
 
 
 def _columns() -> int:
+    import shutil  # takes 4 ms
+
     return max(20, shutil.get_terminal_size().columns)
 
 

@@ -35,6 +35,17 @@ FAIL = "fail"
 KEEP = "keep"
 """Nothing: the failed Pod stays, as under the reference controller."""
 
+MIN_WORKERS = "ringleader/min-workers"
+"""Makes a job elastic: it goes on with fewer workers than `replicas`, down to this number, while some fail,
+are evicted or scaled away (`kubectl scale mpijob`), and takes in those that come. The launcher is to be a
+program that looks for its hosts by itself, for which `/etc/mpi/discover_hosts.sh` prints the workers that are
+ready: it is not made to wait for them. Failed workers are made anew, as often as it takes unless
+`ringleader/restart-limit` says otherwise."""
+MAX_WORKERS = "ringleader/max-workers"
+"""Largest `replicas` of an elastic job. Without it: any number."""
+WORKERS = r"[1-9][0-9]{0,5}"
+"""What such a number looks like."""
+
 RESTART_LIMIT = "ringleader/restart-limit"
 """How often workers are made anew, or the job restarted, before it has failed. Without it:
 `runPolicy.backoffLimit`, or 6."""
@@ -100,6 +111,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     SSH_KEY_TYPE: ("ed25519", "ecdsa", "rsa"),
     ON_WORKER_FAILURE: (REPLACE, RESTART, FAIL, KEEP),
     RESTART_LIMIT: (),
+    MIN_WORKERS: (),
+    MAX_WORKERS: (),
     WAIT_FOR_WORKERS: (WAIT_ANSWER, WAIT_ADDRESS, WAIT_OFF),
     WAIT_LIMIT: (),
     GANG: (),

@@ -73,6 +73,8 @@ COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     ("Slots", "integer", ".spec.slotsPerWorker", 1),
     ("MPI", "string", ".spec.mpiImplementation", 1),
     ("Suspended", "boolean", ".spec.runPolicy.suspend", 1),
+    ("Changes", "integer", ".status.elastic.changes", 1),
+    ("Last change", "string", ".status.elastic.lastChange", 1),
 )
 """What ``kubectl get`` shows: (title, type, JSON path, priority); priority 1 is for ``-o wide``."""
 
@@ -124,6 +126,7 @@ def _version() -> dict[str, Any]:
             "scale": {
                 "specReplicasPath": ".spec.mpiReplicaSpecs.Worker.replicas",
                 "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+                "labelSelectorPath": ".status.elastic.selector",
             },
         },
         "additionalPrinterColumns": [

@@ -9,7 +9,19 @@ from typing import Any
 
 from ringleader.errors import RequestError
 from ringleader.mpijob import object_names
-from ringleader.mpijob.annotations import KNOWN, PREFIX, RESTART_LIMIT, RESTARTS, SECONDS, WAIT_LIMIT
+from ringleader.mpijob.annotations import (
+    KNOWN,
+    MAX_WORKERS,
+    MIN_WORKERS,
+    ON_WORKER_FAILURE,
+    PREFIX,
+    RESTART,
+    RESTART_LIMIT,
+    RESTARTS,
+    SECONDS,
+    WAIT_LIMIT,
+    WORKERS,
+)
 from ringleader.mpijob.document_faults import NOWHERE, ROOT, Faults, FieldPath, SourceLines, kind_of
 from ringleader.mpijob.field_schema import (
     FieldFlag,
@@ -87,6 +99,9 @@ def _job(document: Mapping[str, Any], faults: Faults) -> MPIJob | None:
     return job
 
 
+_SCALE = "kubectl scale mpijob NAME --replicas=N changes spec.mpiReplicaSpecs[Worker].replicas"
+
+
 def _check_version(document: Mapping[str, Any], faults: Faults) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
     if kind != KIND:
@@ -118,7 +133,9 @@ def _check_names(document: Mapping[str, Any], faults: Faults) -> None:
     if isinstance(space, str) and space and not object_names.is_namespace(space):
         faults.add(here.field("namespace"), f"{space!r} is not a namespace's name", "use a-z, 0-9 and -")
     notes = metadata.get("annotations")
-    _check_annotations(notes if isinstance(notes, Mapping) else {}, here.field("annotations"), faults)
+    notes = notes if isinstance(notes, Mapping) else {}
+    _check_annotations(notes, here.field("annotations"), faults)
+    _check_elastic(notes, _workers(document), here.field("annotations"), faults)
 
 
 def _check_annotations(notes: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
@@ -134,6 +151,29 @@ def _check_annotations(notes: Mapping[str, Any], path: FieldPath, faults: Faults
             faults.add(path.key(name), f"{text!r} is not a number", 'a whole number in quotes: "3"')
         elif name == WAIT_LIMIT and isinstance(text, str) and not re.fullmatch(SECONDS, text):
             faults.add(path.key(name), f"{text!r} is not a number of seconds", 'above 0, in quotes: "3600"')
+
+
+def _check_elastic(notes: Mapping[str, Any], workers: int, path: FieldPath, faults: Faults) -> None:
+    """Check the numbers of workers between which a job may change."""
+    found: dict[str, int] = {}
+    for name in (MIN_WORKERS, MAX_WORKERS):
+        text = notes.get(name)
+        if isinstance(text, str) and re.fullmatch(WORKERS, text):
+            found[name] = int(text)
+        elif isinstance(text, str):
+            faults.add(path.key(name), f"{text!r} is not a number of workers", 'from 1, in quotes: "3"')
+    least, most = found.get(MIN_WORKERS), found.get(MAX_WORKERS)
+    if MAX_WORKERS in notes and MIN_WORKERS not in notes:
+        faults.add(path.key(MAX_WORKERS), "needs ringleader/min-workers too", f'{MIN_WORKERS}: "1"')
+    if least is not None and most is not None and least > most:
+        faults.add(path.key(MIN_WORKERS), f"{least} is above ringleader/max-workers, {most}")
+    elif least is not None and workers < least:
+        faults.add(path.key(MIN_WORKERS), f"{least} is above the job's {workers} workers", _SCALE)
+    elif most is not None and workers > most:
+        faults.add(path.key(MAX_WORKERS), f"{most} is below the job's {workers} workers", _SCALE)
+    if least is not None and notes.get(ON_WORKER_FAILURE) == RESTART:
+        what = f"{RESTART} starts the whole job from its beginning, an elastic job goes on"
+        faults.add(path.key(ON_WORKER_FAILURE), what, f"leave it out, or {MIN_WORKERS}")
 
 
 def _check_name(path: FieldPath, name: str, document: Mapping[str, Any], faults: Faults) -> None:

@@ -73,6 +73,22 @@ class ReplicaStatuses:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ElasticStatus:
+    """The size of an elastic job."""
+
+    workers: Annotated[int, IntegerRange(), FieldFlag.DEFAULT_NOT_STORED] = 0
+    """Workers that are ready now."""
+    changes: Annotated[int, IntegerRange(), FieldFlag.OMITTED] = 0
+    """How often that changed while the job ran."""
+    last_change: str = ""
+    """Why it last changed, in words."""
+    last_change_time: Time = ""
+    """When it last changed."""
+    selector: str = ""
+    """Labels of the workers' Pods, for those that scale the job by what its Pods do."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """What the controller found. Written by it alone, through the status subresource."""
 
@@ -81,6 +97,8 @@ class Status:
     of its kind."""
     replica_statuses: Annotated[ReplicaStatuses, FieldFlag.OMITTED] = ReplicaStatuses()
     """Pods of each kind."""
+    elastic: ElasticStatus | None = None
+    """Of an elastic job: how many workers run now, how often that changed, and why."""
     start_time: Time = ""
     """When the job was taken up, or resumed."""
     completion_time: Time = ""

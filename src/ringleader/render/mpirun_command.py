@@ -180,13 +180,14 @@ def mpirun_command(
     backing: str,
     ssh: tuple[str, ...] = (),
     here: str = "",
+    exported: tuple[str, ...] = SECRETS,
 ) -> MpirunCommand:
     """Return how this MPI is to start the plan.
 
     ``agent``: command of the rank agent. ``hostfile``: path where the hostfile will lie. ``session``:
     directory for the MPI's session directories on every host. ``backing``: directory for shared memory.
     ``ssh``: the ssh command, no word of it with a space; empty where no host is remote. ``here``: our
-    address as the remote hosts reach it.
+    address as the remote hosts reach it. ``exported``: names of variables that every agent gets.
     """
     options = TABLE[mpi.family]
     named = [name.strip() for name in (job.network_interface or "").split(",") if name.strip()]
@@ -210,7 +211,7 @@ def mpirun_command(
     argv += options.in_turns if in_turns(plan) else ()
     argv += options.ssh_arguments if ssh else ()
     argv += options.interface if interfaces else ()
-    argv += options.export(SECRETS)
+    argv += options.export(exported)
     argv += job.extra_mpirun_args + options.separator
     environment = dict(options.environment)
     if ssh:
@@ -222,7 +223,7 @@ def mpirun_command(
         environment=_filled(environment, context) | _library_path(mpi),
         hostfile=hostfile_text(plan, mpi.family),
         rank_environment=_filled({**options.rank_environment, **_of_relative(mpi)}, context),
-        links=_links(options, mpi),
+        links=library_links(mpi),
     )
 
 
@@ -252,8 +253,9 @@ def _library_path(mpi: Mpi) -> dict[str, str]:
     return {}
 
 
-def _links(options: MpiOptions, mpi: Mpi) -> dict[str, str]:
+def library_links(mpi: Mpi) -> dict[str, str]:
     """Return the links mpi4py needs: it asks for one name, and a distribution may use another."""
+    options = TABLE[mpi.family]
     own = PurePosixPath(mpi.library).name
     return {asked: mpi.library for asked, other in options.names_for.items() if own == other}
 

@@ -146,13 +146,16 @@ def rank_environment(
     python: str,
     settings: Mapping[str, str] | None = None,
     inject: str = "",
+    run_id: str = "",
+    restart: int = 0,
 ) -> RankEnvironment:
     """Return the environment of one rank.
 
     ``caller`` is the launcher's whole environment, ``python`` the absolute path of the interpreter whose
     directory goes in front of PATH, ``settings`` what fits the transports of its host (weaker than all the
     rest), ``inject`` the directory that goes in front of PYTHONPATH (empty: the
-    agent puts its own there, as only it knows where it lies on its host).
+    agent puts its own there, as only it knows where it lies on its host), ``run_id`` what names the job in
+    all its starts (empty: ``job_id``), ``restart`` how often all ranks were started again until now.
     """
     asked = dict(job.env)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
@@ -173,7 +176,8 @@ def rank_environment(
     if users.get("LD_LIBRARY_PATH") and mpi.library:
         # The MPI completes this variable for what it starts; ours replaces that, so it must be complete too.
         values["LD_LIBRARY_PATH"] = f"{users['LD_LIBRARY_PATH']}:{PurePosixPath(mpi.library).parent}"
-    values |= _meeting(place, job, master, job_id, asked)
+    values |= _meeting(place, job, master, run_id or job_id, asked)
+    values["TORCHELASTIC_RESTART_COUNT"] = str(restart)
     values |= _numbers(plan, place, job) | _launch(job, mpi, job_id)
     if job.as_horovod:
         values |= _horovods_numbers(plan, place, job)
@@ -228,16 +232,15 @@ def _jax(plan: Plan, place: RankPlace, job: Job, mpi: Mpi, master: Master) -> di
 
 
 def _meeting(
-    place: RankPlace, job: Job, master: Master, job_id: str, asked: Mapping[str, str]
+    place: RankPlace, job: Job, master: Master, run_id: str, asked: Mapping[str, str]
 ) -> dict[str, str]:
     """Return where the ranks meet; an uncoupled rank meets nobody, so any free port of its own will do."""
     alone = job.uncoupled
     return {
         "MASTER_ADDR": asked.get("MASTER_ADDR", "127.0.0.1" if alone else master.address),
         "MASTER_PORT": asked.get("MASTER_PORT", "0" if alone else master.port),
-        "TORCHELASTIC_RUN_ID": f"{job_id}-{place.rank}" if alone else job_id,
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": f"{run_id}-{place.rank}" if alone else run_id,
+        "TORCHELASTIC_MAX_RESTARTS": str(job.max_restarts),
     }
 
 

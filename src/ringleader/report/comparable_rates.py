@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.collective import CollectiveRun, Timing, bus_factor
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer
 from ringleader.measurements.run_kinds import AnyRun, kind_of
 from ringleader.measurements.training import TrainingRun
@@ -46,6 +47,8 @@ def comparable_rates(run: AnyRun) -> dict[str, ComparableRate]:
         found = _of_collective(run)
     elif isinstance(run, PointToPointRun):
         found = _of_pairs(run)
+    elif isinstance(run, ElasticRun):
+        return {}
     else:
         found = _of_training(run)
     return {one.name: one for one in found}
@@ -55,6 +58,8 @@ def incomparable(before: AnyRun, after: AnyRun) -> str:
     """Say why two runs cannot be compared; empty where they can."""
     if kind_of(before) != kind_of(after):
         return f"a {kind_of(before)} run and a {kind_of(after)} run have no number in common"
+    if isinstance(before, ElasticRun):
+        return "what happened to an elastic job is no measurement"
     if isinstance(before, CollectiveRun) and isinstance(after, CollectiveRun):
         wrong = next((run.name for run in (before, after) if run.wrong), None)
         if wrong is not None:

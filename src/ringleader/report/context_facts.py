@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report.number_format import plural
@@ -95,6 +96,8 @@ def _settings_of(run: AnyRun) -> tuple[str, ...]:
         return ("program", "memory", "window", "line_rate")
     if isinstance(run, CollectiveRun):
         return ("operation", "ranks", "per_host", "dtype", "redop", "line_rate")
+    if isinstance(run, ElasticRun):
+        return ("generations", "worlds", "ranks_started")
     return ("model", "batch", "precision", "optimizer", "data", "ranks", "per_host")
 
 

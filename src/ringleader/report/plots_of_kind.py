@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
@@ -20,4 +21,6 @@ def plots(run: AnyRun, prediction: PredictionCurve | None = None) -> list[Plot]:
         return collective_plots.plots(run)
     if isinstance(run, PointToPointRun):
         return pair_heat_map.plots(run)
+    if isinstance(run, ElasticRun):
+        return []  # its table is the timeline
     return training_plots.plots(run)

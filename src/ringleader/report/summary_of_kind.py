@@ -6,10 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import AnyRun, kind_of
 from ringleader.report import (
     collective_summary,
+    elastic_summary,
     point_to_point_summary,
     scaling_summary,
     table,
@@ -27,6 +29,8 @@ def summary(run: AnyRun) -> RunSummary:
         return collective_summary.summary(run)
     if isinstance(run, PointToPointRun):
         return point_to_point_summary.summary(run)
+    if isinstance(run, ElasticRun):
+        return elastic_summary.summary(run)
     return training_summary.summary(run)
 
 
@@ -38,6 +42,8 @@ def document(run: AnyRun) -> dict[str, Any]:
         results = collective_summary.results(run)
     elif isinstance(run, PointToPointRun):
         results = point_to_point_summary.results(run)
+    elif isinstance(run, ElasticRun):
+        results = elastic_summary.results(run)
     else:
         results = training_summary.results(run)
     said = summary(run)

@@ -16,7 +16,7 @@ from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.torch.basics import session
-from ringleader.torch.c10d.process_group import open_process_group
+from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.cuda.cuda_streams import CudaStreams
 from ringleader.torch.cuda.gpu_transport import GpuTransport
 
@@ -241,12 +241,12 @@ def a_peer_dies():
         traffic=count_over(context.ranks, context.traffic, "gloo"),
     )
     flat = torch.ones(1 << 20)
-    process_group.allreduce(flat, ReduceOp.SUM)
+    process_group.allreduce([flat], ReduceOp.SUM)
     assert flat[0].item() == SIZE
     if RANK == SIZE - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        process_group.allreduce(flat, ReduceOp.SUM)
+        process_group.allreduce([flat], ReduceOp.SUM)
     except HorovodInternalError as error:
         print(f"rank {RANK} got: {error}", flush=True)
     os._exit(7)

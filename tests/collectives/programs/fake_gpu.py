@@ -4,16 +4,23 @@ As on a GPU nothing that is launched is waited for, until the script's stream wa
 """
 
 import contextlib
+import os
+import signal
+import threading
 
 import torch
+from torch._C._distributed_c10d import ErrorType
 from torch.distributed import ReduceOp
 
+from ringleader.collectives import mpi_or_proxy
 from ringleader.collectives.communicators import count_over
 from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.torch.basics import session
-from ringleader.torch.c10d.process_group import ProcessGroup, open_process_group
+from ringleader.torch.c10d.connect import open_process_group
+from ringleader.torch.c10d.group_watch import GroupWatch
+from ringleader.torch.c10d.process_group import ProcessGroup
 from ringleader.torch.cuda.cuda_streams import CudaStreams
 from ringleader.torch.cuda.gpu_transport import GpuFacts, GpuTransport
 from ringleader.torch.kernels import TorchKernels
@@ -62,6 +69,7 @@ class Gpu:
         self.script = Script(self)
         self.launched = []
         self.captures = False
+        self.dies = False  # when it launches the next reduction, which the others have agreed on
         self._streams = 0
 
     def finish(self):
@@ -88,18 +96,31 @@ class Gpu:
 
 
 class Nccl:
-    """Gloo's group with NCCL's averages and premultiplied sums, which notes every call."""
+    """Gloo's group with NCCL's averages and premultiplied sums, which notes every call.
 
-    def __init__(self, raw, gpu):
-        self._raw, self._gpu, self._steps = raw, gpu, gpu.steps
+    As a kernel of NCCL's, what it has begun with a peer that has died ends by an abort and by nothing else.
+    """
+
+    def __init__(self, raw, gpu, name):
+        self._raw, self._gpu, self._steps, self._name = raw, gpu, gpu.steps, name
+        self._aborted = threading.Event()
+        self._steps.append(f"nccl opens {name}")
 
     def size(self):
         return self._raw.size()
 
-    def shutdown(self):
+    def get_error(self):
+        return ErrorType.SUCCESS
+
+    def eager_connect_single_device(self, device):
         pass
 
-    abort = shutdown
+    def shutdown(self):
+        self._steps.append(f"nccl shuts down {self._name}")
+
+    def abort(self):
+        self._steps.append(f"nccl aborts {self._name} in {threading.current_thread().name}")
+        self._aborted.set()
 
     def allreduce(self, tensors, options):
         return self._reduce("allreduce", tensors, options)
@@ -108,6 +129,8 @@ class Nccl:
         return self._reduce("allreduce_coalesced", tensors, options)
 
     def _reduce(self, call, tensors, options):
+        if self._gpu.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
         op, factor = options.reduceOp.__getstate__()
         counts = "+".join(str(tensor.numel()) for tensor in tensors)
         self._steps.append(f"nccl {call} {str(op).rpartition('.')[2]} {counts}")
@@ -119,7 +142,14 @@ class Nccl:
         work = getattr(self._raw, call)(tensors, options)
 
         def done():
-            work.wait()
+            while not work.is_completed():
+                if self._aborted.wait(0.001):
+                    return
+            try:
+                work.wait()
+            except RuntimeError:
+                assert self._aborted.wait(60), "nobody aborts what waits for a peer that has died"
+                return
             for tensor in tensors:
                 if op == ReduceOp.AVG:
                     tensor.div_(self.size())
@@ -132,6 +162,13 @@ class Nccl:
         return getattr(self._raw, name)
 
 
+class Unwatched(GroupWatch):
+    """Leaves groups alone."""
+
+    def add(self, group, **more):
+        pass
+
+
 class Launched:
     """A work that the host does not wait for."""
 
@@ -139,24 +176,30 @@ class Launched:
         pass
 
 
-def use_fake_gpu(group=None, *, number=0, gpu=None, kind=GpuTransport, deadline=60.0):
-    """Have the engine of a group carry works "on cuda" with the fakes; return the GPU and its transport."""
-    from mpi4py import MPI
+def use_fake_gpu(group=None, *, number=0, gpu=None, kind=GpuTransport, deadline=60.0, watch=None):
+    """Have the engine of a group carry works "on cuda" with the fakes; return the GPU and its transport.
 
+    ``watch`` is for all groups of the session.
+    """
     current = session()
     group = group or current.group
-    engine, gpu = group.engine, gpu or Gpu()
-    rank = engine.ranks.rank
+    engine, gpu, watch = group.engine, gpu or Gpu(), watch or GroupWatch()
+    rank, mpi = engine.ranks.rank, group.comms.mpi
     peer_wait = PeerWait(
-        rank=rank, liveness_sources=[current.end_messages], warn_seconds=60.0, deadline_seconds=deadline
+        rank=rank,
+        liveness_sources=[current.end_messages],
+        warn_seconds=60.0,
+        deadline_seconds=deadline,
+        why_broken=group.peer_wait.why_broken,
     )
     context = TransportContext(
         ranks=engine.ranks,
         peer_wait=peer_wait,
         deadline_seconds=deadline,
-        mpi_calls=MpiCalls(MPI, group.comms.comm, peer_wait, polling=True),
+        mpi_calls=MpiCalls(mpi, group.comms.comm, peer_wait, polling=True),
         host=engine.transport,
         number=number,
+        generation=mpi_or_proxy.generation(mpi),
         launch_order=current.launch_order,
     )
 
@@ -168,13 +211,25 @@ def use_fake_gpu(group=None, *, number=0, gpu=None, kind=GpuTransport, deadline=
             gpu.finish()
             super().scale(array, factor)
 
-    def open_nccl(backend, mpi_calls, peer_wait, **more):
+    def open_nccl(backend, mpi_calls, peer_wait, *, watch, generation, **more):
         assert backend == "nccl"
-        inner = open_process_group("gloo", mpi_calls, peer_wait, **more)
-        nccl = Nccl(inner._raw, gpu)
-        return ProcessGroup(
-            "nccl", nccl, inner._store, peer_wait, count_over(engine.ranks, context.traffic, "x")
+        unwatched = Unwatched()  # what the fake does with it is watched
+        inner = open_process_group(
+            "gloo", mpi_calls, peer_wait, watch=unwatched, generation=generation, **more
         )
+        keys = [key.split("/") for key in inner._store.underlying_store.list_keys()]
+        (name,) = {"/".join(key[:3]) for key in keys if key[1:] != ["token"]}
+        fake = ProcessGroup(
+            "nccl",
+            Nccl(inner._raw, gpu, name),
+            inner._store,
+            peer_wait,
+            count_over(engine.ranks, context.traffic, "x"),
+            name=name,
+            watch=watch,
+        )
+        watch.add(fake, generation=generation, why_broken=peer_wait.why_broken)
+        return fake
 
     devices = kind(
         context,
@@ -184,6 +239,7 @@ def use_fake_gpu(group=None, *, number=0, gpu=None, kind=GpuTransport, deadline=
         facts=lambda device: GpuFacts(gpu=f"GPU-{rank}", obstacle=""),
         open_nccl=open_nccl,
         new_kernels=Kernels,
+        watch=watch,
     )
     engine.queue.devices = devices
     return gpu, devices

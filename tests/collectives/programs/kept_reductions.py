@@ -7,7 +7,9 @@ import weakref
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.handles import CAPACITY, KEPT, PENDING
+from ringleader.collectives.transports.algorithm_table import OneHostTable
+from ringleader.common.handles import CAPACITY, KEPT, KEPT_GROUPS, PENDING
+from ringleader.torch.basics import session
 
 hvd.init(process_sets="dynamic")
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -171,6 +173,85 @@ for turn in range(2):
             assert hvd.synchronize(handle).tolist() == [SIZE - count] * 5, (turn, count)
     hvd.join()
 step(NAMES)
+
+
+def group_step(tensors, name="group", want=TOTAL, **options):
+    """Reduce a group and check the results and that they are the script's tensors."""
+    for at, tensor in enumerate(tensors):
+        tensor.view(-1).copy_(value(at)[: tensor.numel()] * (RANK + 1))
+    results = hvd.grouped_allreduce_(tensors, name=name, **{"op": hvd.Sum, **options})
+    assert all(one is other for one, other in zip(results, tensors, strict=True))
+    for at, tensor in enumerate(tensors):
+        wanted = value(at)[: tensor.numel()].to(tensor.dtype) * want
+        assert torch.allclose(tensor.view(-1), wanted), (name, at, options)
+    return tensors
+
+
+def group():
+    return [torch.empty_like(value(at)) for at in range(6)]
+
+
+# A group is kept like its members would be, and described anew where anything about it changes.
+group_step(group())
+members = KEPT_GROUPS["group"]._works
+for _ in range(3):
+    gone = weakref.ref(group_step(group())[2])
+    assert KEPT_GROUPS["group"]._works is members
+gc.collect()
+assert gone() is None, "nothing keeps a script's tensor alive"
+for change in (
+    lambda tensors: tensors[:4],
+    lambda tensors: [*tensors[:5], torch.empty(3, 4)],
+    lambda tensors: [tensor.double() for tensor in tensors],
+    lambda tensors: tensors,
+):
+    before = KEPT_GROUPS["group"]
+    group_step(change(group()))
+    assert KEPT_GROUPS["group"] is not before
+for options, want in (
+    ({"postscale_factor": 2.0}, 2 * TOTAL),
+    ({"op": hvd.Average}, TOTAL / SIZE),
+    ({}, TOTAL),
+):
+    group_step(group(), want=want, **options)
+strided = [torch.cat([one, one])[::2] for one in group()]
+handle = hvd.grouped_allreduce_async_([one.fill_(1) for one in strided], name="group", op=hvd.Sum)
+assert "group" not in KEPT_GROUPS
+assert all((one == SIZE).all() for one in hvd.synchronize(handle))
+group_step(group(), name=None)
+pending = hvd.grouped_allreduce_async_([torch.ones(2), torch.ones(3)], name="twice", op=hvd.Sum)
+try:
+    hvd.grouped_allreduce_async_([torch.ones(2), torch.ones(3)], name="twice", op=hvd.Sum)
+    raise SystemExit("a group was taken twice")
+except ValueError as error:
+    assert "still pending" in str(error)
+assert [one.tolist() for one in hvd.synchronize(pending)] == [[SIZE] * 2, [SIZE] * 3]
+for _ in range(2):
+    group_step(group())
+    if SIZE > 1:
+        odd = [torch.ones(4 + (RANK == SIZE - 1 and at == 1)) for at in range(3)]
+        group_step([*odd[:1], torch.ones(4)], name="odd")
+        try:
+            hvd.grouped_allreduce_(odd[:2], name="odd", op=hvd.Sum)
+            raise SystemExit("shapes that differ were taken")
+        except hvd.HorovodInternalError as error:
+            assert "Mismatched tensor shapes" in str(error), error
+
+# What is packed is laid out before the ranks meet. In place they meet once more, when all sums are written.
+if session().engine.transport.name == "window":
+    session().engine.transport.adopt(OneHostTable(one_shot_bytes=64 << 10).as_list())
+    flags = session().group.flags
+    for factor, meetings in ((1, (1, 0)), (100, (1, 1))):
+        tensors = [torch.empty(97 * factor) for _ in range(12)]
+        for number in range(5):
+            before = flags.meetings, flags._barriers
+            for tensor in tensors:
+                tensor.fill_(RANK + number)
+            hvd.grouped_allreduce_(tensors, name=f"met.{factor}", op=hvd.Sum)
+            for tensor in tensors:
+                assert (tensor == TOTAL + SIZE * (number - 1)).all()
+            found = flags.meetings - before[0], flags._barriers - before[1]
+            assert number == 1 or (found == meetings) == (number > 1), (factor, number, found)
 
 # No more are kept than CAPACITY.
 for at in range(CAPACITY // 512 + 2):

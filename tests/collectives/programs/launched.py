@@ -89,7 +89,7 @@ class Training:
 
 
 def launches(steps):
-    return [step for step in steps if step.startswith("nccl")]
+    return [step for step in steps if step.startswith("nccl") and not step.startswith("nccl opens")]
 
 
 def await_permission(training):

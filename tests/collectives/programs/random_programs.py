@@ -9,9 +9,11 @@ in which order, is each rank's own affair.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -27,6 +29,7 @@ import ringleader.torch as hvd
 
 SCALED = ("allreduce", "grouped_allreduce", "reducescatter", "grouped_reducescatter")
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+faulthandler.register(signal.SIGUSR1, all_threads=True)  # the test asks where a rank stands that does not end
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 SETS: dict[tuple[int, ...], Any] = {tuple(range(SIZE)): hvd.global_process_set}

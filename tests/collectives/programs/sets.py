@@ -6,6 +6,7 @@ import time
 import torch
 
 import ringleader.torch as hvd
+from ringleader.common.membership import membership
 from ringleader.common.process_sets import process_set_ids_and_ranks
 
 hvd.init()
@@ -34,8 +35,18 @@ assert (first.process_set_id, rest.process_set_id) == (1, 2)
 assert process_set_ids_and_ranks() == {**EVERYBODY, 1: [0], 2: list(range(1, SIZE))}
 assert (first.size(), rest.size()) == (1, SIZE - 1)
 assert first.included() == (RANK == 0)
-for wrong in ([0], range(1, SIZE), range(SIZE), [0, 0], [SIZE], []):
+for wrong in ([0], range(1, SIZE), [0, 0], [-1], []):
     refused(ValueError, lambda wrong=wrong: hvd.add_process_set(wrong))
+if membership() is None:
+    for wrong in (range(SIZE), [SIZE]):
+        refused(ValueError, lambda wrong=wrong: hvd.add_process_set(wrong))
+else:  # ranks of a set may be missing for a time, and sets may come to have the same ones
+    assert hvd.add_process_set(range(SIZE + 1)).process_set_id == 0
+    absent = hvd.add_process_set([SIZE])
+    assert (absent.process_set_id, absent.ranks) == (None, [])
+    refused(ValueError, lambda: hvd.add_process_set([SIZE]), "exists already")
+    assert hvd.remove_process_set(absent) is True
+    assert hvd.remove_process_set(absent) is False
 fresh = hvd.ProcessSet([0])
 assert (fresh.included(), fresh.size(), fresh.rank()) == (None, None, None)
 refused(ValueError, lambda: hvd.allreduce(torch.ones(1), process_set=fresh), "not registered")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kube.fake import kinds
-from tests.kube.fake.containers import Containers, Log
+from tests.kube.fake.containers import Containers, Execution, Handler, Log
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.store import Document
 from tests.kube.fake.tables import path_value
@@ -59,12 +60,21 @@ class Processes:
     """A ``Runner`` for the kubelet: init containers one after another, then the first container."""
 
     def __init__(
-        self, objects: Objects, containers: Containers, *, directory: Path, prepare: Callable[[Run], Start]
+        self,
+        objects: Objects,
+        containers: Containers,
+        *,
+        directory: Path,
+        prepare: Callable[[Run], Start],
+        execute: Handler | None = None,
     ) -> None:
+        """``execute`` runs the ``preStop`` hooks of containers; without it there are none."""
         self._objects = objects
         self._containers = containers
         self._directory = directory
         self._prepare = prepare
+        self._execute = execute
+        self._pods: dict[str, Document] = {}
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopped: set[str] = set()
@@ -72,15 +82,41 @@ class Processes:
     def start(self, pod: Document, ended: Callable[[int], None], started: Callable[[], None]) -> None:
         """Begin a Pod, or its next attempt."""
         uid = pod["metadata"]["uid"]
+        self._pods[uid] = pod
         self._tasks[uid] = asyncio.ensure_future(self._live(pod, ended, started))
 
     def stop(self, uid: str, grace: float) -> None:
-        """End a Pod's process: SIGTERM, and SIGKILL when its grace is over."""
+        """End a Pod's process: its hook, SIGTERM, and SIGKILL when its grace is over."""
         self._stopped.add(uid)
         process = self._running.get(uid)
         if process is not None and process.returncode is None:
-            _signal(process, signal.SIGTERM)
-            asyncio.get_running_loop().call_later(max(grace, 0.1), _signal, process, signal.SIGKILL)
+            self._tasks[f"end of {uid}"] = asyncio.ensure_future(self._end(uid, process, grace))
+
+    def renew(self, pod: Document) -> None:
+        """Write the ConfigMaps of a Pod that runs anew."""
+        if pod["metadata"]["uid"] in self._running:
+            self._volumes(pod)
+
+    async def _end(self, uid: str, process: asyncio.subprocess.Process, grace: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
+        container = self._pods[uid]["spec"]["containers"][0]
+        hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("exec")
+        if hook and self._execute is not None and grace:
+            nothing: asyncio.Queue[bytes | None] = asyncio.Queue()
+            nothing.put_nowait(None)
+            execution = Execution(
+                pod=self._pods[uid],
+                container=container["name"],
+                command=tuple(hook["command"]),
+                input=nothing,
+                write=_discard,
+            )
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(grace):
+                    await self._execute(execution)
+        _signal(process, signal.SIGTERM)
+        loop.call_later(max(until - loop.time(), 0.1), _signal, process, signal.SIGKILL)
 
     async def close(self) -> None:
         """End everything at once."""
@@ -225,11 +261,12 @@ def _write_files(contents: Mapping[str, bytes], wanted: Document, place: Path, m
     for item in items:
         file = place / item["path"]
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        new = file.with_name(f".{file.name}.new")  # whoever reads it meanwhile reads the old one
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as out:
             out.write(contents[item["key"]])
-        file.chmod(item.get("mode", mode))
+        new.chmod(item.get("mode", mode))
+        new.replace(file)
 
 
 def _mounts(container: Document, volumes: Mapping[str, Path]) -> tuple[Mount, ...]:
@@ -260,6 +297,10 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 def _expanded(text: str, environ: Mapping[str, str]) -> str:
     """Replace ``$(NAME)`` as the kubelet does; unknown ones stay, ``$$`` is a dollar."""
     return _REFERENCE.sub(lambda match: "$" if match[0] == "$$" else environ.get(match[1], match[0]), text)
+
+
+async def _discard(stream: int, data: bytes) -> None:
+    """Take what a hook prints: a kubelet keeps none of it."""
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -26,6 +26,9 @@ class Runner(Protocol):
     def stop(self, uid: str, grace: float) -> None:
         """End what runs for a Pod; ``ended`` is called when it has."""
 
+    def renew(self, pod: Document) -> None:
+        """Write the ConfigMaps of a Pod anew: a kubelet does where the Pod's annotations change."""
+
 
 class Kubelet:
     """Moves Pods. Methods for tests take a Pod's name and namespace and may be called from any thread."""
@@ -139,6 +142,8 @@ class Kubelet:
             return
         if b'"activeDeadlineSeconds"' in entry.encoded:
             loop.call_soon(self._watch_deadline, entry.key, entry.uid)
+        if self.runner is not None and not began and _annotations(event.old) != _annotations(entry):
+            loop.call_soon(self.runner.renew, entry.document())
         ungated = (
             not began
             and b'"schedulingGates"' in event.old.encoded
@@ -314,3 +319,7 @@ class Kubelet:
                 lambda code: self._end(key, uid, code, ""),
                 lambda: self._start(key, ready=True),
             )
+
+
+def _annotations(entry: Entry | None) -> Document:
+    return {} if entry is None else entry.document()["metadata"].get("annotations") or {}

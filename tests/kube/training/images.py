@@ -97,7 +97,8 @@ def _odd(directory: str, names: list[str]) -> list[str]:
 
 def _programs(place: Path, mpirun: str, prepare: str = "") -> Path:
     place.mkdir(parents=True)
-    for name, path in (("mpirun", mpirun), ("python", sys.executable)):
+    own = f"{sys.executable} -m ringleader"
+    for name, path in (("mpirun", mpirun), ("python", sys.executable), ("ringleader", own)):
         (place / name).write_text(f'#!/bin/sh\n{prepare}exec {path} "$@"\n', encoding="utf-8")
         (place / name).chmod(0o755)
     return place

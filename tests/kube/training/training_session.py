@@ -84,8 +84,9 @@ class Stage:
         return next((one for one in status.get("conditions") or () if one["type"] == type_), {})
 
     def reasons(self, job: str) -> list[str]:
-        """Return the reasons of a job's events, in their order."""
-        found = [one for one in self.cluster.list("events") if one["involvedObject"]["name"] == job]
+        """Return the reasons of a job's events, in their order; an earlier one of its name had its own."""
+        uid = (self.cluster.get("mpijobs", job) or {})["metadata"]["uid"]
+        found = [one for one in self.cluster.list("events") if one["involvedObject"]["uid"] == uid]
         found.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
         return [one["reason"] for one in found]
 
@@ -118,7 +119,13 @@ def opened(lab: Lab, folder: Path) -> Iterator[Stage]:
         ports = {name: listener.getsockname()[1] for name, listener in doors.items()}
         nodes = Nodes(cluster, lab, images.build(folder / "images"), images.etc(folder), ports)
         place = folder / "pods"
-        runner = Processes(cluster.objects, cluster.containers, directory=place, prepare=nodes.prepare)
+        runner = Processes(
+            cluster.objects,
+            cluster.containers,
+            directory=place,
+            prepare=nodes.prepare,
+            execute=nodes.execute,
+        )
         cluster.kubelet.runner = runner
         stack.callback(lambda: cluster.run(runner.close()))
         cluster.execute_with(nodes.execute)

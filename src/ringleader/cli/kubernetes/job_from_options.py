@@ -9,9 +9,11 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from ringleader.cli.kubernetes import option_syntax, rdma_from_options
+from ringleader.cli.options.elastic_options import ElasticRunOptions, elastic_options
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import variables_of
+from ringleader.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.errors import RequestError, collected
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
@@ -49,13 +51,16 @@ def request_of(
     gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
     slots = slots or max(1, int(gpus))
     np = option_syntax.count("-n", given.np, faults, least=1)
+    elastic = _elastic(given, np, slots, faults)
     request = JobRequest(
         name=_name(given, suffix),
         namespace=namespace,
         command=_command(given, faults),
         image=_image(given, faults),
-        np=np or slots,
+        np=np or _most_ranks(elastic, slots),
         slots=slots,
+        elastic=elastic,
+        start_np=None if elastic is None else np,
         mpi=_word("--mpi-implementation", given.mpi_implementation, MpiImplementation.OPENMPI, faults),
         mpirun=given.mpirun or "mpirun",
         mpirun_args=given.mpirun_arg,
@@ -67,6 +72,37 @@ def request_of(
         resources=resources,
     )
     return _with_nics(_with_policy(_with_pods(request, given, faults), given, faults), given, faults)
+
+
+def _elastic(given: JobOptions, np: int | None, slots: int, faults: Faults) -> ElasticOptions | None:
+    """Return between which bounds the job may change; ``None``: it does not, or something is wrong."""
+    before = len(faults.found)
+    written = ElasticRunOptions(**vars(given.elastic))
+    found = elastic_options(written, np=np, hostfile=None, faults=faults)
+    if found is None:
+        return None
+    faults.found += found.faults(np)
+    workers = -(-_most_ranks(found, slots) // slots) if np is None else -(-np // slots)
+    if not found.min_hosts <= workers <= (found.max_hosts or workers):
+        what = f"{workers} workers of {slots} slots are asked for"
+        faults.add("--min-hosts, --max-hosts", what, "-n is the number of ranks to begin with")
+    if given.run_launcher_as_worker:
+        what = "not for an elastic job: ranks in the launcher's Pod cannot leave it"
+        faults.add("--run-launcher-as-worker", what, "leave it out")
+    if given.spawn == SPAWN_EXEC:
+        what = "not for an elastic job: its host agents are started over ssh"
+        faults.add("--spawn exec", what, "leave it out; the image needs sshd")
+    if given.mpirun is not None and "/" not in given.mpirun:
+        faults.add("--mpirun", f"{given.mpirun!r} is not a path", "an elastic job takes /opt/mpi/bin/mpirun")
+    return None if faults.found[before:] else replace(found, cooldown=found.cooldown or COOLDOWN_OF_PODS)
+
+
+def _most_ranks(elastic: ElasticOptions | None, slots: int) -> int:
+    """Return how many ranks a job has whose number nobody gave."""
+    if elastic is None:
+        return slots
+    hosts = elastic.max_hosts or elastic.min_hosts
+    return elastic.max_np or max(elastic.min_np, hosts * slots)
 
 
 def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:

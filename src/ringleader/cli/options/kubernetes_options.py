@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import field, fields
 
 from ringleader.cli.json_output import JobJsonOptions
+from ringleader.cli.options.elastic_options import ELASTIC_OPTIONS, ElasticJobOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS
 from ringleader.cli.options.rank_options import RUN_OPTIONS, CommandOptions
 from ringleader.cli.options.rdma_options import RDMA_OPTIONS
@@ -78,6 +79,7 @@ class JobOptions(CommandOptions, PodOptions):
     ttl: str | None = None
     backoff_limit: str | None = None
     suspend: bool = False
+    elastic: ElasticJobOptions = field(default_factory=ElasticJobOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,12 +232,18 @@ def with_help(option: Option, text: str | None) -> Option:
 
 
 _OWN = {option.name for option in KUBERNETES_OPTIONS}
-_NAMES = {part.name for group in (ClusterOptions, JobOptions, FollowOptions) for part in fields(group)} | {
-    "json_file"
-}
+_GROUPS = (ClusterOptions, JobOptions, FollowOptions, ElasticJobOptions)
+_NAMES = {part.name for group in _GROUPS for part in fields(group)} | {"json_file"}
 
 _HELP = {
-    "np": "Number of ranks. [default: those of one worker]",
+    "np": "Number of ranks. [default: those of one worker; of an elastic job --max-np, else --min-np]",
+    "min_np": "The job is elastic: workers may fail, come and go, as long as N ranks can train. [default: 1]",
+    "max_np": "The job is elastic: kubectl scale mpijob may give it up to N ranks. [default: any number]",
+    "min_hosts": "Of an elastic job: workers at least. [default: 1]",
+    "max_hosts": "Of an elastic job: workers at most.",
+    "blacklist_cooldown_range": "Seconds that a worker's name stays out after it failed, doubled each time. "
+    "[default: 5 60]",
+    "checkpoint_dir": "In each worker: commits become files here, read when the job starts with none.",
     "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
     "master_port": "MASTER_PORT. [default: 29500]",
     "map_by": "Fill one worker after the other, or give each a rank in turn.",
@@ -249,7 +257,7 @@ _HELP = {
 
 SHARED_OPTIONS: tuple[Option, ...] = tuple(
     with_help(option, _HELP.get(option.name or "", option.help))
-    for option in (*RUN_OPTIONS, *HOST_OPTIONS)
+    for option in (*RUN_OPTIONS, *HOST_OPTIONS, *ELASTIC_OPTIONS)
     if isinstance(option, Option) and option.name in _NAMES
 )
 """Options of ``run`` that mean the same on a cluster."""

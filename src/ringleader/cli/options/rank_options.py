@@ -53,6 +53,8 @@ class RunOptions(CommandOptions):
     no_prefix: bool = False
     grace: str | None = None
     lost_after: str | None = None
+    max_restarts: str | None = None
+    warm: bool = False
     show_ranks: str | None = None
     dry_run: bool = False
     json: JobJsonOptions = field(default_factory=JobJsonOptions)
@@ -116,7 +118,7 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         metavar="WIRE[,WIRE]",
         help="What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
         "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
-        "before the start where that is known then.",
+        "before the start where that is known then. Not for elastic jobs.",
     ),
     Option(
         ["--no-settings"],
@@ -165,6 +167,19 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         ["--lost-after"],
         metavar="SECONDS",
         help="Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
+    ),
+    Option(
+        ["--max-restarts"],
+        old=["--max_restarts"],
+        metavar="N",
+        help="Start all ranks again so often after a failure, as torchrun does; the script reads "
+        "TORCHELASTIC_RESTART_COUNT and goes on from its checkpoint. [default: 0]",
+    ),
+    Option(
+        ["--warm"],
+        is_flag=True,
+        help="With --max-restarts: restarts do not import PyTorch again; each host keeps a Python that has, "
+        "from which ranks are forked.",
     ),
     Option(["--workdir"], metavar="DIR", help="Working directory of the ranks. [default: this one]"),
     Option(
@@ -227,6 +242,8 @@ def make_job(
         start_timeout=Job.start_timeout if timeout is None else timeout,
         grace=Job.grace if grace is None else grace,
         lost_after=Job.lost_after if lost_after is None else lost_after,
+        max_restarts=faults.whole("--max-restarts", options.max_restarts) or 0,
+        warm=options.warm,
         workdir=_absolute(current_dir, options.workdir),
         python=where.python,
         extra_mpirun_args=where.mpirun_arg,

@@ -10,6 +10,7 @@ from ringleader.bench import run_file
 from ringleader.bench.training.measured_profile import profile_text
 from ringleader.errors import Fault, RequestError
 from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import AnyRun, kind_of
 from ringleader.measurements.training import TrainingRun
@@ -59,6 +60,8 @@ def _job_of(
     if isinstance(run, PointToPointRun | CollectiveRun):
         what = f"holds a {kind_of(run)} measurement, which does not say what is trained"
         raise RequestError(Fault(where=path, what=what, hint=f"give it as --curve {path}"))
+    if isinstance(run, ElasticRun):
+        raise RequestError(Fault(where=path, what="holds what happened to an elastic job, and no rate"))
     return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import click
 
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
+from ringleader.cli.options.elastic_options import ElasticJobOptions
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
@@ -42,6 +43,7 @@ _OF_MPI = frozenset(
         *("launcher_cpu", "launcher_memory", "run_launcher_as_worker", "clean_pod_policy", "ttl"),
         *("backoff_limit", "spawn", "ssh_auth_mount_path", "rdma_spread", "rdma_ssh_port", "suspend"),
         *("queue", "gang", "autotune", "operator_image"),
+        *(part.name for part in fields(ElasticJobOptions)),
     )
 )
 """Parameters that mean nothing for a single Pod."""

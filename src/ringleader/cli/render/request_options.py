@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
+from ringleader.cli.options.elastic_options import ElasticJobOptions
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     JOB_OPTIONS,
@@ -25,7 +26,7 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_request import JobRequest
 
-JOB_NAMES = frozenset(part.name for part in fields(JobOptions))
+JOB_NAMES = frozenset(part.name for group in (JobOptions, ElasticJobOptions) for part in fields(group))
 """Parameters that describe a job."""
 
 NAMESPACE = next(

@@ -122,5 +122,6 @@ command = Command(
     options=ReportOptions,
     run=report,
     params=parameters(),
-    help="Render runs that `scale` and `bench` kept. Two of a kind are compared, the second with the first.",
+    help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
+    " Two of a kind are compared, the second with the first.",
 )

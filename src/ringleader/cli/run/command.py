@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ringleader.batch_system import slurm_job_id
 from ringleader.cli import interrupts
 from ringleader.cli.help_pages import is_full_help
 from ringleader.cli.json_output import JsonOptions, outcome_to
+from ringleader.cli.options.elastic_options import (
+    ELASTIC_OPTIONS,
+    ElasticRunOptions,
+    elastic_options,
+)
 from ringleader.cli.options.host_options import (
     HOST_OPTIONS,
     Chosen,
@@ -39,6 +44,7 @@ from ringleader.cli.run.outcome_values import error_json, outcome_json
 from ringleader.cli.typed_command import Command, Option, given, spelling
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
+from ringleader.ranks.program_search import which
 from ringleader.render.rank_environment import search_path
 from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
@@ -66,6 +72,7 @@ class RunCommandOptions:
 
     ranks: RunOptions = field(default_factory=RunOptions)
     hosts: HostOptions = field(default_factory=HostOptions)
+    elastic: ElasticRunOptions = field(default_factory=ElasticRunOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
 
 
@@ -79,7 +86,7 @@ def run_command(options: RunCommandOptions) -> int:
         from ringleader.cli.kubernetes.run_job import run_request
 
         return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
-    return run(options.ranks, options.hosts, environ=os.environ)
+    return run(options.ranks, options.hosts, options.elastic, environ=os.environ)
 
 
 EVERYDAY = (
@@ -144,6 +151,7 @@ command = RunCommand(
         *RUN_OPTIONS[:1],
         *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
         *RUN_OPTIONS[1:-1],
+        *ELASTIC_OPTIONS,
         *KUBERNETES_OPTIONS,
         RUN_OPTIONS[-1],
     ],
@@ -167,6 +175,8 @@ def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
             hint = "leave it out: the cluster places the ranks"
             if option.name == "require":
                 hint = "leave it out: nothing counts the bytes of Pods yet"
+            elif option.name == "max_restarts":
+                hint = "--backoff-limit tries a failed job on a cluster again"
             found.append(Fault(where=spelling(option), what=f"means nothing with --on {on}", hint=hint))
         elif on not in PLACES and is_for_clusters(option.name or ""):
             hint = "add --on kubernetes, or leave it out"
@@ -174,7 +184,13 @@ def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
     return found
 
 
-def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> int:
+def run(
+    options: RunOptions,
+    where: HostOptions,
+    elastic: ElasticRunOptions | None = None,
+    *,
+    environ: Mapping[str, str],
+) -> int:
     """Do what was asked for and return the exit code.
 
     Raises RequestError with every fault at once, and what ``launch`` raises.
@@ -182,7 +198,11 @@ def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) 
     json = JsonOptions() if options.dry_run else options.json.checked()
     with outcome_to(json) as kept:
         try:
-            job = build_job(options, where, environ=environ)
+            job = build_job(options, where, elastic, environ=environ)
+            if job.warm:
+                from ringleader.launch.warm_hosts import warm_modules
+
+                warm_modules(job)  # a command that cannot be forked is refused before anything else
             if options.dry_run:
                 print(dry_run_text(job, environ=environ), end="", flush=True)
                 return 0
@@ -215,9 +235,25 @@ def read_job(
     return make_job(options, where, chosen=chosen, environ=environ, read=read_text, current_dir=here), chosen
 
 
-def build_job(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+def build_job(
+    options: RunOptions,
+    where: HostOptions,
+    elastic: ElasticRunOptions | None = None,
+    *,
+    environ: Mapping[str, str],
+) -> Job:
     """Return the job that was asked for, checked as far as this machine can tell."""
     job, chosen = read_job(options, where, environ=environ)
+    if elastic is not None:
+        faults = Faults(found=list(job.faults))
+        changes = elastic_options(
+            elastic,
+            np=job.np,
+            hostfile=None if where.hosts else where.hostfile,
+            slurm_job=followed_slurm_job(chosen, where, elastic, environ),
+            faults=faults,
+        )
+        job = replace(job, elastic=changes, faults=tuple(faults.found))
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:
@@ -225,6 +261,15 @@ def build_job(options: RunOptions, where: HostOptions, *, environ: Mapping[str, 
     if is_here(job):
         check_program(job, environ)
     return job
+
+
+def followed_slurm_job(
+    chosen: Chosen, where: HostOptions, elastic: ElasticRunOptions, environ: Mapping[str, str]
+) -> str | None:
+    """Return the number of the Slurm job whose nodes an elastic job follows: all of them, and no others."""
+    if chosen.allocation is None or where.nnodes is not None or elastic.host_discovery_script is not None:
+        return None
+    return slurm_job_id(chosen.allocation, environ)
 
 
 def dry_run_text(job: Job, *, environ: Mapping[str, str]) -> str:
@@ -309,7 +354,7 @@ def check_program(job: Job, environ: Mapping[str, str]) -> None:
             )
         return
     path_of_ranks = search_path(job, environ, job.python or sys.executable)
-    if shutil.which(word, path=path_of_ranks) is None:
+    if which(word, path=path_of_ranks) is None:
         script = Path(job.workdir, word)
         hint = (
             f"write ./{word} or python {word}" if script.is_file() else "check the spelling, or give its path"

@@ -30,6 +30,8 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     ``listener`` is told how far that has come. Raises what a launch would raise until then: RequestError,
     ProbeError, RefusedError, StoppedError.
     """
+    if job.elastic is not None:
+        return _elastic(job, environ, listener)
     with signals.caught() as caught:
         prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
         prepared.close()
@@ -40,6 +42,30 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         mpi=prepared.mpi,
         hostfile=command.hostfile,
         mpirun=_mpirun(prepared),
+        environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
+        settings=dry_run_lines(prepared.settings.shown()),
+    )
+
+
+def _elastic(job: Job, environ: Mapping[str, str], listener: Listener) -> str:
+    """Return what the first generation of an elastic job would be started with."""
+    from ringleader.launch.elastic.first_world import first_world
+
+    with signals.caught() as caught:
+        world = first_world(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
+    environment = world.mpirun_environment()
+    prepared = world.ranks
+    return dry_run_text(
+        job=prepared.job,
+        plan=prepared.plan,
+        mpi=prepared.mpi,
+        hostfile=world.command.hostfile,
+        mpirun=Mpirun(
+            argv=world.command.argv,
+            env={name: value for name, value in sorted(environment.items()) if environ.get(name) != value},
+            unset=tuple(sorted(name for name in environ if name not in environment)),
+            links={},
+        ),
         environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
     )

@@ -9,6 +9,7 @@ from ringleader import __version__
 if TYPE_CHECKING:
     from ringleader.errors import RingleaderError
     from ringleader.job import Job
+    from ringleader.launch.elastic_history import ElasticHistory
     from ringleader.launch.outcome import Outcome, RankEnd
 
 FORMAT = 1
@@ -46,7 +47,9 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
             for place in plan.ranks
         ],
         "ranks": [_end(end) for end in outcome.ends],
+        "restarts": [vars(restart) for restart in outcome.restarts],
         "first_failure": None if failure is None else _end(failure),
+        **({} if outcome.elastic is None else {"elastic": _history(outcome.elastic)}),
         "proof": None if outcome.proof is None else document(outcome.proof),
     }
 
@@ -61,6 +64,17 @@ def error_json(error: RingleaderError, command: tuple[str, ...]) -> dict[str, An
         "whose": "ringleader",
         "reason": str(error),
         "faults": [{"where": f.where, "what": f.what, "hint": f.hint} for f in error.faults],
+    }
+
+
+def _history(history: ElasticHistory) -> dict[str, Any]:
+    from ringleader.launch.elastic.events_text import event_json
+
+    return {
+        "generations": history.generations,
+        "worlds": history.worlds,
+        "ranks_started": history.ranks_started,
+        "events": [event_json(event) for event in history.events],
     }
 
 

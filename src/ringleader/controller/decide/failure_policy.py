@@ -24,6 +24,7 @@ from ringleader.kube.object_fields import annotations_of, labels_of
 from ringleader.kube.pod_failure_reason import PodFailure
 from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
+from ringleader.mpijob.elastic_range import is_elastic
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.mpijob.status import Condition
@@ -140,7 +141,7 @@ def _other_end(
         return conditions.WORKER_FAILED, with_first_failure(
             f"{len(new)}/{total} workers failed", failures.first
         )
-    if new and not failures.record.cause and failures.record.count >= restarts.limit(builder.job):
+    if new and not failures.record.cause and restarts.is_exhausted(builder.job, failures.record):
         return conditions.RESTART_LIMIT, with_first_failure(
             _limit_text(builder, new, failures.record), failures.first
         )
@@ -152,7 +153,8 @@ def _other_end(
 
 def _evicted(job: MPIJob, workers: Sequence[PodView]) -> list[PodView]:
     """Return the evicted workers that end the job: where nobody asked for another thing, any does."""
-    if job.metadata.annotations.get(ON_WORKER_FAILURE, "") in (REPLACE, RESTART):
+    asked = job.metadata.annotations.get(ON_WORKER_FAILURE, REPLACE if is_elastic(job) else "")
+    if asked in (REPLACE, RESTART):
         return []
     return [pod for pod in workers if pod.phase == "Failed" and pod.reason == EVICTED]
 

@@ -7,17 +7,23 @@ runs, and else not more often than every few seconds.
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from ringleader.controller.decide.decision import Create, Patch
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube import rfc3339
+from ringleader.kube.api_resources import PODS
 from ringleader.kube.cluster import Object
 from ringleader.kube.object_fields import annotations_of, metadata_of
+from ringleader.mpijob.elastic_range import is_elastic
 from ringleader.render.kubernetes.config_map import config_map
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 WRITTEN = "ringleader/hosts-written-at"
 """Annotation of the ConfigMap: when its data was last written."""
+HOSTS = "ringleader/hosts"
+"""Annotation of an elastic job's ConfigMap and of its launcher's Pod: another value for other hosts."""
 SETTLING = 5.0
 """Seconds between two writes while not every worker runs."""
 DISCOVERY = "discover_hosts.sh"
@@ -27,7 +33,7 @@ def write_hosts(
     builder: DecisionBuilder, present: Object | None, pods: JobPods, settings: OperatorSettings
 ) -> list[Create | Patch]:
     """Return what makes the ConfigMap what it is to be, with the annotations that the builder changes."""
-    running = pods.running_workers
+    running = pods.ready_workers if is_elastic(builder.job) else pods.running_workers
     wanted = config_map(builder.job, running, settings)
     if present is None:
         return [_creation(builder, wanted)]
@@ -36,11 +42,32 @@ def write_hosts(
         gone: Object = dict.fromkeys(set(present.get("data") or {}) - set(wanted["data"]))
         patch["data"] = {**gone, **wanted["data"]}
         builder.annotations[WRITTEN] = builder.at
+        if is_elastic(builder.job):
+            text = wanted["data"][DISCOVERY].encode()
+            builder.annotations[HOSTS] = blake2b(text, digest_size=8).hexdigest()
     if builder.annotations:
         patch["metadata"] = {"annotations": dict(builder.annotations)}
     if not patch:
         return []
     return [Patch.of(present, patch)]
+
+
+def renew_in_launcher(builder: DecisionBuilder, pods: JobPods) -> list[Patch]:
+    """Return what lets an elastic job's launcher see hosts that are written in this decision.
+
+    By itself a kubelet renews mounted ConfigMaps about once a minute, and at once where an annotation of
+    their Pod changes
+    (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/#mounted-configmaps-are-updated-automatically).
+    """
+    hosts = builder.annotations.get(HOSTS)
+    if hosts is None:
+        return []
+    patch = {"metadata": {"annotations": {HOSTS: hosts}}}
+    return [
+        Patch(resource=PODS, name=pod.name, uid=pod.uid, patch=patch)
+        for pod in pods.launchers
+        if not pod.has_ended and not pod.is_deleting
+    ]
 
 
 def _creation(builder: DecisionBuilder, wanted: Object) -> Create:

@@ -139,6 +139,11 @@ class JobPods:
         )
 
     @property
+    def ready_workers(self) -> tuple[int, ...]:
+        """Indices of the wanted workers that are ready and are to stay."""
+        return tuple(index for index in self.running_workers if self.workers[index].is_ready)
+
+    @property
     def are_ready(self) -> bool:
         """Every wanted worker is ready and is to stay."""
         return not self.missing and all(pod.is_ready and not pod.is_deleting for pod in self.workers.values())

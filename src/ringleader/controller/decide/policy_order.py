@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ringleader.controller.decide import (
     conditions,
+    elastic_size,
     exec_rights,
     failure_policy,
     obstacles,
@@ -23,7 +24,7 @@ from ringleader.controller.decide.decision import Action, Decision, Delete, Obse
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.failure_policy import FailureHistory
 from ringleader.controller.decide.first_failure import FIRST_FAILURE
-from ringleader.controller.decide.hosts_config_map import write_hosts
+from ringleader.controller.decide.hosts_config_map import renew_in_launcher, write_hosts
 from ringleader.controller.decide.invalid_spec import invalid
 from ringleader.controller.decide.ownership import (
     JobPods,
@@ -36,6 +37,7 @@ from ringleader.controller.decide.ownership import (
 from ringleader.controller.decide.prerequisites import pod_group, prerequisites
 from ringleader.errors import RequestError
 from ringleader.kube.object_fields import annotations_of
+from ringleader.mpijob.elastic_range import elastic_range
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes.job_validation import check
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
@@ -172,7 +174,9 @@ def _active(
             builder.stage(stage)
         made = startup_policy.create_workers(builder, pods)
         builder.stage([*made, *startup_policy.create_launcher(builder, observed, pods, settings)])
+    builder.stage(renew_in_launcher(builder, pods))
     _count(builder, observed, pods)
+    elastic_size.note_size(builder, pods)
     _progress(builder, observed, pods)
 
 
@@ -200,7 +204,9 @@ def _progress(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> No
         if builder.explain(stuck.reason, stuck.message):
             builder.event("Warning", stuck.reason, stuck.message)
         return
-    if status.is_running(observed.launcher, pods) and not builder.annotations.get(restarts.CAUSE):
+    elastic = elastic_range(builder.job)
+    is_running = status.is_running(observed.launcher, pods, None if elastic is None else elastic.least)
+    if is_running and not builder.annotations.get(restarts.CAUSE):
         status.set_running(builder)
         builder.explain(conditions.CREATED, f"{builder.title} is created.")
         return

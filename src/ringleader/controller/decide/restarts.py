@@ -30,6 +30,7 @@ from ringleader.mpijob.annotations import (
     RESTART_LIMIT,
     RESTARTS,
 )
+from ringleader.mpijob.elastic_range import is_elastic
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.status import Condition, ConditionType, Truth
 
@@ -93,9 +94,11 @@ def restarts_whole(job: MPIJob) -> bool:
     return policy(job) == RESTART
 
 
-def limit(job: MPIJob) -> int:
-    """Return how often that may be done."""
+def limit(job: MPIJob) -> int | None:
+    """Return how often that may be done; ``None``: as often as it takes, as others train meanwhile."""
     asked = _number(job.metadata.annotations.get(RESTART_LIMIT, ""))
+    if asked is None and is_elastic(job):
+        return None
     backoff = job.spec.run_policy.backoff_limit
     return next((one for one in (asked, backoff) if one is not None), DEFAULT_LIMIT)
 
@@ -108,7 +111,13 @@ def may_restart(job: MPIJob, failed: Condition, record: RestartRecord) -> bool:
     """Say whether a job whose launcher failed is to start anew."""
     if not restarts_whole(job) or failed.reason == conditions.DEADLINE:
         return False
-    return bool(record.cause) or record.count < limit(job)
+    return bool(record.cause) or not is_exhausted(job, record)
+
+
+def is_exhausted(job: MPIJob, record: RestartRecord) -> bool:
+    """Say whether it was done as often as it may be."""
+    most = limit(job)
+    return most is not None and record.count >= most
 
 
 def failed_workers(
@@ -194,6 +203,8 @@ def _count(
         what = "the job starts from its beginning"
     else:
         builder.annotations[COUNTED] = counted_now(record, new, pods.all_workers)
+        if is_elastic(builder.job):
+            return  # it runs on, and its size tells of it
         what = "it is made anew" if len(new) == 1 else f"it and {len(new) - 1} more workers are made anew"
     _say_restarting(builder, f"{cause}; {what} ({number} of {limit(builder.job)})")
 

@@ -10,6 +10,7 @@ from ringleader.controller.decide.restarts import restarts_whole
 from ringleader.kube.api_resources import JOBS
 from ringleader.kube.cluster import Object
 from ringleader.mpijob import object_names
+from ringleader.mpijob.elastic_range import elastic_range
 from ringleader.mpijob.model import LauncherCreationPolicy
 from ringleader.render.kubernetes.launcher_and_workers import failure_policy, launcher_job
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
@@ -25,8 +26,9 @@ def create_workers(builder: DecisionBuilder, pods: JobPods) -> list[Action]:
 
 def may_launch(builder: DecisionBuilder, pods: JobPods) -> bool:
     """Say whether the workers are as far as the launcher is to wait for them."""
-    policy = builder.job.spec.launcher_creation_policy
-    return policy == LauncherCreationPolicy.AT_STARTUP or pods.are_ready
+    policy, elastic = builder.job.spec.launcher_creation_policy, elastic_range(builder.job)
+    are_enough = elastic is not None and len(pods.ready_workers) >= elastic.least
+    return policy == LauncherCreationPolicy.AT_STARTUP or pods.are_ready or are_enough
 
 
 def create_launcher(

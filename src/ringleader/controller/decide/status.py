@@ -128,8 +128,12 @@ def running_launchers(pods: JobPods) -> int:
     return sum(pod.phase == "Running" for pod in pods.launchers)
 
 
-def is_running(launcher: Object | None, pods: JobPods) -> bool:
-    """Say whether the launcher and all workers run."""
-    if launcher is None or is_deleting(launcher) or pods.missing:
+def is_running(launcher: Object | None, pods: JobPods, least: int | None = None) -> bool:
+    """Say whether the launcher and all workers run; of an elastic job at least ``least`` ready ones."""
+    if launcher is None or is_deleting(launcher):
+        return False
+    if least is not None:
+        return running_launchers(pods) >= 1 and len(pods.ready_workers) >= least
+    if pods.missing:
         return False
     return running_launchers(pods) >= 1 and all(pod.phase == "Running" for pod in pods.workers.values())

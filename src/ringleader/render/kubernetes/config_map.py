@@ -16,6 +16,7 @@ DISCOVER_HOSTS = "discover_hosts.sh"
 VOLUME = "mpi-job-config"
 MOUNT_PATH = "/etc/mpi"
 HOSTFILE_PATH = f"{MOUNT_PATH}/{HOSTFILE}"
+DISCOVER_HOSTS_PATH = f"{MOUNT_PATH}/{DISCOVER_HOSTS}"
 
 FAMILIES = {
     MpiImplementation.OPENMPI: Family.OPENMPI5,

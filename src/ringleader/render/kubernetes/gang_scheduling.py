@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringleader.mpijob.annotations import GANG
+from ringleader.mpijob.elastic_range import elastic_range
 from ringleader.mpijob.model import LauncherCreationPolicy, MPIJob, SchedulingPolicy
 from ringleader.mpijob.object_metadata import Document, metadata
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
@@ -80,7 +81,9 @@ def min_member(job: MPIJob) -> int:
     """
     policy = job.spec.run_policy.scheduling_policy
     comes_later = job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
-    there = job.workers if comes_later and job.workers else job.workers + 1
+    elastic = elastic_range(job)
+    workers = job.workers if elastic is None else elastic.least
+    there = workers if comes_later and workers else workers + 1
     if policy is None or policy.min_available is None:
         return there
     return min(policy.min_available, there) if comes_later else policy.min_available

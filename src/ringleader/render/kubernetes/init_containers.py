@@ -11,7 +11,8 @@ from __future__ import annotations
 from copy import deepcopy
 
 from ringleader.mpijob import object_names
-from ringleader.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKERS, WAIT_LIMIT
+from ringleader.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
+from ringleader.mpijob.elastic_range import is_elastic
 from ringleader.mpijob.model import MpiImplementation, MPIJob
 from ringleader.mpijob.object_metadata import Document
 from ringleader.render.kubernetes import config_map, mpi_environment, ssh_secret
@@ -63,7 +64,7 @@ def checked(container: Document) -> Document:
 def init_containers(job: MPIJob, settings: OperatorSettings, spec: Document) -> list[Document]:
     """Return the init containers of a launcher whose Pod has this spec, in the order in which they run."""
     waiting = wait_container(job, settings, spec)
-    is_greeted = job.metadata.annotations.get(WAIT_FOR_WORKERS, WAIT_ANSWER) == WAIT_ANSWER
+    is_greeted = _awaited(job) in ("", WAIT_ANSWER)
     if job.workers and is_greeted and not is_exec(job) and not ssh_ports(job):
         return [port_container(job, settings, spec), waiting]
     return [waiting]
@@ -108,7 +109,7 @@ def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     found += [f"--slots={job.spec.slots_per_worker}", f"--timeout={settings.wait_timeout:g}"]
     notes = job.metadata.annotations
     found += [f"--limit={notes[WAIT_LIMIT]}"] if WAIT_LIMIT in notes else []
-    found += [f"--wait-for={notes[WAIT_FOR_WORKERS]}"] if WAIT_FOR_WORKERS in notes else []
+    found += [f"--wait-for={awaited}"] if (awaited := _awaited(job)) else []
     if job.spec.run_launcher_as_worker:
         found.append(f"--launcher={object_names.launcher(job.metadata.name)}")
     worker = job.spec.mpi_replica_specs.worker
@@ -119,6 +120,15 @@ def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     if ssh_secret.has_our_sshd(job):
         found.append(f"--known-hosts={job.spec.ssh_auth_mount_path}/known_hosts")
     return [*found, *([f"--port={port}" for port in ssh_ports(job)] or [f"--ssh-config={SSH_CONFIG}"])]
+
+
+def _awaited(job: MPIJob) -> str:
+    """Return what the launcher waits for; empty: what it waits for by itself.
+
+    The launcher of an elastic job looks for its hosts all the time, and begins with those that are there.
+    """
+    by_itself = WAIT_OFF if is_elastic(job) else ""
+    return str(job.metadata.annotations.get(WAIT_FOR_WORKERS, by_itself))
 
 
 def _security(spec: Document) -> Document:

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from ringleader.mpijob import object_names
+from ringleader.mpijob.elastic_range import is_elastic
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.object_metadata import (
     JOB_ROLE,
@@ -24,6 +25,7 @@ from ringleader.render.kubernetes import (
     config_map,
     gang_scheduling,
     init_containers,
+    leave_notice,
     mpi_environment,
     rdma_annotations,
     ssh_secret,
@@ -80,7 +82,8 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
         _label_index(pod, 0)
     path = init_containers.agent_path(job, settings)
     first = mpi_environment.of_launcher(spec["containers"][0], job, path)
-    spec["containers"][0] = init_containers.checked(first) if path else first
+    # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches.
+    spec["containers"][0] = init_containers.checked(first) if path and not is_elastic(job) else first
     if is_exec(job):
         spec["serviceAccountName"] = account_name(job)
         spec["automountServiceAccountToken"] = True
@@ -110,7 +113,7 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     first = mpi_environment.of_worker(spec["containers"][0])
     if not first.get("command") and not first.get("args"):
         first |= _default_program(job)
-    spec["containers"][0] = first
+    spec["containers"][0] = leave_notice.with_notice(first, job)
     if not is_exec(job):
         _add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
     gang_scheduling.join(pod, job, settings)

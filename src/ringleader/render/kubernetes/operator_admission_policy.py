@@ -24,13 +24,19 @@ _OWNER = f"one.apiVersion == '{API_VERSION}' && one.kind == '{KIND}' && has(one.
 _OWNED = "has({0}.metadata.ownerReferences) && {0}.metadata.ownerReferences.exists(one, " + _OWNER + ")"
 # Their controller is the launcher's Job, and CEL cannot ask whose that is: the names and the labels tell.
 _LAUNCHERS_POD = (
-    "request.operation == 'DELETE' && request.resource.resource == 'pods'"
+    "request.resource.resource == 'pods'"
     " && has(oldObject.metadata.labels) && has(oldObject.metadata.ownerReferences)"
     f" && '{OPERATOR_NAME}' in oldObject.metadata.labels && '{JOB_NAME}' in oldObject.metadata.labels"
     f" && oldObject.metadata.labels['{OPERATOR_NAME}'] == '{OPERATOR}'"
     " && oldObject.metadata.ownerReferences.exists(one, one.apiVersion == 'batch/v1' && one.kind == 'Job'"
     " && has(one.controller) && one.controller"
     f" && one.name == oldObject.metadata.labels['{JOB_NAME}'] + '-launcher')"
+)
+# An annotation tells its kubelet that there are other hosts; nothing else of it is the operator's.
+_ANNOTATED = (
+    f"request.operation == 'UPDATE' && {_LAUNCHERS_POD} && object.spec == oldObject.spec"
+    " && object.metadata.labels == oldObject.metadata.labels"
+    " && object.metadata.ownerReferences == oldObject.metadata.ownerReferences"
 )
 
 
@@ -57,11 +63,12 @@ _OWNERSHIP = _Policy(
     },
     rules=(
         (
-            f"request.operation == 'DELETE' || ({_OWNED.format('object')})",
-            f"the operator makes and changes only what an {KIND} controls",
+            f"request.operation == 'DELETE' || ({_OWNED.format('object')}) || ({_ANNOTATED})",
+            f"the operator makes and changes only what an {KIND} controls, and annotations of launchers",
         ),
         (
-            f"request.operation == 'CREATE' || ({_OWNED.format('oldObject')}) || ({_LAUNCHERS_POD})",
+            f"request.operation == 'CREATE' || ({_OWNED.format('oldObject')}) || ({_ANNOTATED})"
+            f" || request.operation == 'DELETE' && {_LAUNCHERS_POD}",
             f"the operator changes and deletes only what an {KIND} controls, and the Pods of launchers",
         ),
     ),

@@ -1,0 +1,258 @@
+"""Ranks of an elastic job that are killed: the others hear of it, and go on in the next generation."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.proxy_world import PROXY, ProxyWorld, other_mpi
+from tests.rank_pool import clean_environment
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+PROGRAM = Path(__file__).parent / "programs" / "surviving.py"
+SECONDS = 60.0
+PHASES = ("allreduce", "fused", "gradients", "broadcast", "allgather")
+
+
+class Job:
+    """Ranks that go on: forked by one process that has PyTorch imported."""
+
+    def __init__(self, place: Path, slots: Sequence[int], *, mpi: str = "", transport: str = "") -> None:
+        mpirun, more = other_mpi(mpi, place) if mpi else ((), {})
+        more |= {"RINGLEADER_TRANSPORT": transport} if transport else {}
+        self.world = ProxyWorld(place, clean_environment() | more, slots=slots, mpirun=mpirun)
+        self.said: list[dict[str, Any]] = []
+        self._next = 100
+        self._forker = subprocess.Popen(
+            [sys.executable, str(PROGRAM)],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.world.use_world(self.world.start_world())
+
+    def _read(self) -> None:
+        assert self._forker.stdout is not None
+        for line in self._forker.stdout:
+            with self.world.lock:
+                self.said.append(json.loads(line))
+
+    def spawn(self, slot: int, phase: str) -> int:
+        """Start a rank on a slot; return its incarnation."""
+        self._next += 1
+        task = {"phase": phase, "environ": self.world.environment(self._next, slot)}
+        assert self._forker.stdin is not None
+        self._forker.stdin.write(json.dumps(task) + "\n")
+        self._forker.stdin.flush()
+        return self._next
+
+    def start(self, phase: str) -> None:
+        """Start a rank on every slot, and wait for the first step."""
+        with self.world.lock:
+            slots = range(sum(self.world._slots))
+            self.world.members = [(self.spawn(slot, phase), slot) for slot in slots]
+        self.good(1)
+
+    def good(self, generation: int) -> list[dict[str, Any]]:
+        """Wait until all ranks have done a step in a generation, or a later one; return what they said."""
+
+        def found() -> list[dict[str, Any]]:
+            return [one for one in self.said if one.get("good", 0) == max(generation, self.world.number)]
+
+        def ready() -> bool:
+            failed = [one for one in self.said if "failed" in one]
+            assert not failed, failed
+            return self.world.number >= generation and len(found()) == len(self.world.members)
+
+        self.world.until(ready, f"a step of all ranks in generation {generation}: {self.said[-5:]}", SECONDS)
+        return sorted(found(), key=lambda one: one["rank"])
+
+    def kill(self, rank: int, *, replace: str = "", how: int = signal.SIGKILL) -> int:
+        """Kill a rank; the next generation has another one on its slot, or goes on without it."""
+        with self.world.lock:
+            incarnation, slot = self.world.members[rank]
+            hellos = {one["incarnation"]: one["pid"] for one in self.world.heard_of("rank_hello")}
+            members = [one for one in self.world.members if one[0] != incarnation]
+            if replace:  # a new one comes last, but ranks of a host stay together
+                members.insert(rank, (self.spawn(slot, replace), slot))
+            self.world.members = members
+            os.kill(hellos[incarnation], how)
+        return incarnation
+
+    def proxies(self, world: int = 0) -> dict[int, tuple[int, int]]:
+        """Return the proxies of a world (0: of all): process id → descriptors and mapped memory of ranks."""
+        found = {}
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+            try:
+                environ = Path(f"/proc/{pid}/environ").read_text().split("\0")
+                command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+            except OSError:
+                continue
+            ours = any(one.startswith(f"RINGLEADER_HOST_AGENT={self.world.place}/") for one in environ)
+            its = not world or f"RINGLEADER_WORLD={world}" in environ
+            if ours and its and PROXY[-1] in command and "python" in command[0]:
+                found[pid] = (descriptors, maps.count("memfd:ringleader"))
+        return found
+
+    def close(self) -> None:
+        with self.world.lock:
+            self.world.automatic = False
+            hellos = {one["incarnation"]: one["pid"] for one in self.world.heard_of("rank_hello")}
+            gone = {one["incarnation"] for one in self.world.heard_of("rank_gone")}
+            for incarnation, pid in hellos.items():
+                if incarnation not in gone:
+                    os.kill(pid, signal.SIGKILL)
+        assert self._forker.stdin is not None
+        self._forker.stdin.close()
+        self._forker.wait(10)
+        self._reader.join(10)
+        self.world.close()
+
+
+@pytest.fixture
+def new_job(tmp_path: Path) -> Iterator[Any]:
+    made: list[Job] = []
+
+    def make(slots: Sequence[int], **more: Any) -> Job:
+        made.append(Job(tmp_path, slots, **more))
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.close()
+
+
+def repeated(job: Job, phase: str, kills: int, seed: int) -> list[float]:
+    """Kill ranks again and again; return the seconds from each kill to the next step of all ranks."""
+    chance, seconds = random.Random(seed), []
+    full = [slot for _, slot in job.world.members]
+    for _ in range(kills):
+        generation, members = job.world.number, len(job.world.members)
+        victim = chance.choice((0, members - 1, chance.randrange(members)))
+        missing = sorted(set(full) - {slot for _, slot in job.world.members})
+        time.sleep(chance.random() * 0.03)
+        start = time.monotonic()
+        if missing:  # a rank comes back with the next failure
+            job.kill(victim)
+            with job.world.lock:
+                job.world.members.insert(missing[0], (job.spawn(missing[0], phase), missing[0]))
+                job.world.members.sort(key=lambda one: one[1])
+        else:
+            job.kill(victim, replace=phase if chance.random() < 0.7 else "")
+        said = job.good(generation + 1)
+        seconds.append(max(one["at"] for one in said) - start)
+        named = [error for one in said for error in one["errors"]]
+        assert any(f"rank {victim} has ended" in error for error in named), (victim, named)
+    return seconds
+
+
+@pytest.mark.parametrize("phase", ["allreduce", pytest.param("gradients", marks=pytest.mark.long)])
+def test_a_killed_rank_on_one_host(new_job: Any, phase: str) -> None:
+    job = new_job([3])
+    job.start(phase)
+    repeated(job, phase, kills=4, seed=1)
+
+
+@pytest.mark.parametrize("phase", ["fused", pytest.param("broadcast", marks=pytest.mark.long)])
+def test_a_killed_rank_between_hosts(new_job: Any, phase: str) -> None:
+    job = new_job([1, 1, 1])
+    job.start(phase)
+    repeated(job, phase, kills=4, seed=2)
+
+
+def test_a_killed_rank_while_groups_of_torch_distributed_carry(new_job: Any) -> None:
+    """The code that uses NCCL on GPUs, over Gloo: each generation has groups of its own."""
+    job = new_job([3], transport="distributed")
+    job.start("allreduce")
+    repeated(job, "allreduce", kills=3, seed=8)
+
+
+def test_a_killed_rank_is_noticed_though_its_children_live(new_job: Any) -> None:
+    job = new_job([2])
+    job.start("with_children")
+    repeated(job, "with_children", kills=2, seed=7)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("slots", [[4], [1, 1, 1], [2, 2]], ids=["4", "1+1+1", "2+2"])
+@pytest.mark.long
+def test_fifty_killed_ranks_leave_nothing_behind(new_job: Any, slots: list[int], phase: str) -> None:
+    """Neither descriptors nor memory grow, and the proxies stay the same processes."""
+    job = new_job(slots)
+    job.start(phase)
+    before = set(Path("/dev/shm").iterdir())
+    repeated(job, phase, kills=10, seed=3)
+    first, proxies = job.good(0), job.proxies()
+    repeated(job, phase, kills=40, seed=4)
+    last, later = job.good(0), job.proxies()
+    assert set(later) == set(proxies)
+    for pid, (descriptors, mapped) in proxies.items():
+        assert later[pid][0] <= descriptors + 4
+        assert later[pid][1] <= mapped + 8
+    most = {name: max(one[name] for one in first) for name in ("fds", "maps", "resident")}
+    for one in last:
+        assert one["fds"] <= most["fds"] + 8, (most, last)
+        assert one["maps"] <= most["maps"] + 8, (most, last)
+        assert one["resident"] <= most["resident"] + (64 << 20), (most, last)
+    # A directory is a launcher's, of another job of this machine.
+    left = {path for path in set(Path("/dev/shm").iterdir()) - before if "ringleader" in path.name}
+    assert not [path for path in left if path.is_file()]
+
+
+@pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi4", marks=pytest.mark.long)])
+def test_killed_ranks_under_other_mpis(new_job: Any, mpi: str) -> None:
+    job = new_job([2, 1], mpi=mpi)
+    job.start("allreduce")
+    repeated(job, "allreduce", kills=4, seed=5)
+
+
+@pytest.mark.parametrize("slots", [[3], pytest.param([1, 1, 1], marks=pytest.mark.long)])
+def test_a_rank_that_is_killed_in_init(new_job: Any, slots: list[int]) -> None:
+    """Wherever the others are meanwhile, they come to the next generation."""
+    job, chance = new_job(slots), random.Random(6)
+    job.start("allreduce")
+    for _ in range(4):
+        generation = job.world.number
+        job.kill(1, replace="allreduce")
+        job.world.until(lambda: job.world.number > generation, "the next generation")  # noqa: B023
+        time.sleep(chance.random() * 0.03)
+        job.kill(chance.randrange(3), replace="allreduce")
+        job.good(generation + 2)
+
+
+def test_another_world_with_and_without_a_stopped_proxy(new_job: Any) -> None:
+    """Ranks go on over the proxies of another mpirun; those of the old one change nothing any more."""
+    job = new_job([1, 1])
+    job.start("allreduce")
+    for stopped in (False, True):
+        old, world = job.world.world, job.world.start_world()
+        pids = list(job.proxies(old))
+        if stopped:  # in the middle of whatever it does
+            os.kill(pids[0], signal.SIGSTOP)
+        generation = job.world.number
+        job.world.use_world(world)
+        job.kill(1, replace="allreduce")
+        job.good(generation + 1)
+        if stopped:
+            os.kill(pids[0], signal.SIGCONT)
+            time.sleep(0.5)
+            # What it had of the old generation is done or given up now: sums are right after it too.
+            job.kill(0, replace="allreduce")
+            job.good(generation + 2)
+        assert job.world.end_world(old) is not None
+        assert not job.proxies(old)

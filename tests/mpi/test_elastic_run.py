@@ -1,0 +1,362 @@
+"""Elastic jobs on one host: a rank that is killed is replaced, what ends a job ends it, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from ringleader.launch.elastic.running_jobs import running_jobs
+
+pytestmark = pytest.mark.mpi
+
+SCRIPT = """
+import os, sys, time
+import torch
+import ringleader.torch as hvd
+hvd.init()
+print("pid", os.getpid(), "rank", hvd.rank(), flush=True)
+model = torch.nn.Linear(4, 4)
+
+@hvd.elastic.run
+def train(state):
+    while state.step < int(sys.argv[1]):
+        total = hvd.allreduce(torch.ones(4), op=hvd.Sum, name="sum")
+        assert int(total[0]) == hvd.size(), total
+        if hvd.rank() == 0:
+            print("step", state.step, "of", hvd.size(), flush=True)
+        state.step += 1
+        state.commit()
+        time.sleep(0.02)
+
+state = hvd.elastic.TorchState(model=model, step=0)
+train(state)
+print("done at", state.step, flush=True)
+"""
+
+
+HOLDS = """
+import os, signal
+import torch
+import ringleader.torch as hvd
+hvd.init()
+model = torch.nn.Linear(64, 64)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
+
+def tell():
+    with open("/proc/self/maps") as maps:
+        print("holds", sum("memfd:" in line for line in maps), flush=True)
+
+state.register_reset_callbacks([tell])
+
+@hvd.elastic.run
+def train(state):
+    while state.step < 6:
+        optimizer.zero_grad()
+        hvd.allreduce(model(torch.ones(3, 64)).sum()).backward()
+        optimizer.step()
+        state.step += 1
+        state.commit()
+        if hvd.rank() == 1 and state.step < 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(state)
+"""
+
+
+def start(workplace, python, *options, steps, ranks=2, script=SCRIPT):
+    (workplace.tmp / "train.py").write_text(script)
+    words = ("run", "--min-np", "1", "--max-np", str(ranks), "-n", str(ranks), *options)
+    return workplace.ringleader(*words, "--workdir", str(workplace.tmp), python, "train.py", str(steps))
+
+
+def first_steps(launcher, ranks=2, step=3):
+    """Read until all ranks have said who they are and trained; return rank → process id."""
+    pids, seen = {}, b""
+    while line := launcher.stdout.readline():
+        seen += line
+        if found := re.search(rb"pid (\d+) rank (\d+)", line):
+            pids[int(found[2])] = int(found[1])
+        trained = re.search(rb"step (\d+) of", line)
+        if len(pids) == ranks and trained and int(trained[1]) >= step:
+            return pids
+    raise AssertionError(seen + launcher.stderr.read())
+
+
+def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python):
+    launcher = start(workplace, python, "--json-file", str(workplace.tmp / "out.json"), steps=60)
+    os.kill(first_steps(launcher)[1], signal.SIGKILL)
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, err
+    assert out.count(b"done at 60") == 2, (out, err)
+    assert b"rank 1 on localhost was killed by SIGKILL" in err
+    elastic = json.loads((workplace.tmp / "out.json").read_text())["elastic"]
+    event = elastic["events"][-1]
+    assert elastic["generations"] == 2 and elastic["worlds"] == 1 and elastic["ranks_started"] == 3
+    assert event["kind"] == "generation" and event["size"] == 2 and event["commit"] > 0
+    shown = workplace.run("report", str(workplace.tmp / "out.json"))
+    (line,) = [line for line in shown.stdout.splitlines() if b"generation 2, 2 ranks" in line]
+    assert line.split()[-1] == str(event["commit"]).encode(), shown
+    assert not workplace.gone_within(5.0)
+
+
+def test_a_survivor_keeps_no_memory_of_generations_that_were_lost(workplace, python):
+    (workplace.tmp / "train.py").write_text(HOLDS)
+    words = ("run", "--min-np", "1", "-n", "2", "--rank-restarts", "9", "--workdir", str(workplace.tmp))
+    out, err = workplace.ringleader(*words, python, "train.py").communicate(timeout=120)
+    held = re.findall(rb"holds (\d+)", out)
+    assert len(held) >= 4 and len(set(held)) == 1, (held, err)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
+def test_another_mpi(workplace, python, mpi):
+    """Debian's MPICH has a library whose name mpi4py does not ask for."""
+    launcher = start(workplace, python, "--mpi", mpi, steps=40)
+    os.kill(first_steps(launcher)[1], signal.SIGKILL)
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, err
+    assert out.count(b"done at 40") == 2, (out, err)
+    assert not workplace.gone_within(5.0)
+
+
+def test_a_rank_that_hangs_is_named_ended_and_replaced(workplace, python):
+    script = SCRIPT.replace(
+        "        state.step += 1\n",
+        "        if state.step == 5 and os.environ['RINGLEADER_INCARNATION'] == '1':\n"
+        "            time.sleep(1000)\n"
+        "        state.step += 1\n",
+    )
+    options = ("--elastic-hang-seconds", "5", "--json-file", str(workplace.tmp / "out.json"))
+    launcher = start(workplace, python, *options, steps=15, script=script)
+    out, err = launcher.communicate(timeout=150)
+    assert launcher.returncode == 0, err
+    assert out.count(b"done at 15") == 2, (out, err)
+    assert b"rank 1 on localhost" in err and b"did not answer in time: it hangs" in err, err
+    elastic = json.loads((workplace.tmp / "out.json").read_text())["elastic"]
+    assert elastic["generations"] == 2 and elastic["ranks_started"] == 3, elastic
+    assert not workplace.gone_within(5.0)
+
+
+def test_a_slot_without_restarts_is_left_out(workplace, python):
+    launcher = start(workplace, python, "--rank-restarts", "0", steps=60)
+    os.kill(first_steps(launcher)[1], signal.SIGKILL)
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, err
+    assert out.count(b"done at 60") == 1 and b"of 1" in out, (out, err)
+    assert b"slot 1 of localhost is left out" in err
+
+
+def test_a_script_that_fails_on_all_ranks_ends_the_job(workplace, python):
+    (workplace.tmp / "train.py").write_text(
+        "import ringleader.torch as hvd\nhvd.init()\nraise ValueError(7)\n"
+    )
+    words = ("run", "--min-np", "1", "--max-np", "2", "-n", "2", "--workdir", str(workplace.tmp))
+    launcher = workplace.ringleader(*words, python, "train.py")
+    _, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1, err
+    assert b"ended with exit code 1" in err
+    assert not workplace.gone_within(5.0)
+
+
+def test_a_job_goes_on_from_the_file_of_the_one_before(workplace, python):
+    options = ("--checkpoint-dir", str(workplace.tmp / "files"), "--checkpoint-every", "5")
+    out, err = start(workplace, python, *options, steps=20).communicate(timeout=120)
+    assert b"step 0 of 2" in out, err
+    out, err = start(workplace, python, *options, steps=30).communicate(timeout=120)
+    steps = [int(step) for step in re.findall(rb"step (\d+) of 2", out)]
+    assert steps and 0 < steps[0] <= 20 and steps[-1] == 29, (out, err)
+
+
+def test_too_many_resets_end_the_job(workplace, python):
+    launcher = start(workplace, python, "--reset-limit", "0", steps=100_000)
+    os.kill(first_steps(launcher)[1], signal.SIGKILL)
+    _, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 137, err
+    assert b"rank 1 on localhost was killed by SIGKILL; 0 resets are allowed (--reset-limit)" in err
+
+
+def test_a_job_whose_hosts_are_all_out_waits_for_one_and_goes_on_from_a_file(workplace, python):
+    options = ("--exclude-hosts", "--blacklist-cooldown-range", "1", "1", "--checkpoint-every", "1")
+    options += ("--checkpoint-dir", str(workplace.tmp / "files"), "--json-file", str(workplace.tmp / "out"))
+    launcher = start(workplace, python, *options, steps=60)
+    os.kill(first_steps(launcher, step=10)[1], signal.SIGKILL)
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, err
+    assert out.count(b"done at 60") == 2 and b"step 0 of" not in out, (out, err)
+    assert b"the host is left out" in err
+    assert b"at least 1 ranks on 1 or more hosts are needed; waiting at most 600 s" in err
+    events = json.loads((workplace.tmp / "out").read_text())["elastic"]["events"]
+    assert [one["kind"] for one in events] == [
+        "generation",
+        "host_lost",
+        "waiting",
+        "host_added",
+        "generation",
+    ]
+    assert events[-1]["commit"] > 0, "every host was lost, and its memory: a file holds the commit"
+
+
+UNCOMMITTED = """
+import threading
+import torch
+import ringleader.torch as hvd
+hvd.init()
+
+@hvd.elastic.run
+def train(state):
+    while state.step < 8:
+        state.step += 1
+        state.extra = bytes(2_000_000) if state.step == 4 else None
+        if state.step == 2 and hvd.rank() == 1:
+            state.extra = threading.Lock()
+        try:
+            state.commit()
+        except hvd.elastic.CommitError as error:
+            print("at", state.step, "on", hvd.rank(), error, flush=True)
+    print("done", hvd.rank(), flush=True)
+
+train(hvd.elastic.TorchState(model=torch.nn.Linear(4, 4), step=0, extra=None))
+"""
+
+
+def test_what_cannot_be_committed_is_named_on_all_ranks_and_the_job_goes_on(workplace, python):
+    (workplace.tmp / "train.py").write_text(UNCOMMITTED)
+    workplace.environ |= {"RINGLEADER_COMMIT_LIMIT": "1000000"}
+    words = ("run", "-n", "2", "--min-np", "2", "--workdir", str(workplace.tmp), python, "train.py")
+    done = workplace.run(*words)
+    assert done.returncode == 0 and done.stdout.count(b"done") == 2, done
+    for rank in (b"0", b"1"):
+        assert re.search(rb"at 2 on %s rank 1 cannot commit its state: .*extra" % rank, done.stdout), done
+        assert re.search(rb"at 4 on %s rank \d cannot commit its state: .*allows 1000000" % rank, done.stdout)
+    assert done.stdout.count(b" on 0 rank ") == 2, done
+
+
+PATIENT = """
+import os, signal, time
+def told(number, frame):
+    print("rank", os.environ["RANK"], signal.Signals(number).name, flush=True)
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+    signal.signal(number, told)
+print("up", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_signals_to_the_launcher_reach_the_ranks_and_the_grace_ends(workplace, python):
+    (workplace.tmp / "train.py").write_text(PATIENT)
+    words = ("run", "-n", "2", "--min-np", "2", "--grace", "1", "--workdir", str(workplace.tmp))
+    launcher = workplace.ringleader(*words, python, "train.py")
+    read_until(launcher, *(2 * [b"up"]))
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        launcher.send_signal(number)
+        read_until(launcher, *(f"rank {rank} {number.name}".encode() for rank in (0, 1)))
+    launcher.send_signal(signal.SIGTERM)
+    read_until(launcher, b"rank 0 SIGTERM", b"rank 1 SIGTERM")
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, err
+    assert not workplace.gone_within(5.0)
+
+
+def read_until(launcher, *words):
+    """Read until each of the words has come, in any order."""
+    left = list(words)
+    while left:
+        line = launcher.stdout.readline()
+        assert line, (left, launcher.stderr.read())
+        found = next((one for one in left if one in line), None)
+        if found is not None:
+            left.remove(found)
+
+
+def test_ctrl_c_ends_everything(workplace, python):
+    launcher = start(workplace, python, steps=100_000)
+    first_steps(launcher)
+    launcher.send_signal(signal.SIGINT)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130, err
+    assert not workplace.gone_within(5.0)
+
+
+def test_more_ranks_at_least_than_at_most_are_refused(workplace, python):
+    launcher = workplace.ringleader("run", "--min-np", "4", "--max-np", "2", python, "-c", "0")
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 2 and b"at least 4, but at most 2" in err
+
+
+def test_a_wire_that_nobody_would_look_at_is_not_promised(workplace, python):
+    words = ("run", "--min-np", "1", "--max-np", "2", "--require", "tcp", python, "-c", "0")
+    launcher = workplace.ringleader(*words)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 2 and b"--require: means nothing for an elastic job" in err, err
+
+
+def slurm(workplace, body):
+    """Put us into a Slurm job of one node, this machine, whose controller answers with ``body``."""
+    (workplace.tmp / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {workplace.tmp}/asked\n{body}\n')
+    (workplace.tmp / "scontrol").chmod(0o755)
+    workplace.environ |= {
+        "PATH": f"{workplace.tmp}:{workplace.environ['PATH']}",
+        "SLURM_JOB_ID": "42",
+        "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_NTASKS": "2",
+        "SLURM_TASKS_PER_NODE": "2",
+    }
+
+
+def test_in_a_slurm_job_its_controller_says_the_hosts(workplace, python):
+    slurm(workplace, "echo JobId=42 JobState=RUNNING NodeList=localhost")
+    done = workplace.run("run", "--dry-run", "--min-np", "1", python, "-c", "0")
+    assert done.returncode == 0, done.stderr
+    assert (workplace.tmp / "asked").read_text() == "--oneliner show job 42\n"
+    (workplace.tmp / "asked").unlink()
+    done = workplace.run("run", "--dry-run", "--min-np", "1", "--nnodes", "1", python, "-c", "0")
+    assert done.returncode == 0 and not (workplace.tmp / "asked").exists(), done.stderr
+
+
+def test_a_slurm_controller_out_of_reach_is_told_and_the_job_runs(workplace, python):
+    slurm(workplace, "echo no controller >&2; exit 1")
+    done = workplace.run("run", "--dry-run", "--min-np", "1", python, "-c", "0")
+    assert done.returncode == 0 and b"no controller" in done.stderr, done.stderr
+    assert b"Slurm's variables" in done.stderr
+
+
+def replace(script, text):
+    """Write another script in its place; it is never seen half written."""
+    new = script.with_suffix(".new")
+    new.write_text(f"#!/bin/sh\n{text}\n")
+    new.chmod(0o755)
+    new.rename(script)
+
+
+def test_a_running_job_looks_at_its_hosts_on_request(workplace, python):
+    hosts = workplace.tmp / "hosts.sh"
+    replace(hosts, "echo localhost:1")
+    (workplace.tmp / "train.py").write_text(SCRIPT)
+    words = ("run", "--host-discovery-script", str(hosts), "--min-np", "1", "--max-np", "2")
+    launcher = workplace.ringleader(*words, "--workdir", str(workplace.tmp), python, "train.py", "100000")
+    first_steps(launcher, ranks=1)
+    (job,) = [one.job for one in running_jobs() if one.pid == launcher.pid]  # others may run beside
+    for text, said in (("echo no; exit 4", b"exit code 4"), ("echo one two three", b"hosts.sh:1: ")):
+        replace(hosts, text)
+        done = workplace.run("hosts", "refresh", job)
+        assert done.returncode == 3 and said in done.stderr, done.stderr
+        assert b"what it said last still counts: localhost:1" in done.stderr
+    replace(hosts, "echo localhost:2")
+    done = workplace.run("hosts", "refresh", job)
+    assert done.returncode == 0, done.stderr
+    assert f"job {job}: {hosts} names localhost:2 (".encode() in done.stdout
+    seen = b""
+    while b"of 2" not in seen:
+        line = launcher.stdout.readline()
+        assert line, launcher.stderr.read()
+        seen = line
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+    done = workplace.run("hosts", "refresh", job)
+    assert done.returncode in (2, 3), done.stderr

@@ -1,0 +1,163 @@
+"""``ringleader run --max-restarts``: all ranks start again, as torchrun has it."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from ringleader.errors import ProbeError
+from ringleader.launch.host_probe.probe import probe
+
+pytestmark = pytest.mark.mpi
+
+SHOW = """
+import json, os, sys, time
+names = [name for name in os.environ if name.startswith("TORCHELASTIC_")] + ["RANK", "RINGLEADER_JOB_ID"]
+print(json.dumps({name: os.environ[name] for name in names}), flush=True)
+count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if count < int(sys.argv[1]):
+    os.environ["RANK"] == "1" and sys.exit(3)
+    time.sleep(120)  # ringleader-test-rank
+"""
+
+
+def run(workplace, python, *words, failures=1, ranks=2):
+    """Run SHOW, which fails in the first starts; return the exit code, the starts and standard error."""
+    command = ("run", "-n", str(ranks), "--oversubscribe", "--mpi", "embedded", "--no-prefix", *words)
+    launcher = workplace.ringleader(*command, python, "-c", SHOW, str(failures))
+    out, err = launcher.communicate(timeout=60)
+    return launcher.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
+
+
+def counts(shown, rank):
+    """The restart counts that a rank has shown, start by start."""
+    return [one["TORCHELASTIC_RESTART_COUNT"] for one in shown if one["RANK"] == rank]
+
+
+def test_all_ranks_start_again_with_torchruns_variables(workplace, python, tmp_path):
+    file = tmp_path / "outcome.json"
+    code, shown, err = run(workplace, python, "--max-restarts", "3", "--json-file", str(file), failures=2)
+    assert code == 0, err
+    assert counts(shown, "1") == ["0", "1", "2"]  # rank 0 may be ended before it prints
+    assert counts(shown, "0")[-1] == "2"
+    assert {one["TORCHELASTIC_MAX_RESTARTS"] for one in shown} == {"3"}
+    assert len({one["TORCHELASTIC_RUN_ID"] for one in shown}) == 1
+    assert len({one["RINGLEADER_JOB_ID"] for one in shown}) == 3
+    assert "rank 1 on localhost ended with exit code 3" in err
+    assert "restart 1 of 3" in err and "restart 2 of 3" in err and "restart 3" not in err
+    restarts = json.loads(file.read_text())["restarts"]
+    assert [(one["number"], one["rank"], one["exit_code"]) for one in restarts] == [(1, 1, 3), (2, 1, 3)]
+    assert not workplace.gone_within(1.0)
+
+
+def test_when_there_is_no_restart_left_the_last_failure_is_the_jobs(workplace, python):
+    code, shown, err = run(workplace, python, "--max-restarts", "1", failures=5)
+    assert code == 3
+    assert counts(shown, "1") == ["0", "1"]
+    assert err.rstrip().endswith("exit code 3 (rank 1)")
+
+
+def test_without_the_option_nothing_starts_again(workplace, python):
+    code, shown, err = run(workplace, python)
+    assert (code, counts(shown, "1")) == (3, ["0"])
+    assert "restart" not in err
+
+
+def test_each_start_keeps_its_own_files(workplace, python, tmp_path):
+    code, _, err = run(workplace, python, "--max-restarts", "1", "-o", str(tmp_path / "out"))
+    assert code == 0, err
+    found = [
+        json.loads((tmp_path / "out" / place / "stdout").read_text())["TORCHELASTIC_RESTART_COUNT"]
+        for place in ("rank.1", "restart.1/rank.1")
+    ]
+    assert found == ["0", "1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_that_is_ended_does_not_start_again(workplace, python, number):
+    program = "import time; print('up', flush=True); time.sleep(120)  # ringleader-test-rank"
+    words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "3")
+    launcher = workplace.ringleader(*words, python, "-c", program)
+    for _ in range(2):
+        assert b"up" in launcher.stdout.readline()
+    launcher.send_signal(number)
+    out, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 128 + number, err
+    assert b"up" not in out and b"restart" not in err
+
+
+def test_an_interrupt_while_a_failed_job_ends_is_the_end(workplace, python):
+    program = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+        "    sys.exit(3)\n"
+        "open(sys.argv[1], 'w').close()  # its handler stands\n"
+        "while True: time.sleep(120)  # ringleader-test-rank"
+    )
+    words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "3")
+    launcher = workplace.ringleader(*words, python, "-c", program, str(workplace.tmp / "handler"))
+    while b"told" not in (line := launcher.stdout.readline()):
+        assert line, launcher.communicate()
+    launcher.send_signal(signal.SIGINT)
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 3, err
+    assert b"start again" not in err
+
+
+def test_the_time_limit_counts_over_all_starts(workplace, python):
+    program = (
+        "import os, sys, time; time.sleep(0.7); os.environ['RANK'] == '1' and sys.exit(3); time.sleep(9)"
+    )
+    words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "1000")
+    launcher = workplace.ringleader(*words, "--timeout", "4", python, "-c", program)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 124, err
+    assert b"stopped after 4 s (--timeout)" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--on", "kubernetes", "--max-restarts", "2", "--image", "x", "true"), b"--backoff-limit"),
+        (("run", "--max-restarts", "some", "true"), b"--max-restarts: 'some' is no whole number"),
+        (("run", "--max-restarts", "-2", "true"), b"--max-restarts: -2 restarts"),
+        (("scale", "--max-restarts", "2", "true"), b"--max-restarts"),
+    ],
+)
+def test_what_is_refused(workplace, words, said):
+    launcher = workplace.ringleader(*words)
+    _, err = launcher.communicate(timeout=30)
+    assert launcher.returncode == 2
+    assert said in err
+
+
+class SilentOnce:
+    """A probe of the hosts, the second of which finds one that does not answer."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def __call__(self, job, **words):
+        self.asked += 1
+        if self.asked == 2:
+            raise ProbeError("no answer", where="h2")
+        return probe(job, **words)
+
+
+def test_a_host_that_does_not_answer_between_starts_is_named_and_asked_again(workplace, python):
+    prober = SilentOnce()
+    program = "import os, sys; sys.exit(3 * (os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'))"
+    outcome, recorder = workplace.launch(python, "-c", program, max_restarts=3, prober=prober)
+    assert outcome.exit_code == 0
+    assert [restart.exit_code for restart in outcome.restarts] == [3, None]
+    assert prober.asked == 3
+    assert any("h2: no answer" in text and "restart 2 of 3" in text for text in recorder.warnings)
+
+
+def test_when_no_restart_is_left_a_host_that_does_not_answer_is_the_end(workplace, python):
+    with pytest.raises(ProbeError, match="h2: no answer"):
+        workplace.launch(python, "-c", "raise SystemExit(3)", max_restarts=1, prober=SilentOnce())

@@ -1,0 +1,100 @@
+"""What an elastic job went through, from the file that ``run --json-file`` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.bench.run_file import read_any
+from ringleader.errors import RequestError
+from ringleader.launch.elastic.events_text import event_json
+from ringleader.launch.elastic_history import Event
+from ringleader.report.compare import compare
+from ringleader.report.page import render
+from ringleader.report.summary_text import as_json, as_markdown, as_text
+
+EVENTS = (
+    Event(at=1.0, kind="generation", who="2 ranks", generation=1, size=2),
+    Event(at=5.0, kind="rank_failed", who="rank 1 on h2", why="was killed by SIGKILL"),
+    Event(
+        at=5.5,
+        kind="generation",
+        who="2 ranks",
+        why="rank 1 was replaced",
+        seconds=0.5,
+        commit=17,
+        generation=2,
+        size=2,
+    ),
+)
+
+
+def outcome(**changes: Any) -> dict[str, Any]:
+    events = [event_json(event) for event in EVENTS]
+    elastic = {"generations": 2, "worlds": 1, "ranks_started": 3, "events": events}
+    return {
+        "format": 1,
+        "ringleader": "1",
+        "command": ["python", "train.py"],
+        "exit_code": 0,
+        "whose": "",
+        "reason": "",
+        "seconds": 9.0,
+        "mpi": {"family": "openmpi5", "version": "5.0.8", "mpirun": "/usr/bin/mpirun"},
+        "hosts": [{"name": "h1", "hostname": "one", "ranks": 2}],
+        "elastic": elastic,
+    } | changes
+
+
+def stored(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps(outcome(**changes)))
+    return path
+
+
+def test_events_are_a_table_in_every_format(tmp_path: Path) -> None:
+    run = read_any(stored(tmp_path / "job.json"))
+    assert run.name == "job"
+    text = as_text([run])
+    (line,) = [line for line in text.splitlines() if "generation 2" in line]
+    assert [part in line for part in ("5.50 s", "2 ranks", "rank 1 was replaced", "500 ms", "17")] == [
+        True
+    ] * 5
+    (line,) = [line for line in text.splitlines() if "rank failed" in line]
+    assert "rank 1 on h2" in line and "was killed by SIGKILL" in line
+    assert "ended well after 9.00 s; it went on with other ranks once" in text
+    assert "python train.py" in as_markdown([run]) and "openmpi5 5.0.8" in as_markdown([run])
+    document = json.loads(as_json([run]))
+    assert document["kind"] == "elastic" and len(document["events"]) == 3
+    (reset,) = document["results"]
+    assert (reset["generation"], reset["seconds"], reset["commit"]) == (2, 0.5, 17)
+    page = render(run)
+    assert "What happened" in page and "rank 1 was replaced" in page
+
+
+def test_a_job_that_failed_says_why(tmp_path: Path) -> None:
+    run = read_any(stored(tmp_path / "job.json", exit_code=7, reason="rank 0 ended"))
+    assert "failed with exit code 7 (rank 0 ended)" in as_text([run])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": 2}, "schema 2"),
+        ({"seconds": "long"}, "is not a number"),
+        ({"elastic": {"events": []}}, "generations: is missing"),
+        ({"elastic": None}, "is no stored run"),
+    ],
+)
+def test_what_is_no_outcome_of_ours_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        read_any(stored(tmp_path / "job.json", **changes))
+
+
+def test_two_jobs_are_shown_but_not_compared(tmp_path: Path) -> None:
+    one, two = (read_any(stored(tmp_path / name)) for name in ("a.json", "b.json"))
+    with pytest.raises(RequestError, match="no measurement"):
+        compare(one, two)
+    assert as_text([one, two]).count("What happened") == 2

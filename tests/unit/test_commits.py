@@ -1,0 +1,346 @@
+"""Commits: what ranks write together is what they read, and what cannot be written is named on all ranks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.commit_ranks import Job, ThreadPeers
+
+from ringleader.common.commit_layout import (
+    PAGE,
+    Captured,
+    UnpicklableError,
+    checksum_of,
+    lay_out,
+    next_pieces,
+    read_commit,
+    take_apart,
+    write_slice,
+)
+from ringleader.common.commits import CHUNK_BYTES, CommitError, Commits
+from ringleader.ranks.commit_memory import CommitStore
+from ringleader.torch.elastic.tensor_codec import TensorCodec
+
+Content = Callable[[], Mapping[str, Captured]]
+
+
+def content(**values: Any) -> Content:
+    return lambda: {name: Captured(value=value) for name, value in values.items()}
+
+
+def read(commits: Commits, name: str, number: int | None = None) -> Any:
+    found = commits.read(commits.newest() if number is None else number)
+    assert found is not None
+    return found.value(name, commits.codec, copy=True)
+
+
+def on_host(job: Job, host: int) -> Commits:
+    commits = Commits(TensorCodec())
+    commits.memory = job.memory_of(host * job.per_host)
+    return commits
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.arange(10.0),
+        torch.tensor(3),
+        torch.zeros(0, 4),
+        torch.arange(24, dtype=torch.int16).view(2, 3, 4).transpose(0, 2),
+        torch.randn(3, 5).to(torch.bfloat16),
+        torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+        torch.tensor([True, False]),
+        torch.ones(4, requires_grad=True),
+        torch.randn(3, dtype=torch.complex64),
+        torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), check_invariants=True),
+        numpy.arange(1000, dtype="float32").reshape(10, 100)[:, ::2],
+        numpy.array(["words", "in", "it"], dtype=object),
+        {"deep": [torch.ones(2), {"lr": 0.1, 3: (numpy.float64(2.5), None)}]},
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'dtype', '')}",
+)
+def test_any_value_comes_back(value: Any) -> None:
+    commits = Commits(TensorCodec())
+    commits.write(content(value=value), [0])
+    found = read(commits, "value")
+    torch.testing.assert_close(found, value) if isinstance(value, torch.Tensor) else None
+    assert repr(found) == repr(value)
+
+
+def test_a_commit_keeps_its_values_when_they_change_later() -> None:
+    commits, model, steps = Commits(TensorCodec()), torch.ones(1000), [1, 2]
+    commits.write(content(model=model, steps=steps), [0])
+    model.add_(1)
+    steps.append(3)
+    assert torch.equal(read(commits, "model"), torch.ones(1000))
+    assert read(commits, "steps") == [1, 2]
+    commits.write(content(model=model, steps=steps), [0])
+    assert torch.equal(read(commits, "model"), torch.full((1000,), 2.0))
+    assert torch.equal(read(commits, "model", 1), torch.ones(1000))
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=20), st.integers(8, 400), st.integers(1, 5))
+def test_pieces_that_are_compared_make_the_whole(sizes: list[int], most_bytes: int, most_arrays: int) -> None:
+    seen: dict[int, set[int]] = {at: set() for at in range(len(sizes))}
+    start, turns = 0, 0
+    while start < sum(sizes):
+        pieces, end = next_pieces(sizes, start, most_bytes, most_arrays)
+        assert end > start
+        assert len(pieces) <= most_arrays
+        for at, begin, stop in pieces:
+            assert begin % 8 == 0 and (stop % 8 == 0 or stop == sizes[at])
+            seen[at] |= set(range(begin, stop))
+        start, turns = end, turns + 1
+    assert all(seen[at] == set(range(nbytes)) for at, nbytes in enumerate(sizes)), (sizes, turns)
+
+
+def test_what_is_read_with_a_copy_is_not_in_the_commit() -> None:
+    commits = Commits(TensorCodec())
+    commits.write(content(model=torch.ones(100)), [0])
+    read(commits, "model").add_(5)
+    assert torch.equal(read(commits, "model"), torch.ones(100))
+
+
+def test_a_value_that_cannot_be_pickled_is_named() -> None:
+    with pytest.raises(UnpicklableError, match=r"'loader' of the state .*lock.* cannot be pickled"):
+        Commits(TensorCodec()).write(content(step=1, loader=threading.Lock()), [0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 30_000), st.booleans()), min_size=1, max_size=12),
+    local_size=st.integers(1, 5),
+)
+def test_the_slices_of_a_host_make_the_whole(sizes: list[tuple[int, bool]], local_size: int) -> None:
+    codec = TensorCodec()
+    tensors = [torch.randint(0, 255, (count,), dtype=torch.uint8) for count, _differs in sizes]
+    differing = frozenset(id(one) for one, (_count, differs) in zip(tensors, sizes, strict=True) if differs)
+    part = take_apart("model", Captured(value=tensors, differing=differing), codec)
+    layout = lay_out([part], equal=True)
+    memory = bytearray(layout.head_at)
+    written = 0
+    for local_rank in range(local_size):
+        start, stop = layout.slice_of(local_rank, local_size)
+        written += stop - start
+        write_slice(memoryview(memory), layout.equal, start, stop)
+    write_slice(memoryview(memory), layout.differing, 0, layout.head_at)
+    assert written == layout.end_of_equal - PAGE
+    for start, tensor in zip(layout.starts["model"], tensors, strict=True):
+        assert bytes(memory[start : start + tensor.numel()]) == bytes(tensor.tolist())
+
+
+@pytest.mark.parametrize(("size", "per_host"), [(1, 1), (2, 2), (3, 3), (4, 2), (4, 1)])
+def test_ranks_write_together_and_every_host_has_the_whole(size: int, per_host: int) -> None:
+    job = Job(size, per_host)
+    tensors = [torch.randn(20_000), torch.randn(7), torch.randn(300, 300)]
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        for step in (1, 2, 3):
+            mine = [tensor + step for tensor in tensors]
+            assert commits.write(content(model=mine, step=step), [step + rank]) == [step + size - 1]
+            assert commits.number == step
+
+    assert job.run(act) == [None] * size
+    for host in range(len(job.hosts)):
+        commits = on_host(job, host)
+        assert sorted(commits.memory.held()) == [2, 3]
+        for number in (2, 3):
+            torch.testing.assert_close(
+                read(commits, "model", number), [one + number for one in tensors], rtol=0, atol=0
+            )
+
+
+def test_each_rank_of_a_host_writes_its_slice_alone() -> None:
+    job, tensor = Job(2, 2), torch.arange(1 << 20, dtype=torch.uint8)
+    written: list[int] = [0, 0]
+
+    class Counting(TensorCodec):
+        def __init__(self, rank: int) -> None:
+            self.rank = rank
+
+        def take(self, value: Any) -> Any:
+            taken = super().take(value)
+            if taken is None:
+                return None
+            rank = self.rank
+
+            class Counted(type(taken)):  # type: ignore[misc]
+                def read_into(self, target: memoryview, start: int) -> None:
+                    written[rank] += len(target)
+                    super().read_into(target, start)
+
+            return Counted(spec=taken.spec, tensor=taken.tensor)
+
+    job.run(
+        lambda rank, peers: job.joined(Commits(Counting(rank)), rank, peers).write(content(a=tensor), [0])
+    )
+    assert written == [1 << 19, 1 << 19]
+
+
+def test_running_statistics_are_those_of_the_first_rank_of_a_host() -> None:
+    job = Job(2, 2)
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        weight, mean = torch.ones(5000), torch.full((5000,), float(rank))
+        captured = Captured(value=[weight, mean], differing=frozenset({id(mean)}))
+        job.joined(Commits(TensorCodec()), rank, peers).write(lambda: {"model": captured}, [0])
+
+    job.run(act)
+    commits = on_host(job, 0)
+    weight, mean = read(commits, "model")
+    assert torch.equal(weight, torch.ones(5000))
+    assert torch.equal(mean, torch.zeros(5000))
+
+
+def test_replicas_that_differ_are_not_mixed() -> None:
+    job = Job(2, 2)
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        commits.write(content(model=torch.full((50_000,), float(rank))), [0])
+
+    job.run(act)
+    commits = on_host(job, 0)
+    assert torch.equal(read(commits, "model"), torch.zeros(50_000))
+
+
+def test_the_values_of_each_rank_are_on_every_host() -> None:
+    job = Job(4, 2)
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        commits.write(lambda: {"random": Captured(value=None, per_rank=f"of rank {rank}")}, [0])
+
+    job.run(act)
+    for host in range(len(job.hosts)):
+        found = read_commit(on_host(job, host).memory.view(1))
+        assert [found.own("random", rank) for rank in range(5)] == [*(f"of rank {r}" for r in range(4)), None]
+
+
+def test_all_ranks_are_told_of_one_that_cannot_commit() -> None:
+    job = Job(3, 3)
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        commits.write(content(x=1), [0])
+        commits.write(content(x=threading.Lock() if rank == 1 else 2), [0])
+
+    for result in job.run(act):
+        assert isinstance(result, CommitError)
+        assert "rank 1 cannot commit its state: 'x' of the state" in str(result)
+    assert job.hosts[0].held() == (1,)
+
+
+def test_what_all_have_just_taken_over_is_the_next_commit_of_every_host() -> None:
+    job, model = Job(4, 2), torch.randn(1000)
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        commits.number = 7 if rank < 2 else 0  # the second host is new
+        assert commits.write(content(model=model), [rank], after=7) == [3]
+        assert commits.write(content(model=model + 1), [rank]) == [3]
+
+    assert job.run(act) == [None] * 4
+    for host in (0, 1):
+        assert sorted(on_host(job, host).memory.held()) == [8, 9]
+        torch.testing.assert_close(read(on_host(job, host), "model", 8), model, rtol=0, atol=0)
+
+
+def test_all_ranks_are_told_of_one_that_cannot_commit_what_it_took_over() -> None:
+    job = Job(3, 3)
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        commits.write(content(x=threading.Lock() if rank == 1 else 2), [0], after=4)
+
+    for result in job.run(act):
+        assert isinstance(result, CommitError)
+        assert "rank 1 cannot commit its state: 'x' of the state" in str(result)
+    assert job.hosts[0].held() == ()
+
+
+def test_all_ranks_are_told_of_a_host_without_memory_and_the_commit_before_stays() -> None:
+    job = Job(4, 2)
+    job.hosts[1] = CommitStore(lambda total, more: "the host has 1 MiB left" if more > 1 << 20 else "")
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        for count in (10, 1 << 20):
+            commits.write(content(x=torch.zeros(count)), [0])
+
+    for result in job.run(act):
+        assert isinstance(result, CommitError)
+        assert "rank 2 cannot commit its state: a commit of 41" in str(result)
+        assert "the host has 1 MiB left" in str(result)
+    assert [list(host.held()) for host in job.hosts] == [[1], [1]]
+
+
+def offered(job: Job, values: list[dict[str, Any]], numbers: list[int], *, shared: bool = True) -> list[Any]:
+    def act(rank: int, peers: ThreadPeers) -> Any:
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        commits.number = numbers[rank]
+        return commits.offer(content(**values[rank]), peers.object, shared=shared)
+
+    return job.run(act)
+
+
+def test_ranks_of_one_commit_exchange_no_arrays() -> None:
+    job, model = Job(2, 1), torch.randn(1000)
+    found = offered(job, [{"model": model, "lr": 2}, {"model": model.clone(), "lr": 1}], [7, 7])
+    assert [one.values for one in found] == [{}, {"lr": 2}]
+    assert [(one.moved, one.same_commit) for one in found] == [(False, True)] * 2
+    assert [one.broadcast_bytes for one in job.peers] == [0, 0]
+
+
+def test_arrays_that_were_changed_since_the_commit_travel_alone() -> None:
+    job, large, small = Job(2, 1), torch.randn(100_000), torch.randn(10)
+    mine = {"model": [large, small + 1]}
+    found = offered(job, [mine, {"model": [large.clone(), small]}], [7, 7])
+    torch.testing.assert_close(found[1].values["model"], mine["model"], rtol=0, atol=0)
+    assert [one.broadcast_bytes for one in job.peers] == [40, 40]
+    assert all(one.moved and one.same_commit for one in found)
+
+
+@pytest.mark.parametrize("numbers", [[7, 0], [0, 0], [7, 6]])
+def test_ranks_without_the_commit_get_everything(numbers: list[int]) -> None:
+    job = Job(2, 1)
+    models = [[torch.tensor([1.0, 2.0])], [torch.tensor([2.0, 1.0])]]  # the sums of their bytes are equal
+    found = offered(job, [{"model": one} for one in models], numbers)
+    torch.testing.assert_close(found[1].values["model"], models[0], rtol=0, atol=0)
+    assert not found[0].same_commit
+
+
+def test_a_rank_that_has_no_such_part_gets_it() -> None:
+    job = Job(2, 1)
+    state = {"momentum": torch.ones(10), "step": 5}
+    found = offered(job, [{"optimizer": state}, {"optimizer": {}}], [3, 3])
+    torch.testing.assert_close(found[1].values["optimizer"]["momentum"], torch.ones(10))
+    assert found[1].values["optimizer"]["step"] == 5
+
+
+def test_large_states_travel_in_pieces() -> None:
+    job = Job(2, 1)
+    model = [torch.full((CHUNK_BYTES // 2 + 1,), at, dtype=torch.uint8) for at in range(5)]
+    other = [torch.zeros_like(one) for one in model]
+    found = offered(job, [{"model": model}, {"model": other}], [0, 0])
+    assert all(torch.equal(one, two) for one, two in zip(found[1].values["model"], model, strict=True))
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 4096, 4099])
+def test_the_checksum_of_a_tensor_does_not_depend_on_how_it_is_cut(length: int) -> None:
+    flat = torch.randint(0, 255, (length,), dtype=torch.uint8)
+    taken = TensorCodec().take(flat)
+    assert taken is not None
+    cut = length // 16 * 8
+    parts = taken.checksum(0, cut) + taken.checksum(cut, length)
+    assert (
+        parts & ((1 << 62) - 1) == taken.checksum(0, length) == checksum_of(memoryview(bytes(flat.tolist())))
+    )

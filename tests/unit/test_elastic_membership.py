@@ -1,0 +1,557 @@
+"""The decider of elastic jobs, by tables: what happens, and what it makes of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from tests.unit.elastic_simulation import Simulation
+
+from ringleader.launch.elastic import facts as f
+from ringleader.launch.elastic import orders as o
+from ringleader.launch.elastic.events_text import line_of
+from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order
+from ringleader.launch.elastic.membership import TIDY_SECONDS, phase_of
+from ringleader.launch.elastic.membership_state import Limits, Phase
+
+
+def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
+    """Return a job that trains."""
+    job = Simulation(limits=Limits(**limits))
+    job.offer(**(hosts or {"h1": 2, "h2": 2}))
+    assert job.settle() is Phase.RUNNING, job.log
+    return job
+
+
+def incarnations(job: Simulation) -> tuple[int, ...]:
+    return tuple(member.incarnation for member in job.told[max(job.told)].members)
+
+
+def last(job: Simulation) -> o.BeginGeneration:
+    return job.told[max(job.told)]
+
+
+@pytest.mark.parametrize(
+    ("offered", "before", "excluded", "most", "most_hosts", "expected"),
+    [
+        ({"a": 2, "b": 1}, (), set(), None, None, (("a", (0, 1)), ("b", (0,)))),
+        ({"a": 2, "b": 2}, (), set(), 3, None, (("a", (0, 1)), ("b", (0,)))),
+        ({"a": 2, "b": 2}, (("b", (0, 1)),), set(), None, None, (("b", (0, 1)), ("a", (0, 1)))),
+        ({"a": 2, "b": 2}, (), {("a", 0)}, None, None, (("a", (1,)), ("b", (0, 1)))),
+        ({"a": 2, "b": 2}, (), {("a", 0), ("a", 1)}, None, None, (("b", (0, 1)),)),
+        ({"a": 2, "b": 2, "c": 2}, (), set(), None, 2, (("a", (0, 1)), ("b", (0, 1)))),
+        ({"a": 3}, (("a", (1, 2)),), set(), 2, None, (("a", (1, 2)),)),
+        ({}, (("a", (0,)),), set(), None, None, ()),
+    ],
+)
+def test_the_layout_of_a_world(offered, before, excluded, most, most_hosts, expected):
+    found = chosen_layout(offered.items(), before=before, excluded=excluded, most=most, most_hosts=most_hosts)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ({}, 0),
+        ({"a": (), "b": ()}, 0),
+        ({"a": (4, 5), "b": (5, 6)}, 5),
+        ({"a": (5, 6), "b": (5, 6), "new": ()}, 6),
+        ({"a": (1, 2), "b": (7, 8)}, 8),
+    ],
+)
+def test_the_commit_to_go_on_from(held, expected):
+    assert common_commit(held) == expected
+
+
+def test_survivors_keep_their_order_new_ranks_come_last_and_hosts_stay_together():
+    present = {("a", 0): 9, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3, ("c", 0): 10}
+    order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=())
+    assert [incarnation for _, incarnation in order] == [1, 9, 2, 3, 10]
+    order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=("b", "c"))
+    assert [incarnation for _, incarnation in order] == [2, 3, 1, 9, 10]
+
+
+def test_a_job_starts_when_hosts_ranks_and_proxies_are_ready():
+    job = running()
+    assert incarnations(job) == (0, 1, 2, 3)
+    assert last(job) == o.BeginGeneration(
+        number=1,
+        world=1,
+        restore=0,
+        hosts=("h1", "h2"),
+        members=tuple(o.Member(incarnation=n, world_rank=n, host_index=n // 2) for n in range(4)),
+    )
+
+
+def test_a_rank_that_is_killed_is_replaced_on_the_same_world():
+    job = running()
+    job.commit(1)
+    job.kill_rank(1)
+    ended = [line for line in job.log if "EndGeneration" in line]
+    assert "number=1, rank=1, incarnation=1, exit_code=None, signal=9, host='h1'" in ended[0]
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (0, 4, 2, 3) and last(job).world == 1 and last(job).restore == 1
+    event = job.events[-1]
+    assert event.kind == "generation" and event.why == "rank 1 on h1 was killed by SIGKILL"
+    assert event.commit == 1 and event.size == 4
+
+
+def test_a_survivor_that_notices_first_is_not_blamed():
+    job = running()
+    del job.ranks[1]
+    job.ranks[0].generation, job.ranks[0].waits = 0, True
+    job.tell(f.RankWaiting(incarnation=0, after=1, reason="reset"))
+    assert job.state.trouble.why == "rank 0 on h1 left the generation: reset"
+    job.tell(f.RankEnded(incarnation=1, signal=9))
+    assert job.state.trouble.why == "rank 1 on h1 was killed by SIGKILL"
+    assert job.settle() is Phase.RUNNING
+
+
+def test_two_ranks_at_once():
+    job = running()
+    job.kill_rank(0)
+    job.kill_rank(3)
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (1, 4, 2, 5)
+
+
+def test_each_of_two_ranks_that_fail_together_is_told_of_once():
+    job = running()
+    job.kill_rank(3)
+    job.kill_rank(0)
+    assert job.settle() is Phase.RUNNING
+    lines = [text for event in job.events if (text := line_of(event))]
+    assert len([line for line in lines if "rank 3 on h2 was killed by SIGKILL" in line]) == 1
+    assert [line for line in lines if "rank 0" in line] == ["rank 0 on h1 was killed by SIGKILL"]
+
+
+def test_a_rank_that_fails_like_one_before_that_had_its_number_is_told_of():
+    job = running(hosts={"h1": 2})
+    job.kill_rank(0)
+    while len(job.told) < 2:
+        job.answer(0)
+    job.kill_rank(1)  # which is rank 0 now, while not all take part in its generation yet
+    assert job.settle() is Phase.RUNNING
+    lines = [text for event in job.events if "rank 0 on h1 was killed by SIGKILL" in (text := line_of(event))]
+    assert len(lines) == 2 and "generation" not in lines[0] and "generation" in lines[1]
+
+
+def test_a_new_rank_that_fails_before_it_takes_part_is_told_of():
+    job = running(hosts={"h1": 2})
+    job.kill_rank(1)
+    job.kill_rank(max(job.ranks), code=1, words="ImportError: x")
+    assert job.settle() is Phase.RUNNING
+    (event,) = [event for event in job.events if event.kind == "rank_failed"]
+    assert line_of(event) == "a new rank on h1 ended with exit code 1 (ImportError: x)"
+
+
+def test_the_end_names_the_rank_that_failed_first_and_the_last_one():
+    job = running(hosts={"h1": 2}, min_np=2, rank_restarts=0, timeout=50.0)
+    job.kill_rank(1)
+    job.kill_rank(0, code=7, words="HorovodInternalError: rank 1")
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 137 and job.state.result.whose == "rank 1"
+    assert job.state.result.reason.startswith("rank 1 on h1 was killed by SIGKILL; rank 0 on h1 ended with")
+
+
+def test_the_end_names_the_host_that_was_lost():
+    job = running(min_np=4, fixed_hosts=True)
+    job.kill_rank(0)
+    assert job.settle() is Phase.RUNNING
+    job.lose_host("h2")
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 3
+    assert job.state.result.reason.startswith("h2 was lost: silent; 2 slots")
+
+
+def test_a_slot_without_restarts_left_is_left_out():
+    job = running(hosts={"h1": 2}, rank_restarts=2)
+    for _ in range(3):
+        job.kill_rank(max(job.ranks))
+        assert job.settle() is Phase.RUNNING
+    assert len(incarnations(job)) == 1 and last(job).world == 1
+    assert any(event.kind == "slot_left_out" for event in job.events)
+
+
+def test_the_last_slot_left_out_ends_the_job_with_the_ranks_code():
+    job = running(hosts={"h1": 1}, rank_restarts=0)
+    job.kill_rank(0)
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 137
+    assert "rank 0 on h1 was killed by SIGKILL" in job.state.result.reason
+
+
+def test_horovods_way_leaves_out_the_whole_host():
+    job = running(exclude_hosts=True)
+    job.kill_rank(1, code=1)
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (2, 3) and job.excluded == ["h1"]
+
+
+@pytest.mark.parametrize("fixed_hosts", [True, False])
+def test_while_all_hosts_are_out_the_job_waits_for_one_that_comes_back(fixed_hosts):
+    limits = {"exclude_hosts": True, "hosts_return": True, "fixed_hosts": fixed_hosts, "timeout": 100.0}
+    job = running(hosts={"h1": 2}, **limits)
+    job.kill_rank(1, code=1)
+    job.offer()
+    job.settle(seconds=50)
+    assert phase_of(job.state) is Phase.GATHERING and job.excluded == ["h1"]
+    job.offer(h1=2)
+    assert job.settle() is Phase.RUNNING and incarnations(job) == (2, 3)
+    job.kill_rank(3, code=1)
+    job.offer()
+    began = job.now
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 1 and job.now >= began + 100
+    assert "none came within 100 s" in job.state.result.reason
+
+
+def started(ranks: int = 2) -> Simulation:
+    """Return a job whose ranks run and have not called init."""
+    job = Simulation(limits=Limits(min_np=ranks))
+    job.offer(h1=ranks)
+    job.hosts["h1"] = True
+    job.tell(f.HostReady(host="h1", slots=ranks))
+    assert len(job.ranks) == ranks
+    return job
+
+
+def test_ranks_that_call_no_init_run_to_their_ends():
+    job = started()
+    job.tell(f.RankEnded(incarnation=1, exit_code=0))
+    assert job.state.result is None and len(job.ranks) == 2
+    job.tell(f.RankEnded(incarnation=0, exit_code=0))
+    assert job.state.result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("fact", "code", "reason"),
+    [
+        (f.RankEnded(incarnation=0, exit_code=5), 5, "after another one had returned"),
+        (f.RankWaiting(incarnation=0, after=0), 3, "without calling init"),
+    ],
+)
+def test_a_rank_that_returns_before_the_others_have_called_init(fact, code, reason):
+    job = started()
+    job.tell(f.RankEnded(incarnation=1, exit_code=0))
+    job.tell(fact)
+    assert job.state.result.exit_code == code and reason in job.state.result.reason
+
+
+def test_a_lost_host_means_a_new_world_of_the_others():
+    job = running(hosts={"h1": 2, "h2": 2, "h3": 2})
+    job.commit(7)
+    job.lose_host("h1")
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (2, 3, 4, 5) and last(job).world == 2 and last(job).restore == 7
+    assert last(job).hosts == ("h2", "h3")
+    assert job.excluded == ["h1"]
+
+
+def test_a_lost_host_is_the_cause_though_its_ranks_were_missed_first():
+    job = running()
+    job.commit(3)
+    job.tell(f.RankEnded(incarnation=2, words="its agent is gone without a word"))
+    assert "rank 2 on h2 is gone" in job.state.trouble.why
+    job.lose_host("h2")
+    assert job.settle() is Phase.RUNNING
+    assert job.events[-1].kind == "generation" and job.events[-1].why == "h2 was lost: silent"
+
+
+def test_a_lost_mpirun_costs_no_rank():
+    job = running()
+    job.lose_world(1)
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (0, 1, 2, 3) and last(job).world == 2
+
+
+def test_a_new_host_is_joined_at_a_commit_and_the_old_world_ends_after_that():
+    job = running(hosts={"h1": 2})
+    job.offer(h1=2, h2=2)
+    job.settle(commits=False)
+    assert phase_of(job.state) is Phase.PREPARING and job.notified
+    assert "TellPreparing(preparing=True)" in "".join(job.log)
+    assert [rank.waits for rank in job.ranks.values()] == [False, False, True, True]
+    assert set(job.worlds) == {1, 2}
+    job.commit(5)
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (0, 1, 2, 3) and last(job).restore == 5
+    assert set(job.worlds) == {2}
+    assert "Notify(counter=1, result=1)" in "".join(job.log)
+    assert not job.state.preparing and "TellPreparing(preparing=False)" in "".join(job.log)
+
+
+def test_a_removed_host_is_left_at_a_commit():
+    job = running()
+    job.offer(h2=2)
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (2, 3) and "Notify(counter=1, result=2)" in "".join(job.log)
+    assert set(job.hosts) == {"h2"} and "EndHost(host='h1')" in "".join(job.log)
+
+
+def test_what_is_not_needed_ends_when_the_first_steps_are_over():
+    job = running()
+    job.offer(h2=2)
+    job.settle(commits=False)
+    job.commit(5)
+    while job.pending:
+        job.answer(0)
+    assert phase_of(job.state) is Phase.RUNNING and last(job).members[0].incarnation == 2
+    assert set(job.worlds) == {1, 2} and set(job.ranks) == {0, 1, 2, 3} and set(job.hosts) == {"h1", "h2"}
+    job.now += TIDY_SECONDS + 0.01
+    job.tell(f.Tick())
+    while job.pending:
+        job.answer(0)
+    assert set(job.worlds) == {2} and set(job.ranks) == {2, 3} and set(job.hosts) == {"h2"}
+
+
+def test_a_host_that_comes_back_at_once_finds_its_ranks():
+    job = running()
+    job.offer(h2=2)
+    job.settle(commits=False)
+    job.commit(5)
+    while job.pending:
+        job.answer(0)
+    job.offer(h1=2, h2=2)
+    assert job.settle() is Phase.RUNNING
+    assert set(incarnations(job)) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("killed", [(), (0,), (3, 1)])
+def test_a_world_is_told_how_its_ranks_will_be_numbered(killed):
+    job = running()
+    for incarnation in killed:
+        job.kill_rank(incarnation)
+        assert job.settle() is Phase.RUNNING
+    job.commit(5)
+    for offer in ({"h1": 2, "h2": 2, "h3": 2}, {"h2": 2, "h3": 2}, {"h3": 2, "h1": 2, "h2": 2}):
+        job.offer(**offer)
+        assert job.settle() is Phase.RUNNING
+        order = job.worlds[last(job).world].order
+        assert order == tuple(member.world_rank for member in last(job).members)
+
+
+def test_a_short_time_for_hosts_is_none_for_ranks():
+    job = Simulation(limits=Limits(min_np=2, timeout=1.0, start_timeout=30.0))
+    job.offer(h1=2)
+    job.hosts["h1"] = True
+    job.tell(f.HostReady(host="h1", slots=2))
+    job.now += 20.0
+    job.tell(f.Tick())
+    assert len(job.ranks) == 2
+    job.now += 20.0
+    job.tell(f.Tick())
+    assert not job.ranks
+
+
+def test_two_names_of_a_machine_are_two_hosts_of_one_machine_of_the_mpis():
+    job = Simulation(limits=Limits(exclude_hosts=True), machines={"localhost": "m", "127.0.0.1": "m"})
+    job.offer(localhost=2, h2=2)
+    job.settle()
+    job.offer(localhost=2, h2=2, **{"127.0.0.1": 2})
+    assert job.settle() is Phase.RUNNING
+    assert [host for host, _ in job.worlds[max(job.worlds)].layout] == ["localhost", "127.0.0.1", "h2"]
+    assert last(job).hosts == ("localhost", "h2", "127.0.0.1"), "new ranks come last"
+    assert [member.world_rank for member in last(job).members] == [0, 1, 4, 5, 2, 3]
+    job.kill_rank(0)
+    assert job.settle() is Phase.RUNNING
+    assert last(job).hosts == ("h2", "127.0.0.1") and job.excluded == ["localhost"]
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_np": 4}, {"max_hosts": 2}])
+def test_hosts_that_are_all_replaced_hand_their_state_over_first(limits):
+    job = running(**limits)
+    job.commit(3)
+    job.offer(h3=2, h4=2)
+    assert job.settle() is Phase.RUNNING
+    orders = [job.told[number] for number in sorted(job.told)]
+    for before, after in pairwise(orders):
+        old = {member.incarnation for member in before.members}
+        assert old & {member.incarnation for member in after.members}, "somebody has the state"
+        assert after.restore >= 3
+    assert set(last(job).hosts) == {"h3", "h4"} and len(orders) == 3
+    assert set(job.hosts) == {"h3", "h4"} and len(job.ranks) == 4
+
+
+def test_a_host_that_says_it_leaves_is_left():
+    job = running()
+    job.tell(f.HostLeaving(host="h2", why="SIGTERM"))
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (0, 1)
+
+
+def test_a_host_that_left_and_is_on_offer_still_may_come_back():
+    """The source may never have been without its name: another Pod has it by now."""
+    job = running()
+    job.tell(f.HostLeaving(host="h2", why="SIGTERM"))
+    job.settle()
+    assert "h2" not in job.hosts and job.excluded == ["h2"]
+    job.offer(h1=2)  # while it is out
+    job.settle()
+    job.offer(h1=2, h2=2)
+    assert job.settle() is Phase.RUNNING
+    assert last(job).hosts == ("h1", "h2")
+
+
+def test_a_host_below_the_least_is_not_left():
+    job = running(min_np=4)
+    job.offer(h1=2)
+    assert job.settle() is Phase.RUNNING
+    assert incarnations(job) == (0, 1, 2, 3)
+
+
+def test_too_few_hosts_are_waited_for_and_then_given_up():
+    job = running(min_np=3, timeout=100.0)
+    job.lose_host("h2")
+    while phase_of(job.state) is not Phase.GATHERING:
+        job.now += 0.2
+        job.tell(f.Tick())
+    began = job.now
+    job.offer(h1=2, h3=2)
+    assert job.settle() is Phase.RUNNING and job.now < began + 100
+    assert last(job).hosts == ("h1", "h3")
+    job.lose_host("h3")
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 3
+    assert "2 slots that can take ranks, 3 needed; none came within 100 s" in job.state.result.reason
+
+
+def test_a_rank_that_dies_while_the_next_world_starts_is_replaced_on_the_present_one():
+    job = running(hosts={"h1": 2})
+    job.offer(h1=2, h2=2)
+    job.answer(0)
+    assert phase_of(job.state) is Phase.PREPARING
+    job.kill_rank(1)
+    assert job.settle() is Phase.RUNNING
+    assert len(incarnations(job)) == 4 and 0 in incarnations(job) and 1 not in incarnations(job)
+
+
+def test_a_rank_that_dies_during_the_switch():
+    job = running(hosts={"h1": 2})
+    job.offer(h1=2, h2=2)
+    job.settle(commits=False)
+    job.commit(5)
+    job.answer(0)
+    assert job.state.generation is None and job.state.trouble.why == "the hosts changed"
+    job.kill_rank(1)
+    assert job.settle() is Phase.RUNNING
+    assert len(incarnations(job)) == 4 and incarnations(job)[0] == 0
+
+
+def test_all_ranks_that_fail_alike_end_the_job():
+    job = running()
+    for rank in range(4):
+        job.kill_rank(rank, code=1, words=f"ValueError: {rank}")
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 1
+    assert "rank 0 on h1 ended with exit code 1 (ValueError: 0)" in job.state.result.reason
+
+
+def test_a_script_that_fails_before_its_first_init_ends_the_job():
+    job = Simulation()
+    job.offer(h1=2)
+    job.answer(0)
+    for rank in range(2):
+        job.now += 5
+        job.kill_rank(rank, code=1, words="SyntaxError: invalid syntax")
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 1
+
+
+def test_ranks_that_return_are_not_replaced_and_end_the_job():
+    job = running()
+    for rank in range(4):
+        job.give_back(rank)
+    assert job.finished and job.state.result.exit_code == 0
+
+
+def test_ranks_that_leave_one_after_the_other_at_the_end_start_no_world():
+    job = running()
+    for rank in range(4):
+        job.ranks[rank].generation = 0
+        job.tell(f.RankDetached(incarnation=rank, generation=1))
+    assert set(job.state.worlds) == {1}
+
+
+def test_a_failure_after_another_rank_returned_is_the_jobs():
+    job = running()
+    job.give_back(0)
+    job.kill_rank(1)
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 137
+
+
+def test_too_many_resets():
+    job = running(reset_limit=1)
+    job.kill_rank(0)
+    assert job.settle() is Phase.RUNNING
+    job.kill_rank(1)
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 137
+    assert "--reset-limit" in job.state.result.reason
+
+
+def test_a_rank_that_hangs_is_ended_and_replaced():
+    job = running(hang_seconds=10.0)
+    job.kill_rank(0)
+    job.pending = [one for one in job.pending if one() is not None and False]  # nobody answers
+    job.now += 11
+    job.tell(f.Tick())
+    assert "Kill(incarnation=1" in "".join(job.log)
+
+
+def test_a_world_that_does_not_start_is_given_up_after_three_times():
+    job = Simulation()
+    job.offer(h1=2)
+    job.answer(0)
+    for _ in range(3):
+        job.lose_world(max(job.worlds))
+        job.now += 0.2
+        job.tell(f.Tick())
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 3
+
+
+def test_a_host_of_a_world_that_stays_silent_is_left_out():
+    job = Simulation(limits=Limits(start_timeout=60.0))
+    job.offer(h1=2, h2=2)
+    job.answer(0)
+    job.answer(0)
+    job.pending = [one for one in job.pending if not _of_host(one, job, "h2")]
+    assert job.settle() is Phase.RUNNING
+    assert last(job).hosts == ("h1",) and job.excluded == ["h2"]
+
+
+def _of_host(answer, job, host) -> bool:
+    fact = answer()
+    if isinstance(fact, f.RankWaiting):
+        job.ranks[fact.incarnation].waits = False
+    if isinstance(fact, f.ProxyReady):
+        layout = job.worlds[fact.world].layout
+        return [name for name, slots in layout for _ in slots][fact.world_rank] == host
+    return False
+
+
+def test_a_refused_host_is_named_and_the_job_goes_on():
+    job = running(hosts={"h1": 2})
+    job.tell(f.HostsSeen(hosts=(("h1", 2), ("h2", 2))))
+    job.pending.clear()
+    job.tell(f.HostRefused(host="h2", why="another torch"))
+    assert job.settle() is Phase.RUNNING
+    assert [event.who for event in job.events if event.kind == "host_refused"] == ["h2"]
+
+
+def test_a_signal_ends_everything():
+    job = running()
+    job.tell(f.StopRequested(exit_code=143, whose="ringleader", reason="stopped by SIGTERM"))
+    assert phase_of(job.state) is Phase.STOPPING
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 143 and not job.hosts
+
+
+def test_a_world_is_renewed_after_many_repairs():
+    job = running(hosts={"h1": 2}, rank_restarts=1000)
+    for _ in range(50):
+        job.kill_rank(max(job.ranks))
+        assert job.settle() is Phase.RUNNING
+    assert last(job).world == 2

@@ -1,0 +1,375 @@
+"""A real host agent with ranks, cold and warm, below a small launcher: output, ends, signals, kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.host_agent_world import HOST, Launcher, alive, below, gone, host_facts
+
+from ringleader.launch.elastic.host_agent_events import (
+    HostAgentFailed,
+    HostAgentLost,
+    Notice,
+    NotPrepared,
+    NotSpawned,
+    Prepared,
+    ProxyReady,
+    RankAgentEnded,
+    Spawned,
+)
+from ringleader.launch.elastic.host_agents import HostAgents
+from ringleader.ranks.host_agent_client import AgentGoneError, LeaveError, ProxyConnection
+
+pytestmark = pytest.mark.process
+COMMITTING = """
+    import os, time
+    from ringleader.ranks.commit_memory import CommitMemory
+    from ringleader.ranks.host_agent_client import RankConnection
+    number = int(os.environ["RINGLEADER_INCARNATION"]) + 1
+    agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], number)
+    memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
+    memory.buffer(1 << 20, number=number)[:4] = b"here"
+    memory.set_number(number, 1 << 20)
+    print(number, flush=True)
+    time.sleep(600)
+"""
+LEFT = 8.0
+"""Seconds in which everything of a host has to be gone, on a busy machine; 5 on one that is not."""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    made = Launcher(tmp_path)
+    made.begin()
+    yield made
+    pids = [made.outer, *below(made.outer)]
+    made.close()
+    assert gone(pids, LEFT), [pid for pid in pids if alive(pid)]
+    assert not made.directory.parent.exists()
+    assert not list(Path("/dev/shm").glob(f"*{made.directory.name}*"))
+
+
+@pytest.fixture
+def warm(launcher: Launcher) -> Launcher:
+    launcher.prepare()
+    launcher.until(Prepared)
+    return launcher
+
+
+def script(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+# --- starts and ends --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_rank_runs_and_its_output_and_end_arrive(warm: Launcher, tmp_path: Path, cold: bool) -> None:
+    text = """
+        import os, sys
+        print(sys.argv[1:], os.getcwd(), os.environ["OF_THE_RANK"], __name__)
+        sys.stderr.write("to stderr\\n")
+        sys.exit(7)
+    """
+    path = script(tmp_path, text)
+    rank, ended = warm.run(4, path, "-x", "y z", warm=not cold, cwd=str(tmp_path), env={"OF_THE_RANK": "ü"})
+    assert rank.stdout.decode() == f"['-x', 'y z'] {tmp_path} ü __main__\n"
+    assert rank.stderr == b"to stderr\n"
+    assert (ended["exit_code"], ended["signal"]) == (7, None)
+    assert warm.until(Spawned, incarnation=4).warm is not cold
+    assert warm.until(RankAgentEnded, incarnation=4).exit_code == 0
+
+
+def test_a_rank_is_cold_where_there_is_no_fork_server(launcher: Launcher, tmp_path: Path) -> None:
+    rank, ended = launcher.run(1, script(tmp_path, "print('here')"))
+    assert (rank.stdout, ended["exit_code"]) == (b"here\n", 0)
+    assert not launcher.until(Spawned).warm
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_killed_rank_is_told_and_nothing_of_it_is_left(warm: Launcher, tmp_path: Path, cold: bool) -> None:
+    text = """
+        import subprocess, sys, time
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        print(child.pid, flush=True)
+        time.sleep(600)
+    """
+    rank = warm.start(1, script(tmp_path, text), warm=not cold)
+    warm.wait(lambda: b"\n" in rank.stdout, "its line")
+    started = rank.words("started")
+    assert started is not None
+    os.kill(started["pid"], signal.SIGKILL)
+    assert warm.finish(rank)["signal"] == signal.SIGKILL
+    assert gone([int(rank.stdout)], LEFT)
+
+
+def test_the_launcher_has_a_rank_killed(warm: Launcher, tmp_path: Path) -> None:
+    rank = warm.start(3, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    warm.wait(lambda: rank.stdout, "its line")
+    warm.agents.kill(HOST, 3)
+    assert warm.finish(rank)["signal"] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_stopped_rank_ends_at_once(warm: Launcher, tmp_path: Path, cold: bool) -> None:
+    rank = warm.start(
+        1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"), warm=not cold
+    )
+    warm.wait(lambda: rank.stdout, "its line")
+    warm.tell(rank, do="stop", grace=60.0)
+    assert warm.finish(rank, 30.0)["signal"] == signal.SIGTERM
+
+
+# --- what is killed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Path, cold: bool) -> None:
+    text = """
+        import subprocess, time
+        print(subprocess.Popen(["sleep", "600"], start_new_session=True).pid, flush=True)
+        time.sleep(600)
+    """
+    rank = warm.start(1, script(tmp_path, text), warm=not cold)
+    warm.wait(lambda: b"\n" in rank.stdout, "its line")
+    pids = below(rank.hello["pid"])
+    assert len(pids) == 2
+    os.kill(rank.hello["pid"], signal.SIGKILL)
+    assert warm.until(RankAgentEnded, incarnation=1).signal == signal.SIGKILL
+    assert gone(pids, LEFT)
+    assert warm.run(2, script(tmp_path, "print(2)"))[0].stdout == b"2\n"
+
+
+def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, tmp_path: Path) -> None:
+    rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    warm.wait(lambda: rank.stdout, "its line")
+    agents = {rank.hello["pid"]}
+    server = [pid for pid in below(warm.pid) if pid not in agents and pid not in below(rank.hello["pid"])]
+    assert len(server) == 1
+    os.kill(server[0], signal.SIGKILL)
+    assert "signal 9" in warm.until(NotPrepared).why
+    warm.until(Prepared)
+    other = warm.start(2, script(tmp_path, "print(2)"))
+    assert warm.finish(other)["exit_code"] == 0 and warm.until(Spawned, incarnation=2).warm
+    assert alive(rank.hello["pid"]) and rank.words("ended") is None
+    warm.agents.kill(HOST, 1)
+    assert warm.finish(rank)["signal"] == signal.SIGKILL
+
+
+def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> None:
+    for incarnation in (1, 2):
+        rank = warm.start(
+            incarnation,
+            script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"),
+            warm=incarnation == 2,
+        )
+        warm.wait(lambda rank=rank: rank.stdout, "its line")
+    pids = below(warm.pid)
+    assert len(pids) == 5  # the fork server, two agents, two ranks
+    os.kill(warm.pid, signal.SIGKILL)
+    assert not warm.until(HostAgentLost).silent
+    assert gone(pids, LEFT)
+    warm.begin()  # another can be started on this host
+    assert warm.run(3, script(tmp_path, "print(3)"))[0].stdout == b"3\n"
+
+
+def test_the_end_of_the_outer_process_ends_everything(warm: Launcher, tmp_path: Path) -> None:
+    rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    warm.wait(lambda: rank.stdout, "its line")
+    pids = [warm.pid, *below(warm.pid)]
+    os.kill(warm.outer, signal.SIGKILL)
+    warm.until(HostAgentLost)
+    assert not [one for one in warm.events if isinstance(one, RankAgentEnded)], "the host is lost at once"
+    assert gone(pids, LEFT)
+
+
+def test_without_the_launcher_everything_ends(warm: Launcher, tmp_path: Path) -> None:
+    rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    warm.wait(lambda: rank.stdout, "its line")
+    pids = [warm.pid, *below(warm.pid)]
+    warm.close()
+    assert gone(pids, LEFT)
+
+
+def test_proxies_are_heard_and_hear_of_the_agents_end(launcher: Launcher, tmp_path: Path) -> None:
+    socket_path = str(next(launcher.directory.glob("*/host_agent-0.sock")))
+    proxy = ProxyConnection(socket_path, world=2, world_rank=1, size=4, library="libmpi")
+    ready = launcher.until(ProxyReady)
+    assert (ready.world, ready.world_rank, ready.size, ready.pid) == (2, 1, 4, os.getpid())
+    launcher.agents.end_world(2)
+    launcher.turn()
+    with pytest.raises(LeaveError):
+        proxy.order(30.0)
+    os.kill(launcher.pid, signal.SIGKILL)
+    with pytest.raises(AgentGoneError):
+        proxy.order(30.0)
+    proxy.close()
+    launcher.until(HostAgentLost)
+
+
+def test_many_ranks_with_large_environments_are_spawned_at_once(warm: Launcher) -> None:
+    """More than the fork server's socket takes, and one that it never takes."""
+    for incarnation in range(24):
+        large = "x" * (400_000 if incarnation == 7 else 30_000)
+        parts = {f"LARGE_{number}": large[:100_000] for number in range(-(-len(large) // 100_000))}
+        warm.agents.spawn(HOST, incarnation, env=parts)
+    warm.wait(lambda: len(warm.ranks) == 24, "24 rank agents")
+    spawned = {number: warm.until(Spawned, incarnation=number).warm for number in range(24)}
+    assert [number for number, was_warm in spawned.items() if not was_warm] == [7]
+    for rank in warm.ranks.values():
+        warm.tell(rank, do="stop", grace=0.0)
+        warm.finish(rank)
+
+
+# --- notices ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_the_agent_is_a_notice(launcher: Launcher, number: signal.Signals) -> None:
+    os.kill(launcher.pid, number)
+    assert launcher.until(Notice).why == number.name
+    os.kill(launcher.outer, number)
+    assert launcher.until(Notice).why == number.name
+
+
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("to_the_agent", [True, False])
+def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
+    warm: Launcher, tmp_path: Path, cold: bool, to_the_agent: bool
+) -> None:
+    text = """
+        import multiprocessing, subprocess, sys, time
+        text = "print(2, flush=True); import time; time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+        forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        forked.start()
+        child.stdout.readline()
+        child.terminate(), forked.terminate()
+        print(child.wait(), forked.join() or forked.exitcode, flush=True)
+        time.sleep(600)
+    """
+    rank = warm.start(1, script(tmp_path, text), warm=not cold)
+    warm.wait(lambda: rank.stdout == b"-15 -15\n", "its line")
+    started = rank.words("started")
+    assert started is not None
+    os.kill(rank.hello["pid"] if to_the_agent else started["pid"], signal.SIGTERM)
+    assert warm.until(Notice).why == "SIGUSR1"
+    assert rank.words("ended") is None and alive(started["pid"])
+    warm.tell(rank, do="stop", grace=60.0)
+    assert warm.finish(rank, 30.0)["signal"] == signal.SIGTERM
+
+
+def test_a_handler_of_the_scripts_own_counts(warm: Launcher, tmp_path: Path) -> None:
+    text = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(5))
+        print(1, flush=True)
+        time.sleep(600)
+    """
+    rank = warm.start(1, script(tmp_path, text))
+    warm.wait(lambda: rank.stdout, "its line")
+    started = rank.words("started")
+    assert started is not None
+    os.kill(started["pid"], signal.SIGTERM)
+    assert warm.finish(rank)["exit_code"] == 5
+    assert [event for event in warm.events if isinstance(event, Notice)] == []
+
+
+# --- starts that fail -------------------------------------------------------------------------------------
+
+
+def test_a_second_agent_on_one_machine_is_refused(launcher: Launcher) -> None:
+    launcher.agents.start(host_facts("other"))
+    failed = launcher.until(HostAgentFailed, host="other")
+    assert "runs on this machine already" in failed.why
+
+
+def test_an_agent_that_cannot_reach_the_launcher_says_so(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.agents = HostAgents(
+        server=launcher.server,
+        config=type(launcher.config)(control="127.0.0.1:1", token="t", directory=str(launcher.directory)),
+        environ=os.environ,
+    )
+    launcher.agents.start(host_facts())
+    failed = launcher.until(HostAgentFailed)
+    assert "cannot reach the launcher (127.0.0.1:1" in failed.why
+    launcher.close()
+
+
+@pytest.mark.parametrize(
+    ("python", "preload", "said"),
+    [
+        (sys.executable, ["no_such_module"], "import no_such_module: ModuleNotFoundError"),
+        ("/no/python", [], "/no/python: No such file"),
+    ],
+)
+def test_a_fork_server_that_cannot_start_is_told_and_ranks_start_cold(
+    launcher: Launcher, tmp_path: Path, python: str, preload: list[str], said: str
+) -> None:
+    launcher.agents.prepare(HOST, python=python, preload=preload, env={}, cwd="/")
+    assert said in launcher.until(NotPrepared).why
+    rank, ended = launcher.run(1, script(tmp_path, "print(1)"))
+    assert (rank.stdout, ended["exit_code"]) == (b"1\n", 0)
+
+
+def test_nothing_grows_over_many_ranks(warm: Launcher, tmp_path: Path) -> None:
+    """A sample of the five hundred below."""
+    path = script(tmp_path, "import time; print(1, flush=True); time.sleep(600)")
+    counts = []
+
+    def held() -> int:
+        return len(os.listdir(f"/proc/{warm.pid}/fd"))
+
+    for incarnation in range(12):
+        rank = warm.start(incarnation, path, warm=incarnation % 2 == 0)
+        warm.wait(lambda rank=rank: rank.stdout, "its line")
+        warm.agents.kill(HOST, incarnation)
+        warm.finish(rank)
+        warm.until(RankAgentEnded, incarnation=incarnation)
+        counts.append(held())
+    # What ended last is let go of a moment after its end was told.
+    warm.wait(lambda: held() <= counts[1], f"descriptors to be no more than {counts[1]}: {counts}")
+    assert [event for event in warm.events if isinstance(event, NotSpawned)] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_five_hundred_killed_ranks_leave_nothing_behind(warm: Launcher, tmp_path: Path) -> None:
+    """Descriptors and memory of the agent and the fork server, and processes of the host, as after fifty."""
+    path = script(tmp_path, COMMITTING)
+
+    def resident(pid: int) -> int:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return int(fields[1]) - int(fields[2])  # pages, without those shared with files
+
+    def state() -> tuple[int, int, int, int]:
+        pids = below(warm.pid)
+        server = next(pid for pid in pids if b"fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        descriptors = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (warm.pid, server)]
+        return (*descriptors, len(below(warm.outer)), resident(warm.pid) + resident(server))
+
+    states = []
+    for incarnation in range(500):
+        rank = warm.start(incarnation, path, warm=incarnation % 4 != 3)
+        warm.wait(lambda rank=rank: rank.stdout, "its line")
+        victim = rank.words("started") if incarnation % 3 else rank.hello
+        assert victim is not None
+        os.kill(victim["pid"], signal.SIGKILL)
+        if incarnation % 3:
+            assert warm.finish(rank)["signal"] == signal.SIGKILL
+        warm.until(RankAgentEnded, incarnation=incarnation)
+        warm.events.clear()
+        if incarnation in (50, 499):
+            states.append(state())
+    first, last = states
+    assert last[:3] == first[:3]
+    assert last[3] - first[3] < 256, states  # pages: 1 MiB

@@ -1,0 +1,171 @@
+"""Commits of real ranks through a real host agent: they outlive ranks, become files, and come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.host_agent_world import HOST, Launcher, Rank
+
+from ringleader.launch.elastic.host_agent_events import (
+    Checkpointed,
+    CheckpointLoaded,
+    Committed,
+    NotCheckpointed,
+    Prepared,
+    RankGone,
+    RankWaiting,
+)
+from ringleader.ranks import checkpoint_file, protocol
+
+pytestmark = pytest.mark.process
+LAYOUT = "script.py"
+BEGIN = """
+    import os, sys, time
+    from ringleader.ranks.commit_memory import CommitMemory
+    from ringleader.ranks.host_agent_client import RankConnection
+    agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], int(os.environ["RINGLEADER_INCARNATION"]))
+    memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
+    def commit(number, content):
+        memory.buffer(len(content), number=number)[:] = content
+        memory.set_number(number, len(content))
+"""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
+    for name, value in getattr(request, "param", {}).items():
+        os.environ[name] = value
+    made = Launcher(tmp_path)
+    for name in getattr(request, "param", {}):
+        del os.environ[name]
+    made.begin()
+    made.prepare(["ringleader.ranks.commit_memory"])
+    made.until(Prepared)
+    yield made
+    made.close()
+
+
+def rank(launcher: Launcher, tmp_path: Path, incarnation: int, text: str) -> Rank:
+    path = tmp_path / f"script-{incarnation}.py"
+    path.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text))
+    return launcher.start(incarnation, str(path))
+
+
+def test_commits_outlive_ranks_and_the_launcher_hears_of_them(launcher: Launcher, tmp_path: Path) -> None:
+    one = rank(launcher, tmp_path, 1, "commit(1, b'a' * 5000); commit(2, b'b' * 6000); time.sleep(600)")
+    assert launcher.until(Committed, number=1).nbytes == 5000
+    assert launcher.until(Committed, number=2).nbytes == 6000
+    launcher.agents.kill(HOST, 1)
+    assert launcher.finish(one)["signal"] == signal.SIGKILL
+    assert launcher.until(RankGone).incarnation == 1
+    text = """
+        agent.wait(after=0, commits=memory.held(), reason="new")
+        print(memory.held(), bytes(memory.view(2)) == b"b" * 6000, bytes(memory.view(1)) == b"a" * 5000)
+    """
+    other = rank(launcher, tmp_path, 2, text)
+    assert launcher.finish(other)["exit_code"] == 0
+    assert other.stdout == b"(2, 1) True True\n"
+    assert launcher.until(RankWaiting) == RankWaiting(host=HOST, incarnation=2, commits=(2, 1), reason="new")
+
+
+def test_a_generation_that_goes_on_from_an_older_commit_drops_the_newer(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    text = (
+        "commit(4, b'4'); commit(5, b'5'); agent.wait(after=0, commits=memory.held()); sys.stdout.flush()\n"
+    )
+    text += "while memory.held() != (4,): time.sleep(0.01)\nprint('dropped')\n"
+    one = rank(launcher, tmp_path, 1, text)
+    assert launcher.until(RankWaiting).commits == (5, 4)
+    launcher.agents.begin_generation(number=1, world=1, restore=4, members=[], hosts=[HOST])
+    assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"dropped\n"
+
+
+@pytest.mark.parametrize("launcher", [{"RINGLEADER_COMMIT_LIMIT": "16384"}], indirect=True)
+def test_a_commit_beyond_the_limit_is_an_error_of_the_rank(launcher: Launcher, tmp_path: Path) -> None:
+    text = """
+        commit(1, b"1" * 8192)
+        try:
+            memory.buffer(8193, number=2)
+        except MemoryError as error:
+            print(error, memory.held())
+    """
+    one = rank(launcher, tmp_path, 1, text)
+    launcher.finish(one)
+    assert b"takes 24576 bytes, RINGLEADER_COMMIT_LIMIT allows 16384 (1,)" in one.stdout
+
+
+def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launcher, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    launcher.agents.checkpoint(HOST, directory=str(files), every=2, layout=LAYOUT)
+    text = "for n in range(1, 8):\n    commit(n, b'%d' % n * 3000000)\n    sys.stdin.readline()\n"
+    path = tmp_path / "script-1.py"
+    path.write_text(textwrap.dedent(BEGIN) + text)
+    one = launcher.spawn(1)
+    launcher.tell(
+        one,
+        do="start",
+        argv=["python", str(path)],
+        cwd="/",
+        env={},
+        window=1 << 20,
+        lost_after=9.0,
+        warm=True,
+        stdin=True,
+    )
+    for number in range(1, 8):
+        launcher.until(Committed, number=number)
+        if number % 2 == 0:
+            done = launcher.until(Checkpointed, number=number)
+            assert Path(done.path).stat().st_size > 3000000
+        launcher.server.send(one.connection, protocol.frame(protocol.STDIN, b"\n"))
+    launcher.finish(one)
+    names = sorted(path.name for path in files.iterdir())
+    assert names == ["commit-000000000004.ringleader", "commit-000000000006.ringleader"]
+    # Of the newest only a part is there: the one before counts.
+    (files / names[1]).write_bytes((files / names[1]).read_bytes()[:-1])
+    launcher.bye()
+    launcher.begin()
+    launcher.prepare(["ringleader.ranks.commit_memory"])
+    launcher.until(Prepared)
+    launcher.agents.load_checkpoint(HOST, directory=str(files), layout=LAYOUT)
+    loaded = launcher.until(CheckpointLoaded)
+    assert (loaded.number, loaded.path) == (4, str(files / names[0]))
+    assert len(loaded.refused) == 1 and "is cut off" in loaded.refused[0]
+    two = rank(launcher, tmp_path, 2, "print(memory.held(), bytes(memory.view(4)) == b'4' * 3000000)")
+    launcher.finish(two)
+    assert two.stdout == b"(4,) True\n"
+    launcher.agents.load_checkpoint(HOST, directory=str(files), layout="other.py")
+    loaded = launcher.until(CheckpointLoaded)
+    assert loaded.number == 0 and "of another job" in loaded.refused[1]
+
+
+def test_a_directory_that_cannot_be_written_is_told_and_the_job_goes_on(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    launcher.agents.checkpoint(HOST, directory=str(tmp_path / "file" / "below"), every=1)
+    one = rank(launcher, tmp_path, 1, "commit(1, b'1'); print('on')")
+    assert "Not a directory" in launcher.until(NotCheckpointed).why
+    assert launcher.finish(one)["exit_code"] == 0
+
+
+def test_commits_that_come_fast_give_whole_files(launcher: Launcher, tmp_path: Path) -> None:
+    """Ranks come round to a buffer while it is copied: what becomes a file is one commit, whole."""
+    files = tmp_path / "files"
+    launcher.agents.checkpoint(HOST, directory=str(files), every=1)
+    one = rank(launcher, tmp_path, 1, "for n in range(1, 120):\n    commit(n, b'%03d' % n * 1000000)\n")
+    launcher.finish(one)
+    launcher.until(Committed, number=119)
+    written = [event.path for event in launcher.events if isinstance(event, Checkpointed)]
+    for path in checkpoint_file.files_in(str(files)):
+        found = checkpoint_file.head(path, "")
+        content = bytearray(found["nbytes"])
+        checkpoint_file.read_into(path, found, memoryview(content))
+        assert content == b"%03d" % found["number"] * 1000000
+    assert checkpoint_file.files_in(str(files)) or not written

@@ -1,0 +1,349 @@
+"""Sources of hosts, with real programs and files."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringleader.batch_system import find_allocation, slurm_job_id
+from ringleader.elastic_options import ElasticOptions
+from ringleader.errors import RequestError
+from ringleader.job import Host, Job
+from ringleader.launch.elastic.host_answers import (
+    HostNews,
+    HostsChanged,
+    HostSourceError,
+    Looked,
+    SourceWarning,
+)
+from ringleader.launch.elastic.host_offers import first_hosts, source_of
+from ringleader.launch.elastic.host_sources import (
+    DiscoveryScript,
+    FixedHosts,
+    Hostfile,
+    HostSource,
+    slurm_nodes,
+)
+from ringleader.launch.elastic.host_watch import HostWatch
+from ringleader.launch.elastic.source_command import command_words, output_of
+
+
+def named(hosts: tuple[Host, ...]) -> str:
+    return " ".join(f"{host.name}:{host.slots}" for host in hosts)
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    def make(body: str, name: str = "find.sh") -> str:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def wait_for(watch: HostWatch, count: int, seconds: float = 20.0) -> list[HostNews]:
+    """The first ``count`` pieces of news, as the launcher's loop hears them."""
+    found: list[HostNews] = []
+    until = time.monotonic() + seconds
+    while len(found) < count:
+        ready, _, _ = select.select([watch], [], [], until - time.monotonic())
+        assert ready, f"only {found}"
+        found += watch.news()
+    return found
+
+
+# --- programs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_a_script_and_its_arguments(script: Callable[[str], str]) -> None:
+    path = script('echo "$1:$2"; echo "; touch $HOME/x" >&2')
+    source = DiscoveryScript(argv=command_words(f"{path} 'h1' 3", "--host-discovery-script"))
+    assert named(source.look()) == "h1:3"
+    assert named(DiscoveryScript(argv=(script("echo h1"),), default_slots=4).look()) == "h1:4"
+
+
+@pytest.mark.process
+def test_a_name_with_spaces_is_one_word(script: Callable[..., str]) -> None:
+    path = script("echo h1:1", name="find hosts.sh")
+    assert command_words(path, "-") == (path,)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "names no program"),
+        ("'x", "unmatched quotes"),
+        ("/no/such/script", "there is no program /no/such"),
+    ],
+)
+def test_programs_that_cannot_be_run(words: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        command_words(words, "--host-discovery-script")
+
+
+def test_a_script_that_may_not_be_run_says_how_to_change_that(tmp_path: Path) -> None:
+    (tmp_path / "find.sh").write_text("echo h1")
+    with pytest.raises(RequestError, match=r"may not be run\n.*chmod \+x"):
+        command_words(str(tmp_path / "find.sh"), "--host-discovery-script")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo one >&2; echo the server is away >&2; exit 3", r"find.sh: exit code 3: the server is away"),
+        ("kill -SEGV $$", r"find.sh: ended by SIGSEGV"),
+        ("echo h1:2; echo 'no hosts?'", r"find.sh:2: 'no' is not understood|find.sh:2: .*hosts\?"),
+        ("yes h1 | head -c 2000000", r"printed more than 1 MiB"),
+        ("echo h1:1; exit 1", r"exit code 1"),
+    ],
+)
+def test_scripts_that_fail(script: Callable[[str], str], body: str, said: str) -> None:
+    with pytest.raises(HostSourceError, match=said):
+        DiscoveryScript(argv=(script(body),)).look()
+
+
+@pytest.mark.process
+def test_a_script_without_a_first_line_is_one_for_sh(tmp_path: Path) -> None:
+    path = tmp_path / "find"
+    path.write_text('echo "$1:2"\n')
+    path.chmod(0o755)
+    assert named(DiscoveryScript(argv=(str(path), "h1")).look()) == "h1:2"
+
+
+@pytest.mark.process
+def test_a_script_without_an_interpreter_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "find"
+    path.write_text("#!/no/such/interpreter\n")
+    path.chmod(0o755)
+    with pytest.raises(HostSourceError, match=r"find: "):
+        DiscoveryScript(argv=(str(path),)).look()
+
+
+@pytest.mark.process
+def test_a_script_that_hangs_is_ended_with_its_children(script: Callable[[str], str], tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    path = script(f"trap '' TERM; sleep 600 & echo $$ $! > {pids}; wait; sleep 600")
+    with pytest.raises(HostSourceError, match=r"was ended: it had not answered after 0\.5 s"):
+        output_of((path,), seconds=0.5)
+    assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+
+
+@pytest.mark.process
+def test_what_a_script_leaves_in_the_background_is_not_waited_for(script: Callable[[str], str]) -> None:
+    path = script("sleep 40 & echo h1:1")
+    assert output_of((path,), seconds=30.0) == "h1:1\n"
+
+
+@pytest.mark.process
+def test_a_look_is_given_up_when_the_caller_stops(script: Callable[[str], str]) -> None:
+    read, write = os.pipe()
+    os.close(write)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            DiscoveryScript(argv=(script("sleep 600"),)).look(read)
+    finally:
+        os.close(read)
+
+
+# --- hostfiles --------------------------------------------------------------------------------------------
+
+
+def test_a_hostfile_is_read_again_when_it_changed(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("h1 slots=2\n")
+    source = Hostfile(str(path), default_slots=1)
+    assert named(source.look()) == "h1:2"
+    path.write_text("h1 slots=2\nh2\n")
+    assert named(source.look()) == "h1:2 h2:1"
+    new = tmp_path / "new"
+    new.write_text("h3 slots=2\nh2\n")
+    new.rename(path)
+    assert named(source.look()) == "h3:2 h2:1"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read: No such file"), (b"", "names no host"),
+     (b"h1 slot=2", "hosts:1: 'slot=2' is not"), (b"\xff\xfe", "not a text in UTF-8")],
+)  # fmt: skip
+def test_hostfiles_that_name_no_hosts(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("h1:1")
+    source = Hostfile(str(path))
+    source.look()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(HostSourceError, match=said):
+        source.look()
+    path.write_text("h1:1")
+    assert named(source.look()) == "h1:1"
+
+
+# --- Slurm ------------------------------------------------------------------------------------------------
+
+SHOWN = (
+    "JobId=42 JobName=train UserId=a(1) JobState=RUNNING Requeue=1 Restarts=1 "
+    "ReqNodeList=(null) ExcNodeList=(null) NodeList={} BatchHost=n1 NumNodes=2 TRES=cpu=8,node=2\n"
+)
+
+
+@pytest.mark.parametrize(("nodes", "found"), [("n[1,3]", ("n1", "n3")), ("n1", ("n1",))])
+def test_slurms_nodes(nodes: str, found: tuple[str, ...]) -> None:
+    assert slurm_nodes(SHOWN.format(nodes), "s") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SHOWN.format("(null)"), r"no nodes \(RUNNING\)"),
+        ("", "no nodes"),
+        (SHOWN.format("n[3-1]"), "runs backwards"),
+    ],
+)
+def test_slurm_answers_without_nodes(text: str, said: str) -> None:
+    with pytest.raises(HostSourceError, match=said):
+        slurm_nodes(text, "scontrol show job 42")
+
+
+@pytest.mark.process
+def test_slurms_controller_is_asked(
+    script: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = SHOWN.format("n[1,3]")
+    script(f'test "$*" = "--oneliner show job 42" && echo "{shown}"', name="scontrol")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    environ = {
+        "SLURM_JOB_ID": "42",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_TASKS_PER_NODE": "4,2",
+        "SLURM_NTASKS": "6",
+    }
+    allocation = find_allocation(environ, lambda path: "")
+    assert allocation is not None
+    assert slurm_job_id(allocation, environ) == "42"
+    assert slurm_job_id(allocation, {}) is None
+    source = source_of(Job(command=("x",), hosts=allocation.hosts), ElasticOptions(slurm_job="42"))
+    assert named(first_hosts(source, None, warn=pytest.fail)) == "n1:4 n3:2"
+
+
+@pytest.mark.process
+def test_a_job_begins_on_slurms_nodes_where_its_controller_cannot_be_asked(
+    script: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script("echo no controller >&2; exit 1", name="scontrol")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    hosts = (Host(name="n1", slots=4), Host(name="n2", slots=2))
+    source = source_of(Job(command=("x",), hosts=hosts), ElasticOptions(slurm_job="42"))
+    warnings: list[str] = []
+    assert first_hosts(source, None, warn=warnings.append) == hosts
+    assert "no controller" in warnings[0] and "Slurm's variables" in warnings[0]
+    failing = source_of(Job(command=("x",)), ElasticOptions(hostfile=str(tmp_path / "none")))
+    with pytest.raises(HostSourceError, match="cannot be read"):
+        first_hosts(failing, None, warn=pytest.fail)
+
+
+# --- watching ---------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """A source that gives prepared answers, the last one for ever."""
+
+    name, period = "prepared", 0.01
+
+    def __init__(self, *answers: tuple[Host, ...] | Exception) -> None:
+        self.answers, self.closed = list(answers), False
+
+    def look(self, stop: int | None = None) -> tuple[Host, ...]:
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+H1, H2 = (Host(name="h1", slots=1),), (Host(name="h2", slots=1),)
+
+
+def test_news_reach_the_loop_in_order() -> None:
+    source = Answers(H1, HostSourceError("away"), ValueError("odd"), H1, H2, H2, H2)
+    watch = HostWatch(source, H1)
+    first, second, third, fourth = wait_for(watch, 4)
+    watch.close()
+    watch.close()
+    assert isinstance(first, SourceWarning) and "away" in first.text
+    assert isinstance(second, SourceWarning) and "ValueError: odd" in second.text
+    assert third == SourceWarning(text="prepared names hosts again")
+    assert fourth == HostsChanged(before=H1, hosts=H2)
+    assert source.closed
+    assert not [thread for thread in threading.enumerate() if thread.name == "hosts of prepared"]
+
+
+def test_a_refresh_does_not_wait_for_the_period() -> None:
+    source = Answers(H2)
+    watch = HostWatch(source, H1, period=3600.0)
+    assert watch.refresh() == 1
+    assert wait_for(watch, 2) == [
+        HostsChanged(before=H1, hosts=H2),
+        Looked(asked=1, hosts=H2, trouble=""),
+    ]
+    watch.close()
+
+
+def test_a_refresh_tells_that_the_source_is_away() -> None:
+    watch = HostWatch(Answers(HostSourceError("away")), H1, period=3600.0)
+    watch.refresh()
+    warning, looked = wait_for(watch, 2)
+    watch.close()
+    assert isinstance(warning, SourceWarning)
+    assert isinstance(looked, Looked) and looked.hosts == H1 and "away" in looked.trouble
+
+
+def test_fixed_hosts_never_change() -> None:
+    source: HostSource = FixedHosts(hosts=H1)
+    watch = HostWatch(source, source.look(), period=0.001)
+    assert not select.select([watch], [], [], 0.05)[0]
+    watch.close()
+
+
+@pytest.mark.process
+def test_a_watch_that_is_closed_ends_the_running_script(script: Callable[[str], str], tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    path = script(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600")
+    watch = HostWatch(DiscoveryScript(argv=(path,), period=0.01), H1)
+    until = time.monotonic() + 20
+    while not pid.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    watch.close()
+    assert not is_running(int(pid.read_text()))
+
+
+@pytest.mark.process
+def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
+    source = DiscoveryScript(argv=(script("echo h1:1"),))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        watch = HostWatch(source, source.look())
+        watch.close()
+    assert len(os.listdir("/proc/self/fd")) == before

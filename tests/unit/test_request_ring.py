@@ -1,0 +1,205 @@
+"""The memory between a rank and its MPI proxy: requests and completions go through it unchanged."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+from collections import deque
+from random import Random
+
+import pytest
+
+from ringleader.collectives.mpi_proxy.block_allocator import ALIGNMENT, BlockAllocator
+from ringleader.collectives.mpi_proxy.call_table import DATATYPES, ITEM_BYTES, Call
+from ringleader.collectives.mpi_proxy.datatypes import DATATYPE_OF
+from ringleader.collectives.mpi_proxy.descriptor_wait import DescriptorWait
+from ringleader.collectives.mpi_proxy.request_ring import (
+    DATA_START,
+    RECORDS,
+    SLOTS,
+    Completion,
+    Memory,
+    Record,
+    RequestRing,
+    Slots,
+)
+from ringleader.ranks.generation_service import RING_BYTES
+
+
+@pytest.fixture
+def sides() -> tuple[RequestRing, RequestRing]:
+    memory = memoryview(bytearray(RING_BYTES))
+    return RequestRing(memory), RequestRing(memory)
+
+
+def any_record(random: Random, number: int) -> Record:
+    def integer() -> int:
+        return random.choice((0, 1, -1, 2**62, -(2**62), random.getrandbits(40)))
+
+    def memory() -> Memory:
+        return Memory(integer(), integer(), integer())
+
+    return Record(
+        number, random.choice(list(Call)), integer(), memory(), memory(), 3, 4, integer(), 6, memory()
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_goes_in_comes_out_in_order(sides: tuple[RequestRing, RequestRing], seed: int) -> None:
+    rank, proxy = sides
+    random, under_way, slots = Random(seed), deque[Record](), Slots()
+    expected: dict[int, Completion] = {}
+    for _ in range(5000):
+        what = random.random()
+        number = slots.take() if what < 0.5 and not rank.full() else None
+        if number is not None:
+            record = any_record(random, number)
+            under_way.append(record)
+            assert not rank.done(number)
+            rank.push(record)
+        elif what < 0.9 and under_way:
+            record = under_way.popleft()
+            assert proxy.pop() == record
+            completion = Completion(
+                random.choice(("", "what MPI said: ä")),
+                random.randrange(-1, 9),
+                random.randrange(9),
+                random.getrandbits(40),
+            )
+            proxy.complete(record.number, completion)
+            expected[record.number] = completion
+        elif expected:
+            number, completion = expected.popitem()
+            assert rank.done(number)
+            if completion.error == rank.completion(number).error:
+                assert rank.completion(number) == completion
+            slots.give_back(number)
+    assert [proxy.pop() for _ in under_way] == list(under_way)
+    assert proxy.pop() is None
+
+
+def test_a_full_ring_says_so(sides: tuple[RequestRing, RequestRing]) -> None:
+    rank, proxy = sides
+    for number in range(RECORDS):
+        assert not rank.full()
+        rank.push(Record(number + 1, Call.BARRIER))
+    assert rank.full()
+    assert proxy.pop() == Record(1, Call.BARRIER)
+    assert not rank.full()
+
+
+def test_a_proxy_that_sleeps_is_woken(sides: tuple[RequestRing, RequestRing]) -> None:
+    rank, proxy = sides
+    assert not rank.push(Record(1, Call.BARRIER))
+    assert not proxy.proxy_sleeps()  # something is there
+    proxy.pop()
+    assert proxy.proxy_sleeps()
+    assert rank.push(Record(2, Call.BARRIER))
+    proxy.proxy_awake()
+    assert not rank.push(Record(3, Call.BARRIER))
+
+
+def test_a_rank_that_sleeps_is_woken(sides: tuple[RequestRing, RequestRing]) -> None:
+    rank, proxy = sides
+    assert not proxy.complete(1, Completion())
+    assert rank.completed == 1
+    assert not rank.rank_sleeps(0)  # more was done
+    assert not proxy.complete(2, Completion())
+    assert rank.rank_sleeps(rank.completed)
+    assert proxy.complete(3, Completion())
+    rank.rank_awake()
+    assert not proxy.complete(4, Completion())
+
+
+@pytest.mark.parametrize("above", [0, 1100])
+def test_descriptors_are_waited_for(above: int) -> None:
+    """Whatever their numbers are."""
+    first, second = os.eventfd(0), os.eventfd(0)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2000:
+        pytest.skip("this process may not open so many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2000, limits[1]))
+    try:
+        high = fcntl.fcntl(second, fcntl.F_DUPFD_CLOEXEC, above)
+        wait = DescriptorWait([first, high])
+        assert wait.wait(0.0001) == [False, False]
+        os.eventfd_write(second, 1)
+        assert wait.wait(10) == [False, True]
+        os.eventfd_write(first, 1)
+        assert wait.wait(1.5) == [True, True]
+        assert (os.eventfd_read(first), os.eventfd_read(high)) == (1, 1)
+        assert wait.wait(0) == [False, False]
+        os.close(high)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(first)
+        os.close(second)
+
+
+def test_numbers_are_never_the_same_again() -> None:
+    slots = Slots()
+    seen = set()
+    for _ in range(3):
+        numbers = [slots.take() for _ in range(SLOTS)]
+        assert slots.take() is None
+        assert None not in numbers
+        assert len({number & 0xFFFF for number in numbers if number is not None}) == SLOTS
+        assert not seen & set(numbers)
+        seen |= set(numbers)
+        for number in numbers:
+            if number is not None:
+                slots.give_back(number)
+
+
+def test_there_is_room_for_data() -> None:
+    assert RING_BYTES - DATA_START >= 512 << 10
+    with pytest.raises(ValueError, match="no room"):
+        RequestRing(memoryview(bytearray(DATA_START)))
+
+
+def test_every_element_type_has_a_length() -> None:
+    assert len(DATATYPES) == len(ITEM_BYTES) == len(DATATYPE_OF)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_do_not_overlap_and_come_back(seed: int) -> None:
+    random, start, stop = Random(seed), 4096, 4096 + (1 << 16)
+    blocks = BlockAllocator(start, stop)
+    used: dict[int, int] = {}
+    refused = 0
+    for _ in range(3000):
+        nbytes = random.choice((0, 1, 63, 64, 65, 1000, 1 << 14))
+        if random.random() < 0.5:
+            offset = blocks.take(nbytes)
+            refused += offset is None
+            if offset is not None:
+                assert start <= offset <= stop - nbytes
+                assert offset % ALIGNMENT == 0
+                assert all(
+                    offset + max(nbytes, 1) <= other or other + max(length, 1) <= offset
+                    for other, length in used.items()
+                )
+                used[offset] = nbytes
+        elif used:
+            blocks.give_back(used.popitem()[0])
+    assert refused
+    for offset in used:
+        blocks.give_back(offset)
+    assert blocks.unused
+    assert blocks.take(stop - start) == start
+    with pytest.raises(KeyError):
+        blocks.give_back(stop)
+
+
+def test_packed_pieces() -> None:
+    lengths, starts = [3, 1, 4], [10, 0, 20]
+    kind = DATATYPE_OF["BYTE"].Create_hindexed(lengths, starts).Commit()
+    scattered, packed = memoryview(bytearray(range(24))), memoryview(bytearray(8))
+    assert kind.extent == 24
+    kind.Pack(scattered, packed, 0, None)
+    assert list(packed) == [10, 11, 12, 0, 20, 21, 22, 23]
+    other = memoryview(bytearray(24))
+    kind.Unpack(packed, 0, other, None)
+    assert [other[at] for at in (0, 10, 12, 23)] == [0, 10, 12, 23]
+    assert sum(other) == sum(packed)
