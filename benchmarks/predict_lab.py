@@ -4,8 +4,9 @@
 
 As root. The model sees the profile of one rank, what ranks lose that exchange nothing (all hosts share the
 cores of this machine) and what they lose more when they meet once per step, messages both ways between two
-hosts at each rate, and between two hosts without a limit. It does not see a step of ranks that exchange
-something. Required: at most 10 % (root mean square), or the extent of what was measured where that is larger.
+hosts at each rate, and all-reduces of as many ranks over links without a limit, which only the cores limit.
+It does not see a step of ranks that exchange something. Required: at most 10 % (root mean square), or the
+extent of what was measured where that is larger.
 
 With ``--runs`` what is measured is kept, and what was kept there before is not measured again.
 """
@@ -28,9 +29,10 @@ from pathlib import Path
 from _pairs import context, keep, verdict
 from ringleader.bench import run_file
 from ringleader.bench.training.measured_profile import profile_text
+from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
-from ringleader.predict.measured_curve import link_of
+from ringleader.predict.measured_curve import MeasuredAllReduce, all_reduce_of, link_of
 from ringleader.predict.networks import WITHIN, Link, Network
 from ringleader.predict.one_machine import on_one_machine
 from ringleader.predict.profile import ENGINE_FUSION_BYTES, Profile
@@ -41,6 +43,8 @@ RINGLEADER = Path(sys.executable).with_name("ringleader")
 LAB = "predict"
 SSH_PORT = 45
 SLOTS = 2
+SHORT = 4
+"""Times as many steps are timed on one host, where a step is short."""
 UNLIMITED = "100gbit"
 """More than the cores can send."""
 LIMIT_SECONDS = 300
@@ -92,22 +96,9 @@ def lab(rate: str):
 
 
 def messages(kept: Path, name: str) -> Link:
-    """Measure messages between two hosts."""
-    words = (
-        "--per-host",
-        "1",
-        "--ranks",
-        "0,1",
-        "-b",
-        "1K",
-        "-e",
-        "8M",
-        "-f",
-        "8",
-        "--seconds",
-        "8",
-        "--bidirectional",
-    )
+    """Measure messages both ways between two hosts."""
+    sizes = ("-b", "1K", "-e", "8M", "-f", "8")
+    words = ("--per-host", "1", "--ranks", "0,1", *sizes, "--seconds", "6", "--bidirectional")
     if not (kept / name).exists():
         run("bench", "p2p", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
     found = run_file.read_any(kept / name)
@@ -115,10 +106,22 @@ def messages(kept: Path, name: str) -> Link:
     return link_of(found, name)
 
 
+def all_reduces(kept: Path, ranks: int) -> MeasuredAllReduce:
+    """Measure all-reduces of so many ranks in memory that the engine shares, in a lab without a limit."""
+    name = f"allreduce-{ranks}"
+    words = ("-n", str(ranks), "--memory", "registered", "-b", "1M", "-e", "16M", "-f", "4", "--seconds", "2")
+    if not (kept / name).exists():
+        run("bench", "allreduce", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
+    found = run_file.read_any(kept / name)
+    assert isinstance(found, CollectiveRun)
+    return all_reduce_of(found, name)
+
+
 def steps(kept: Path, name: str, ranks: int, arms: str, args: argparse.Namespace) -> TrainingRun:
     """Measure steps."""
     words = ("-n", str(ranks), "--arms", arms, "--warmup", "3")
-    counts = ("--steps", str(args.steps), "--repeats", str(args.repeats))
+    count = args.steps if ranks > SLOTS else SHORT * args.steps
+    counts = ("--steps", str(count), "--repeats", str(args.repeats))
     if not (kept / name).exists():
         run("bench", "train", "--lab-name", LAB, *words, *counts, "-o", str(kept), "--name", name)
     found = run_file.read_any(kept / name)
@@ -151,11 +154,21 @@ def shared(trained: TrainingRun, alone: float) -> Shared:
     )
 
 
-def predicted(profile: Profile, ranks: int, lost: Shared, link: Link, unlimited: Link) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What all rows are predicted from."""
+
+    profile: Profile
+    """Of one rank."""
+    all_reduces: dict[int, MeasuredAllReduce]
+    """Number of ranks → over links without a limit."""
+
+
+def predicted(machine: Machine, ranks: int, lost: Shared, between: Link) -> float:
     """Return the seconds of a step."""
     hosts = max(1, ranks // SLOTS)
     setup = Setup(
-        network=Network(name=link.name, between=link, within=WITHIN["shared-memory"]),
+        network=Network(name=between.name, between=between, within=WITHIN["shared-memory"]),
         per_host=min(ranks, SLOTS),
         algorithm="engine",
         sharing=lost.rate,
@@ -163,37 +176,43 @@ def predicted(profile: Profile, ranks: int, lost: Shared, link: Link, unlimited:
         meeting=lost.standing,
         straggler=0.0,  # ranks that meet have waited for the slowest one
         overlap=hosts > 1,  # on one host the engine exchanges after backward
-        fusion_bytes=ENGINE_FUSION_BYTES if hosts > 1 else profile.size,
+        fusion_bytes=ENGINE_FUSION_BYTES if hosts > 1 else machine.profile.size,
     )
+    within, unlimited = machine.all_reduces[SLOTS], machine.all_reduces[ranks]
     cores = len(os.sched_getaffinity(0))
-    message = ENGINE_FUSION_BYTES / SLOTS / hosts
-    setup = on_one_machine(setup, ranks, unlimited=unlimited, cores=cores, message=message)
-    return predict(profile, setup, ranks).step
+    setup = on_one_machine(setup, ranks, within=within, unlimited=unlimited, cores=cores)
+    return predict(machine.profile, setup, ranks).step
+
+
+def profile_of(pair: TrainingRun) -> Profile:
+    """Return the profile of the rank that trained alone."""
+    text = profile_text(pair)
+    assert text is not None
+    document = {key: value for key, value in tomllib.loads(text).items() if key != "points"}
+    return from_document(document, "1x1").profile
 
 
 def measure(kept: Path, args: argparse.Namespace) -> list[Row]:
     """Measure everything, and predict each size."""
+    sizes = [hosts * SLOTS for hosts in (1, 2, 4)]
     with lab(UNLIMITED):
-        unlimited = messages(kept, "p2p-unlimited")
-        pair = steps(kept, "1x2", 2, "ringleader,in-step,uncoupled,alone", args)
-    text = profile_text(pair)
-    assert text is not None
-    document = {key: value for key, value in tomllib.loads(text).items() if key != "points"}
-    profile = from_document(document, "1x1").profile
-    alone = profile.batch / profile.step_seconds
+        pair = steps(kept, "1x2", SLOTS, "ringleader,in-step,uncoupled,alone", args)
+        reduced = {ranks: all_reduces(kept, ranks) for ranks in sizes}
+    machine = Machine(profile=profile_of(pair), all_reduces=reduced)
+    alone = machine.profile.batch / machine.profile.step_seconds
     one = pair.alone
     assert one is not None
-    rows = [_row("any", "1x1", profile.step_seconds, one.step_seconds)]
-    step = predicted(profile, 2, shared(pair, alone), unlimited, unlimited)
-    rows.append(_row("any", "1x2", step, _coupled(pair)))
+    rows = [_row("any", "1x1", machine.profile.step_seconds, one.step_seconds)]
+    on_host = predicted(machine, SLOTS, shared(pair, alone), WITHIN["shared-memory"])
+    rows.append(_row("any", "1x2", on_host, _coupled(pair)))
     for rate in args.rates.split(","):
         with lab(rate):
             link = messages(kept, f"p2p-{rate}")
-            for hosts in (2, 4):
-                ranks = hosts * SLOTS
-                trained = steps(kept, f"{rate}-{hosts}x2", ranks, "ringleader,in-step,uncoupled", args)
-                step = predicted(profile, ranks, shared(trained, alone), link, unlimited)
-                rows.append(_row(rate, f"{hosts}x2", step, _coupled(trained)))
+            for ranks in sizes[1:]:
+                size = f"{ranks // SLOTS}x{SLOTS}"
+                trained = steps(kept, f"{rate}-{size}", ranks, "ringleader,in-step,uncoupled", args)
+                step = predicted(machine, ranks, shared(trained, alone), link)
+                rows.append(_row(rate, size, step, _coupled(trained)))
     return rows
 
 
