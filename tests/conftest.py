@@ -45,14 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Outcomes:
-    """Writes a line per phase of a test: its outcome, its seconds, its name."""
+    """Writes a line per phase of a test: its outcome, its seconds, its name, the first line of what failed."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = " ".join(crash.message.split())[:200] if crash else ""
         with self._file.open("a") as file:
-            file.write(f"{report.outcome}\t{report.duration:.3f}\t{report.nodeid}\n")
+            file.write(f"{report.outcome}\t{report.duration:.3f}\t{report.nodeid}\t{why}\n")
 
 
 ROOT = Path(__file__).resolve().parents[1]
