@@ -63,12 +63,35 @@ def test_the_commit_to_go_on_from(held, expected):
     assert common_commit(held) == expected
 
 
-def test_survivors_keep_their_order_new_ranks_come_last_and_hosts_stay_together():
-    present = {("a", 0): 9, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3, ("c", 0): 10}
-    order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=())
-    assert [incarnation for _, incarnation in order] == [1, 9, 2, 3, 10]
-    order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=("b", "c"))
-    assert [incarnation for _, incarnation in order] == [2, 3, 1, 9, 10]
+@pytest.mark.parametrize(
+    ("present", "restore_hosts", "expected"),
+    [
+        ({("a", 0): 0, ("a", 1): 9, ("b", 0): 2, ("b", 1): 3}, (), [0, 9, 2, 3]),
+        ({("a", 0): 0, ("a", 1): 1, ("b", 0): 9, ("b", 1): 3}, ("a", "b"), [0, 1, 9, 3]),
+        ({("a", 0): 9, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}, (), [2, 3, 9, 1]),
+        ({("a", 0): 9, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}, ("a",), [1, 9, 2, 3]),
+        ({("a", 0): 9, ("a", 1): 1, ("b", 0): 10, ("b", 1): 3}, ("a", "b"), [1, 9, 10, 3]),
+        ({("a", 0): 9, ("a", 1): 1}, (), [1, 9]),
+        ({("a", 0): 0, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}, ("b",), [2, 3, 0, 1]),
+        ({("new", 0): 9, ("b", 0): 2, ("b", 1): 3}, (), [2, 3, 9]),
+        ({("a", 0): 9, ("a", 1): 10, ("b", 0): 11}, (), [9, 10, 11]),
+    ],
+    ids=[
+        "a new rank has the number of the one before it",
+        "on another host, too",
+        "rank 0 has trained: another host comes first",
+        "another rank of the only host that holds the commit comes first",
+        "where no first slot has trained, one of the first host's",
+        "or of the only host's",
+        "rank 0 holds the commit",
+        "new hosts come last",
+        "all are new",
+    ],
+)
+def test_how_the_ranks_of_a_generation_are_numbered(present, restore_hosts, expected):
+    order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=restore_hosts)
+    assert [incarnation for _, incarnation in order] == expected
+    assert dict(order) == present
 
 
 def test_a_job_starts_when_hosts_ranks_and_proxies_are_ready():
@@ -112,7 +135,7 @@ def test_two_ranks_at_once():
     job.kill_rank(0)
     job.kill_rank(3)
     assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (1, 4, 2, 5)
+    assert incarnations(job) == (2, 5, 4, 1)
 
 
 def test_each_of_two_ranks_that_fail_together_is_told_of_once():

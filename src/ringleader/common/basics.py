@@ -131,8 +131,8 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the number of this rank among those of its host."""
-    return PROCESS.get().ranks.local_rank
+    """Return the number of this rank among those of its host; a rank that goes on after a failure keeps it."""
+    return PROCESS.get().ranks.slot
 
 
 def local_size() -> int:

@@ -81,10 +81,20 @@ class Communicator:
     _made = 0
 
     def __init__(
-        self, channel: Channel, ranks: Sequence[int], me: int, name: str, hosts: Sequence[int]
+        self,
+        channel: Channel,
+        ranks: Sequence[int],
+        me: int,
+        name: str,
+        hosts: Sequence[int],
+        slots: Sequence[int],
     ) -> None:
-        """Make it; collective over the ranks. ``me`` is among ``ranks``; ``hosts``: by rank, its host."""
-        self._channel, self._ranks, self._hosts = channel, tuple(ranks), hosts
+        """Make it; collective over the ranks. ``me`` is among ``ranks``.
+
+        By rank of the generation: ``hosts``, its host; ``slots``, a number that grows with those of the slots
+        of a host.
+        """
+        self._channel, self._ranks, self._hosts, self._slots = channel, tuple(ranks), hosts, slots
         self._name, self._me = name, me
         self.rank, self.size = self._ranks.index(me), len(self._ranks)
         self._children = 0
@@ -101,7 +111,7 @@ class Communicator:
     def _child(self, ranks: Sequence[int], words: str = "") -> Communicator:
         self._children += 1
         name = f"{self._name}.{self._children}{words}"
-        return Communicator(self._channel, ranks, self._me, name, self._hosts)
+        return Communicator(self._channel, ranks, self._me, name, self._hosts, self._slots)
 
     def Dup(self) -> Communicator:  # noqa: N802
         """Return another one of the same ranks. Collective."""
@@ -140,6 +150,11 @@ class Communicator:
             counted[host] = places[-1][1] + 1
         return places
 
+    def slot_on_host(self) -> int:
+        """Return the how manieth of the slots of its host this rank has, of those whose ranks are in it."""
+        near = (rank for rank in self._ranks if self._hosts[rank] == self._hosts[self._me])
+        return sum(self._slots[rank] < self._slots[self._me] for rank in near)
+
     def Get_group(self) -> RankSet:  # noqa: N802
         """Return who is in it."""
         return RankSet(self._ranks)
@@ -149,7 +164,8 @@ class Communicator:
         named = f"{self._name}.g{tag}:{','.join(map(str, group.ranks))}"
         counts = self._channel.groups_made
         counts[named] = counts.get(named, 0) + 1
-        return Communicator(self._channel, group.ranks, self._me, f"{named}#{counts[named]}", self._hosts)
+        name = f"{named}#{counts[named]}"
+        return Communicator(self._channel, group.ranks, self._me, name, self._hosts, self._slots)
 
     def Free(self) -> None:  # noqa: N802
         """Give it back. Collective."""

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ringleader.collectives.short_messages import BLOCK_BYTES
 
-ORDER = "RINGLEADER_WORLD_ORDER"
-"""Variable: the ranks in the world of the proxies, by the ranks that they are expected to be for."""
 NAP_SECONDS = 0.0002
 OF_ALL = 3
 """Communicators of all ranks that a session has from its beginning."""
@@ -25,22 +23,21 @@ OF_ALL = 3
 class PreparedCommunicators:
     """Members, by their ranks in the world and in order → communicators of them that nobody uses yet."""
 
-    def __init__(self, mpi: Any, world: Any, order: Sequence[int]) -> None:
-        """Make them; collective over the world. ``order``: ranks of the world, as they will be numbered."""
+    def __init__(self, mpi: Any, world: Any) -> None:
+        """Make them; collective over the world."""
         self._mpi, self._world = mpi, world
         self._made: dict[tuple[int, ...], list[Any]] = {}
-        every = world.Split(0, key=list(order).index(world.rank))
-        host = every.Split_type(mpi.COMM_TYPE_SHARED, key=every.rank)
-        cross = every.Split(host.rank)
-        for comm in (every, *(duplicate(every) for _ in range(OF_ALL - 1)), host, cross):
-            self._connect(comm)
-            self._made.setdefault(self._members(comm), []).append(comm)
-        self.parents: dict[tuple[int, ...], Any] = {tuple(range(world.size)): world}
+        host = world.Split_type(mpi.COMM_TYPE_SHARED, key=world.rank)
+        cross = world.Split(host.rank, key=world.rank)
+        self.parents: dict[tuple[int, ...], Any] = {}
         """Members, ascending → a communicator of them in that order that is given to nobody: the whole world,
-        and the proxies of this one's host."""
-        near = tuple(sorted(self._members(host)))
-        if near not in self.parents and len(near) > 1:
-            self.parents[near] = host.Split(0, key=world.rank)
+        the proxies of this one's host, and those with the same number on all hosts."""
+        for comm, times in ((world, OF_ALL), (host, 1), (cross, 1)):
+            members = self._members(comm)
+            self.parents.setdefault(members, comm)
+            for made in [duplicate(self.parents[members]) for _ in range(times)]:
+                self._connect(made)
+                self._made.setdefault(members, []).append(made)
 
     def _connect(self, comm: Any) -> None:
         """Do what a session begins with, so that MPI opens its connections now."""
@@ -70,10 +67,3 @@ def duplicate(comm: Any) -> Any:
     while not request.Test():
         time.sleep(NAP_SECONDS)
     return made
-
-
-def expected_order(environ: Mapping[str, str], size: int) -> list[int]:
-    """Return the order that the launcher expects, that of the world where it says nothing of use."""
-    words = environ.get(ORDER, "").split(",")
-    order = [int(word) for word in words if word.isdigit()]
-    return order if sorted(order) == list(range(size)) else list(range(size))

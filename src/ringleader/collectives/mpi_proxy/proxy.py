@@ -20,7 +20,7 @@ from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import WorldError
 from ringleader.collectives.mpi_proxy.creation import CreationProtocol
 from ringleader.collectives.mpi_proxy.descriptor_wait import DescriptorWait, wake_on_time
-from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators, expected_order
+from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.collectives.mpi_proxy.proxy_generation import ProxyGeneration
 from ringleader.collectives.mpi_proxy.proxy_socket import socket_path
 from ringleader.collectives.polling_naps import nap_seconds
@@ -134,7 +134,7 @@ def main() -> int:
         return 1
     world = mpi.COMM_WORLD
     control = world.Dup()
-    prepared = PreparedCommunicators(mpi, world, expected_order(os.environ, world.size))
+    prepared = PreparedCommunicators(mpi, world)
     try:
         agent = ProxyConnection(
             socket_path(os.environ, world.rank),

@@ -44,8 +44,10 @@ class StandIn:
             setattr(self, name, datatype)
         for name, operation in OPERATION_OF.items():
             setattr(self, name, operation)
-        ranks = range(len(generation.world_ranks))
-        self.COMM_WORLD = Communicator(channel, ranks, generation.rank, "all", generation.host_indexes)
+        slots = generation.world_ranks
+        self.COMM_WORLD = Communicator(
+            channel, range(len(slots)), generation.rank, "all", generation.host_indexes, slots
+        )
         """All ranks of the generation."""
 
     def Query_thread(self) -> int:  # noqa: N802 - MPI's name

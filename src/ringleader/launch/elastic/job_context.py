@@ -90,12 +90,8 @@ def prepared_world(
     *,
     number: int,
     ssh: SshConnections | None,
-    order: tuple[int, ...] = (),
 ) -> PreparedWorld:
-    """Return what a world is started with, and what a rank of it is told. Raises RequestError.
-
-    ``order``: see `StartWorld`.
-    """
+    """Return what a world is started with, and what a rank of it is told. Raises RequestError."""
     machines = facts_of(layout, reports)
     hosts = names_apart(machines)
     plan = plan_of(context, hosts)
@@ -115,7 +111,7 @@ def prepared_world(
         command=MpirunCommand(argv=(), environment={}, hostfile="", rank_environment={}, links={}),
         settings=job_settings(job, plan, mpi, hosts, context.environ),
     )
-    variables = proxy_variables(prepared, number, order) | agent_numbers(layout, reports)
+    variables = proxy_variables(prepared, number) | agent_numbers(layout, reports)
     remote = any(not host.is_local for host in plan.hosts)
     command = mpirun_command(
         plan=plan_of(context, machines),
@@ -167,7 +163,7 @@ class PreparedWorld:
         return {name: value for name, value in environment.items() if name not in SECRETS[:2]}
 
 
-def proxy_variables(prepared: Prepared, number: int, order: tuple[int, ...]) -> dict[str, str]:
+def proxy_variables(prepared: Prepared, number: int) -> dict[str, str]:
     """Return the variables of a world's proxies: what MPI and our own code read, nothing of a script's."""
     chosen = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)["env"]
     found = {
@@ -178,8 +174,6 @@ def proxy_variables(prepared: Prepared, number: int, order: tuple[int, ...]) -> 
     if not any(host.rdma for host in prepared.plan.hosts):
         found = _TCP_COMPONENTS.get(prepared.mpi.family, {}) | found
     found |= {"RINGLEADER_JOB_DIR": prepared.directory, "RINGLEADER_WORLD": str(number)}
-    if order != tuple(range(len(order))):
-        found["RINGLEADER_WORLD_ORDER"] = ",".join(map(str, order))
     if links := library_links(prepared.mpi):
         found[LINKS] = json.dumps(links)
     return dict(sorted(found.items()))

@@ -62,19 +62,28 @@ def common_commit(held: Mapping[str, Collection[int]]) -> int:
 def generation_order(
     present: Mapping[Slot, int], *, before: Sequence[int], restore_hosts: Collection[str]
 ) -> tuple[tuple[Slot, int], ...]:
-    """Return slots and incarnations by rank: hosts stay together, survivors keep their order, new ones last.
+    """Return slots and incarnations by rank: hosts stay together, who trained before comes first.
+
+    A host's ranks are in the order of its slots: a new rank has the number of the one that it replaces, and
+    the ranks that exchange arrays between hosts stay the same. But rank 0 is to have trained before: where
+    the first slot of the first host has a new rank, another host comes first, or another rank of that host.
 
     ``present``: slot → incarnation, in the order of world ranks. ``before``: incarnations of the generation
     before, by rank. ``restore_hosts``: hosts of which one has to have rank 0; empty: any may.
     """
     position = {incarnation: index for index, incarnation in enumerate(before)}
-    last = len(position)
-    hosts: dict[str, list[tuple[int, int, Slot, int]]] = {}
-    for index, (slot, incarnation) in enumerate(present.items()):
-        place = position.get(incarnation, last)
-        hosts.setdefault(slot[0], []).append((place, index, slot, incarnation))
-    members = sorted(sorted(found) for found in hosts.values())
-    holder = next((found for found in members if found[0][2][0] in restore_hosts), None)
-    if holder is not None:
-        members.sort(key=lambda found: found is not holder)
-    return tuple((slot, incarnation) for found in members for _, _, slot, incarnation in found)
+    hosts: dict[str, list[tuple[Slot, int]]] = {}
+    for slot, incarnation in present.items():
+        hosts.setdefault(slot[0], []).append((slot, incarnation))
+    places = {
+        host: min(position.get(incarnation, len(position)) for _, incarnation in members)
+        for host, members in hosts.items()
+    }
+    names = sorted(hosts, key=places.__getitem__)
+    able = [host for host in names if host in restore_hosts] or names
+    first = next((host for host in able if hosts[host][0][1] in position), None)
+    if first is None:
+        first = able[0]
+        hosts[first].sort(key=lambda member: member[1] not in position)
+    names.sort(key=lambda host: host != first)
+    return tuple(member for host in names for member in hosts[host])

@@ -257,20 +257,8 @@ class Draft:
             status=WorldStatus.STARTING,
             deadline=self.now + self.limits.start_timeout,
         )
-        self.orders.append(o.StartWorld(world=number, layout=layout, order=self._rank_order(layout)))
+        self.orders.append(o.StartWorld(world=number, layout=layout))
         return number
-
-    def _rank_order(self, layout: Layout) -> tuple[int, ...]:
-        """Return by rank the world rank of a slot, were a generation of the whole layout to begin now."""
-        slots = slots_of(layout)
-        ranks = [self.rank_at(slot) for slot in slots]
-        present = {
-            slot: rank.incarnation if rank is not None else -1 - number
-            for number, (slot, rank) in enumerate(zip(slots, ranks, strict=True))
-        }
-        at = {slot: number for number, slot in enumerate(slots)}
-        order = generation_order(present, before=self.order, restore_hosts=())
-        return tuple(at[slot] for slot, _ in order)
 
     def end_world(self, number: int, *, hard: bool) -> None:
         """End a world; it is forgotten when its end is told."""

@@ -36,8 +36,6 @@ class StartWorld:
 
     world: int
     layout: Layout
-    order: tuple[int, ...] = ()
-    """By rank of the generation that it is for, as far as it is known, the proxy's rank in the world."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,9 +62,7 @@ class Worlds:
         """Start a world; where that is not possible, WorldEnded follows."""
         context, number = self._context, order.world
         try:
-            prepared = prepared_world(
-                context, order.layout, reports, number=number, order=order.order, ssh=ssh
-            )
+            prepared = prepared_world(context, order.layout, reports, number=number, ssh=ssh)
             hostfile = Path(context.directory, context.key, f"hostfile-{number}")
             hostfile.write_text(prepared.command.hostfile, encoding="utf-8")
         except RingleaderError as error:
