@@ -33,6 +33,8 @@ class PreparedCommunicators:
         """Members, ascending → a communicator of them in that order that is given to nobody: the whole world,
         the proxies of this one's host, and those with the same number on all hosts."""
         for comm, times in ((world, OF_ALL), (host, 1), (cross, 1)):
+            if comm.size == 1:
+                continue
             members = self._members(comm)
             self.parents.setdefault(members, comm)
             for made in [duplicate(self.parents[members]) for _ in range(times)]:
