@@ -26,6 +26,7 @@ from elastic_usage import Usage, growth, lines_of, usage_of
 from elastic_world import PROXY, ElasticJob, Member
 
 WORDS = {"kill": "was killed by SIGKILL", "exception": "exit code 1", "exit": "exit code 1"}
+MORE_LOOKS = 3
 WARM, LOOKS = 20, 50
 """Strikes before what a job holds is looked at first, and from one look to the next."""
 
@@ -88,6 +89,9 @@ class _Campaign:
             if len(job.of_kind(PROXY)) == self.size and len(job.processes()) == found <= self._processes:
                 break
         usage = usage_of(job, strikes, survivor)
+        for _ in range(MORE_LOOKS):  # it trains: what one step opens and closes does not grow
+            time.sleep(0.3)
+            usage = min(usage, usage_of(job, strikes, survivor), key=lambda one: one.descriptors)
         self._processes = min(self._processes, usage.processes)
         return usage
 
