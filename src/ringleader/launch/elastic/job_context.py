@@ -14,7 +14,7 @@ from ringleader.launch.elastic.layout import Layout, slots_of
 from ringleader.launch.elastic.machine_names import agent_number, names_apart
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import Listener
-from ringleader.launch.prepare import Prepared
+from ringleader.launch.prepare import Prepared, control_addresses
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.transport_settings import job_settings
 from ringleader.rank_placement import Plan, place
@@ -122,7 +122,7 @@ def prepared_world(
         session=f"{context.directory}/session/{number}",  # one MPI that ends removes the whole of its own
         backing=job_directory.backing_directory(context.job_id),
         ssh=ssh.agent_argv() if ssh is not None and remote else (),
-        here=context.addresses[0],
+        here=control_addresses(plan)[0],
         exported=tuple(sorted({*variables, *mpi_variables(mpi)})),
     )
     weaker = {name: value for name, value in command.rank_environment.items() if name not in variables}
