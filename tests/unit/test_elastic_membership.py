@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.elastic_simulation import Simulation
 
 from ringleader.launch.elastic import facts as f
@@ -340,18 +342,44 @@ def test_a_host_that_comes_back_at_once_finds_its_ranks():
     assert set(incarnations(job)) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("killed", [(), (0,), (3, 1)])
-def test_a_world_is_told_how_its_ranks_will_be_numbered(killed):
+@pytest.mark.parametrize("killed", [(), (0,), (3, 1), (0, 2)])
+def test_ranks_that_exchange_between_hosts_are_those_of_the_same_slots(killed):
+    """Proxies have made communicators of these when their world began."""
     job = running()
     for incarnation in killed:
         job.kill_rank(incarnation)
         assert job.settle() is Phase.RUNNING
-    job.commit(5)
     for offer in ({"h1": 2, "h2": 2, "h3": 2}, {"h2": 2, "h3": 2}, {"h3": 2, "h1": 2, "h2": 2}):
+        job.commit(5)
         job.offer(**offer)
         assert job.settle() is Phase.RUNNING
-        order = job.worlds[last(job).world].order
-        assert order == tuple(member.world_rank for member in last(job).members)
+        members = last(job).members
+        assert all(member.world_rank % 2 == rank % 2 for rank, member in enumerate(members))
+
+
+@given(
+    layout=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    trained=st.sets(st.integers(0, 11), min_size=1),
+    holders=st.sets(st.integers(0, 3)),
+)
+def test_rank_0_has_trained_and_all_hosts_but_its_own_keep_the_order_of_their_slots(layout, trained, holders):
+    slots = [(f"h{host}", slot) for host, count in enumerate(layout) for slot in range(count)]
+    present = {slot: number if number in trained else 100 + number for number, slot in enumerate(slots)}
+    before = [number for number in present.values() if number < 100]
+    restore = {f"h{host}" for host in holders}
+    order = generation_order(present, before=before, restore_hosts=restore)
+    assert dict(order) == present
+    hosts = list(dict.fromkeys(host for (host, _), _ in order))
+    runs = {host: [slot for (name, slot), _ in order if name == host] for host in hosts}
+    assert [slot for host in hosts for slot in runs[host]] == [slot for (_, slot), _ in order], "together"
+    for host in hosts[1:]:
+        assert runs[host] == sorted(runs[host])
+    able = [host for host in hosts if host in restore] or hosts
+    assert hosts[0] in able
+    if any(present[host, slot] < 100 for host in able for slot in runs[host]):
+        assert order[0][1] < 100
+    if any(present[host, 0] < 100 for host in able):
+        assert runs[hosts[0]] == sorted(runs[hosts[0]])
 
 
 def test_a_short_time_for_hosts_is_none_for_ranks():

@@ -90,7 +90,8 @@ class Prepared:
         }
         # Ours come first: Hydra 4.0 forgets the last variable of its environment when it passes a list on.
         inherited = {"HOME": home(self.environ)} | scrubbed(self.environ)
-        return ours | inherited | dict(self.command.environment) | ours
+        ours = dict(self.command.environment) | ours
+        return ours | inherited | ours
 
     @cached_property
     def _carried(self) -> Mapping[str, str]:
