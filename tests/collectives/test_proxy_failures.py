@@ -256,3 +256,24 @@ def test_another_world_with_and_without_a_stopped_proxy(new_job: Any) -> None:
             job.good(generation + 2)
         assert job.world.end_world(old) is not None
         assert not job.proxies(old)
+
+
+def test_what_was_sent_arrives_whole_where_the_end_of_a_generation_is_heard_later(new_job: Any) -> None:
+    """A rank gets what its peer sent, or an error: never the memory of a proxy that has let go."""
+    job = new_job([1, 1])
+    job.start("from_the_first")
+    pids = {one["world_rank"]: one["pid"] for one in job.world.heard_of("proxy_ready")}
+    for _ in range(3):
+        generation = job.world.number
+        os.kill(pids[1], signal.SIGSTOP)
+        time.sleep(0.1)  # rank 0 sends, and waits for the other proxy
+        words = {"number": generation, "rank": None, "incarnation": None}
+        with job.world.lock:
+            job.world._services[0].end(words)
+        incarnation = job.world.members[0][0]
+        job.world.until(lambda: incarnation in job.world.waiting, "rank 0 leaves")  # noqa: B023
+        os.kill(pids[1], signal.SIGCONT)
+        time.sleep(0.1)
+        with job.world.lock:
+            job.world._services[1].end(words)
+        job.good(generation + 1)

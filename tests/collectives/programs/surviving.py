@@ -60,6 +60,11 @@ def broadcast(step):
         assert (hvd.broadcast(value, root, name=f"b{root}") == root + step).all()
 
 
+def from_the_first(step):
+    value = torch.full((20_000,), float(hvd.rank() + step))
+    assert (hvd.broadcast(value, 0, name="first") == step).all()
+
+
 def allgather(step):
     rows = hvd.allgather(torch.full((100 * (hvd.rank() + 1), 3), float(hvd.rank() + step)), name="rows")
     wanted = torch.cat([torch.full((100 * (rank + 1), 3), float(rank + step)) for rank in range(hvd.size())])

@@ -71,7 +71,7 @@ class Proxy:
     def _nap(self, idle: float) -> float:
         """Return how long to sleep when nothing has happened for so long."""
         present = self._present
-        if self._creations.pending is not None or (present is not None and present.requests):
+        if self._creations.pending is not None or (present is not None and present.waits_for_mpi()):
             return nap_seconds(idle)
         return IDLE_SECONDS if idle < RECENT_SECONDS else LONG_IDLE_SECONDS
 
@@ -89,7 +89,7 @@ class Proxy:
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until the rank or the agent wants something, or so long."""
-        present = self._present
+        present = self._present if self._present is not None and not self._present.broken else None
         if present is not None and self._creations.pending is None and not present.ring.proxy_sleeps():
             return
         agent, *wake = self._descriptors.wait(seconds)
@@ -105,7 +105,8 @@ class Proxy:
             message, fds = order
             if message["do"] == "generation":
                 generation = Generation(message, fds)
-                self._end(generation.number - 1)
+                self._break(generation.number - 1)
+                self._end()
                 prepared, self._prepared = self._prepared, None
                 if generation.rank >= 0:
                     self._present = ProxyGeneration(
@@ -113,15 +114,21 @@ class Proxy:
                     )
                     self._descriptors = DescriptorWait([self._agent.fileno(), generation.wake_fd])
             else:
-                self._end(message["number"])
+                self._break(message["number"])
         self._busy = time.monotonic()
 
-    def _end(self, number: int) -> None:
-        """End generations up to this one."""
+    def _break(self, number: int) -> None:
+        """Take nothing more from ranks in generations up to this one."""
         self._creations.close(number)
         present = self._present
         if present is not None and present.generation.number <= number:
-            self._present, self._descriptors = None, DescriptorWait([self._agent.fileno()])
+            present.end_requests()
+            self._descriptors = DescriptorWait([self._agent.fileno()])
+
+    def _end(self) -> None:
+        """Let go of the present generation, which no rank takes part in any more."""
+        present, self._present = self._present, None
+        if present is not None:
             self._kept.extend(present.end())
 
 

@@ -1,7 +1,9 @@
 """What an MPI proxy does for its rank in one generation: its requests become calls of MPI.
 
-When the generation is over, receives are cancelled, and what MPI goes on with is kept. Memory that it may
-still write to is replaced by memory of nobody's, so that a late message changes nothing that a rank sees.
+A generation that is broken stays as it is until all ranks have left it, which the beginning of the next one
+tells: a rank that has not heard of it yet may still get what MPI sends from here. Then what MPI goes on with
+is kept. Memory that it may still write to is replaced by memory of nobody's, so
+that a late message changes nothing that a rank sees.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class ProxyGeneration:
         self._comms: dict[int, Any] = {}
         self.requests: list[tuple[Record, Any]] = []
         """What MPI is doing."""
+        self.broken = False
+        """Whether a member is lost: nothing more is taken from the rank, nor told to it."""
         self._types = [getattr(mpi, name) for name in DATATYPES]
         self._operations = [getattr(mpi, name) for name in OPERATIONS]
         self._simple = {
@@ -62,6 +66,8 @@ class ProxyGeneration:
 
     def turn(self) -> bool:
         """Take requests and look at those under way; return whether anything happened."""
+        if self.broken:
+            return False
         moved = False
         while self._creations.pending is None and (record := self.ring.pop()) is not None:
             moved = True
@@ -69,6 +75,10 @@ class ProxyGeneration:
         if self.requests:
             moved = self._look() or moved
         return moved
+
+    def waits_for_mpi(self) -> bool:
+        """Return whether the rank waits for something that MPI is doing."""
+        return bool(self.requests) and not self.broken
 
     def _begin(self, record: Record) -> None:
         try:
@@ -202,15 +212,21 @@ class ProxyGeneration:
 
     # the end
 
+    def end_requests(self) -> None:
+        """Take nothing more from the rank, and have it receive no more messages: the generation is broken."""
+        self.broken = True
+        for record, request in self.requests:
+            if record.call == Call.RECEIVE:
+                request.Cancel()
+
     def end(self) -> list[Any]:
-        """Give the generation up; return what MPI may go on with, to be kept as long as MPI runs.
+        """Let go of it when all ranks have left; return what MPI may go on with, to be kept while MPI runs.
 
         Its communicators are kept as well: a late message for one that was freed could be taken for one of
         another that has its number.
         """
-        for record, request in self.requests:
-            if record.call == Call.RECEIVE:
-                request.Cancel()
+        if not self.broken:
+            self.end_requests()
         kept = [request for _, request in self.requests if not request.Test()]
         for memory in self._memory.values():
             if kept:
