@@ -131,7 +131,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the number of this rank among those of its host; a rank that goes on after a failure keeps it."""
+    """Return the number of this rank among those of its host; who goes on after a failure keeps it."""
     return PROCESS.get().ranks.slot
 
 

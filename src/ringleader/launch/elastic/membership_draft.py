@@ -10,7 +10,6 @@ from ringleader.launch.elastic.layout import (
     Layout,
     Slot,
     chosen_layout,
-    generation_order,
     size_of,
     slots_of,
 )
