@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Outcomes:
-    """Writes a line per phase of a test: its outcome, its seconds, its name, the first line of what failed."""
+    """Writes a line per phase of a test: its outcome, seconds and name, the first line of what failed."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

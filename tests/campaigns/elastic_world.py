@@ -129,6 +129,16 @@ class ElasticJob:
         there = [self.status(path.stem) for path in self.place.glob("*.status")]
         return any(one.get("generation") and one.get("phase") == init for one in there)
 
+    def undisturbed(self, size: int, seconds: float) -> bool:
+        """Say whether as many ranks go on making steps, in the generation that they are in."""
+        generation, until = self.members()[0].generation, time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.2)
+            there = [one for one in self.members() if one.generation == generation]
+            if len(there) != size:
+                return False
+        return time.monotonic() - min(one.step_at for one in there) < 1.0
+
     def wait_until_steady(self, size: int, seconds: float) -> bool:
         """Wait until so many ranks make steps together."""
         until = time.monotonic() + seconds
