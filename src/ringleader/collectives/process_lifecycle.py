@@ -70,7 +70,14 @@ class Process:
         self._left_alone = False
         self._interrupted = False
 
-    def init(self, kernels: FrameworkAdapter, comm: Any = None, *, dynamic: bool = False) -> None:
+    def init(
+        self,
+        kernels: FrameworkAdapter,
+        comm: Any = None,
+        *,
+        dynamic: bool = False,
+        with_sets: bool = True,
+    ) -> None:
         """Open a session, unless there is one. See `open_session`.
 
         A new rank of an elastic job whose generation breaks meanwhile waits for the next one: `elastic.run`,
@@ -90,7 +97,9 @@ class Process:
         self._pid = os.getpid()
         while self.session is None:
             try:
-                self.session = open_session(kernels, environ=os.environ, comm=comm, dynamic=dynamic)
+                self.session = open_session(
+                    kernels, environ=os.environ, comm=comm, dynamic=dynamic, with_sets=with_sets
+                )
             except BaseException as error:
                 again = is_new and isinstance(error, HorovodInternalError) and mpi_or_proxy.is_broken()
                 mpi_or_proxy.leave()

@@ -90,6 +90,8 @@ class Session:
     """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
     launch_order: LaunchOrder = field(default_factory=LaunchOrder)
     """In which order the operations of all groups are launched on devices."""
+    sets_to_register: bool = True
+    """Whether a rank may have given process sets to ``init``; False where all said that they have none."""
     membership: Any = None
     """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
     registry: ProcessSetRegistry = field(init=False)
@@ -204,12 +206,18 @@ class Session:
 
 
 def open_session(
-    kernels: FrameworkAdapter, *, environ: Mapping[str, str], comm: Any = None, dynamic: bool = False
+    kernels: FrameworkAdapter,
+    *,
+    environ: Mapping[str, str],
+    comm: Any = None,
+    dynamic: bool = False,
+    with_sets: bool = True,
 ) -> Session:
     """Make the engine of this process. Collective over the ranks.
 
     ``comm`` is an mpi4py communicator to live on, or a list of ranks among those that the launcher started;
     None for all of them. ``dynamic``: process sets can be added later, whatever the environment says.
+    ``with_sets``: whether this rank has process sets to register.
     `ValueError` where this rank is not among the ranks.
     """
     settings = read_settings(environ)
@@ -223,10 +231,14 @@ def open_session(
     mpi = mpi_or_proxy.load(settings)
     if chosen:
         base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
+    elif mpi_or_proxy.proxied(mpi):
+        base = mpi.COMM_WORLD  # of one generation, in which there is one session
     else:
         base = (mpi.COMM_WORLD if comm is None or chosen is not None else comm).Dup()
     control = base.Dup()
-    settings, oversubscribed = _agreed(settings, control, elastic=mpi_or_proxy.proxied(mpi))
+    settings, oversubscribed, with_sets = _agreed(
+        settings, control, elastic=mpi_or_proxy.proxied(mpi), with_sets=with_sets
+    )
     liveness_sources: list[LivenessSource] = []
     end_messages = EndMessages(mpi, control)
     traffic, launch_order = GroupTraffic(), LaunchOrder()
@@ -264,19 +276,23 @@ def open_session(
         liveness_sources=liveness_sources,
         traffic=[traffic],
         launch_order=launch_order,
+        sets_to_register=with_sets,
         membership=mpi.membership if mpi_or_proxy.proxied(mpi) else None,
     )
 
 
-def _agreed(settings: EngineSettings, comm: Any, *, elastic: bool) -> tuple[EngineSettings, bool | None]:
+def _agreed(
+    settings: EngineSettings, comm: Any, *, elastic: bool, with_sets: bool
+) -> tuple[EngineSettings, bool | None, bool]:
     """Return the settings with rank 0's word on all that ranks must decide alike.
 
-    In an elastic job also, by the same exchange, whether a host has more ranks than processors.
+    In an elastic job also, by the same exchange, whether a host has more ranks than processors, and whether
+    any rank has process sets to register.
     """
     names = ("limits", "fusion_bytes", "transport", "dynamic_sets")
     mine = {name: getattr(settings, name) for name in names}
     if not elastic or settings.ranks_per_host is not None:
-        return replace(settings, **comm.bcast(mine, root=0)), None
-    told = comm.allgather((mine if comm.rank == 0 else {}, processors.rank_processors()))
-    places = comm.places_on_hosts()
-    return replace(settings, **told[0][0]), any_oversubscribed(places, [own for _, own in told])
+        return replace(settings, **comm.bcast(mine, root=0)), None, True
+    told = comm.allgather((mine if comm.rank == 0 else {}, processors.rank_processors(), with_sets))
+    oversubscribed = any_oversubscribed(comm.places_on_hosts(), [own for _, own, _ in told])
+    return replace(settings, **told[0][0]), oversubscribed, any(sets for _, _, sets in told)

@@ -77,7 +77,7 @@ def begin_session(
     if session is not None and adapter is not NumpyAdapter and not isinstance(session.kernels, adapter):
         _begin_anew(session, adapter)
     if fresh:
-        PROCESS.init(adapter(), comm, dynamic=dynamic)
+        PROCESS.init(adapter(), comm, dynamic=dynamic, with_sets=bool(process_sets) and not dynamic)
         forget_handles()
     if fresh or (process_sets and not dynamic):
         chosen = [] if process_sets is None or isinstance(process_sets, str) else process_sets

@@ -366,7 +366,7 @@ class Rejoin:
         if broken:
             # Errors and the calls that raised them keep each other, and the memory of the generation.
             gc.collect()
-        PROCESS.init(kernels(), requested, dynamic=dynamic)
+        PROCESS.init(kernels(), requested, dynamic=dynamic, with_sets=bool(self._given))
         begin_sets(self._given, comm=requested, fresh=True)
         for one in self._added:
             add_process_set(one)

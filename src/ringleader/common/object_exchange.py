@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from ctypes import string_at
-from itertools import accumulate, pairwise
+from io import BytesIO
 from typing import Any
 
 import cloudpickle
@@ -29,11 +29,8 @@ def any_rank(engine: Engine, asks: bool, name: str) -> bool:
 
 def gather_objects(engine: Engine, obj: Any, name: str) -> list[Any]:
     """Return the objects of all ranks in rank order; they travel pickled."""
-    payload = array("B", cloudpickle.dumps(obj))
-    lengths = array("q", _gathered(engine, array("q", [len(payload)]), f"{name}.sz"))
-    everything = _gathered(engine, payload, f"{name}.t")
-    edges = accumulate(lengths, initial=0)
-    return [cloudpickle.loads(everything[start:end]) for start, end in pairwise(edges)]
+    everything = BytesIO(_gathered(engine, array("B", cloudpickle.dumps(obj)), f"{name}.t"))
+    return [cloudpickle.load(everything) for _ in range(engine.ranks.size)]  # each knows where it ends
 
 
 def _gathered(engine: Engine, numbers: array[Any], name: str) -> bytes:

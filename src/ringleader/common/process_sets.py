@@ -204,7 +204,7 @@ def begin_sets(process_sets: Sequence[ProcessSet], *, comm: Any, fresh: bool) ->
         _GIVEN[:], _ADDED[:] = process_sets, []
     if elastic:
         process_sets = [one for one in process_sets if _fits(one)]
-    if fresh:
+    if fresh and session.sets_to_register:
         session.registry.begin([one.ranks or [] for one in process_sets])
     taken = {0}
     for one in process_sets:

@@ -88,11 +88,14 @@ class Communicator:
         name: str,
         hosts: Sequence[int],
         slots: Sequence[int],
+        *,
+        when_used: bool = False,
     ) -> None:
-        """Make it; collective over the ranks. ``me`` is among ``ranks``.
+        """Ask for it; collective over the ranks. ``me`` is among ``ranks``.
 
         By rank of the generation: ``hosts``, its host; ``slots``, a number that grows with those of the slots
-        of a host.
+        of a host. Nobody waits for it here: calls of it queue behind its making. ``when_used``: it is asked
+        for by the first call, which is the same on all of its ranks, if there ever is one.
         """
         self._channel, self._ranks, self._hosts, self._slots = channel, tuple(ranks), hosts, slots
         self._name, self._me = name, me
@@ -102,16 +105,25 @@ class Communicator:
         self._found: dict[tuple[int, int], Status] = {}
         Communicator._made += 1
         self._number = Communicator._made
-        words = f"{name}:{','.join(map(str, self._ranks))}"
+        self._creation: Request | None = None
+        self._asked_for = False
+        if not when_used:
+            self._ask_for_it()
+
+    def _ask_for_it(self) -> None:
+        self._asked_for = True
+        words = f"{self._name}:{','.join(map(str, self._ranks))}"
         key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
-        channel.begin(Call.CREATE, self._number, operation=key, listed=self._ranks).Wait()
+        self._creation = self._channel.begin(Call.CREATE, self._number, operation=key, listed=self._ranks)
 
     # others made of it
 
-    def _child(self, ranks: Sequence[int], words: str = "") -> Communicator:
+    def _child(self, ranks: Sequence[int], words: str = "", *, when_used: bool = False) -> Communicator:
         self._children += 1
         name = f"{self._name}.{self._children}{words}"
-        return Communicator(self._channel, ranks, self._me, name, self._hosts, self._slots)
+        return Communicator(
+            self._channel, ranks, self._me, name, self._hosts, self._slots, when_used=when_used
+        )
 
     def Dup(self) -> Communicator:  # noqa: N802
         """Return another one of the same ranks. Collective."""
@@ -128,7 +140,8 @@ class Communicator:
     def Split_type(self, kind: int, key: int = 0) -> Communicator:  # noqa: N802
         """Return one of the ranks of this host, in their order. Collective."""
         host = self._hosts[self._me]
-        return self._child([rank for rank in self._ranks if self._hosts[rank] == host], f"h{host}")
+        near = [rank for rank in self._ranks if self._hosts[rank] == host]
+        return self._child(near, f"h{host}", when_used=True)  # they mostly need no more than shared memory
 
     def across_hosts(self) -> Communicator:
         """Return one of the ranks that are as manieth on their hosts as this one. Collective.
@@ -169,7 +182,8 @@ class Communicator:
 
     def Free(self) -> None:  # noqa: N802
         """Give it back. Collective."""
-        self._channel.begin(Call.FREE, self._number).Wait()
+        if self._asked_for:
+            self._channel.begin(Call.FREE, self._number).Wait()
 
     def shared_memory(self, nbytes: int) -> Window:
         """Return ``nbytes`` of shared memory of each rank; they are on one host. Collective."""
@@ -180,6 +194,10 @@ class Communicator:
     # collective calls
 
     def _begin(self, call: Call, **more: Any) -> Request:
+        if not self._asked_for:
+            self._ask_for_it()
+        if self._creation is not None and self._creation.Test():
+            self._creation = None
         return self._channel.begin(call, self._number, **more)
 
     def Iallreduce(self, send: Any, receive: list[Any], op: Operation) -> Request:  # noqa: N802

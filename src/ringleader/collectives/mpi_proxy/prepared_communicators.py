@@ -16,7 +16,7 @@ from typing import Any
 from ringleader.collectives.short_messages import BLOCK_BYTES
 
 NAP_SECONDS = 0.0002
-OF_ALL = 3
+OF_ALL = 2
 """Communicators of all ranks that a session has from its beginning."""
 
 
