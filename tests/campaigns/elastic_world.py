@@ -260,11 +260,12 @@ class ElasticJob:
         return _of_kind(words, self.processes())
 
     def wait_for_new(self, words: Collection[str], known: set[int], seconds: float) -> list[int]:
-        """Wait for processes of a kind that are not known (see `pids`); return the first."""
+        """Wait for processes of a kind, beside others of it, that are not known (see `pids`); return some."""
         until = time.monotonic() + seconds
+        ours = {variable(pid, "RINGLEADER_JOB_ID") for pid in self.of_kind(words)}
         while time.monotonic() < until and self.runs():
             new = {pid: command_line(pid) for pid in pids() - known}
-            if found := [pid for pid in _of_kind(words, new) if self._owns(pid)]:
+            if found := [pid for pid in _of_kind(words, new) if variable(pid, "RINGLEADER_JOB_ID") in ours]:
                 return found
             time.sleep(0.005)
         return []
