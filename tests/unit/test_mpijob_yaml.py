@@ -85,7 +85,7 @@ def test_json_is_yaml():
         ("? [a]\n: b", "a.yaml:1", "a key must be text"),
         ("<<: 5", "a.yaml:1", "<< needs a map"),
         ("\x00", "a.yaml", "is not YAML"),
-        ("[" * 200_000, "a.yaml:1", "nested too deeply"),
+        ("[" * 200_000, "a.yaml:1", "nest"),  # by us, or by libyaml: PyYAML from 6.0.4 on has a limit, too
     ],
 )
 def test_what_is_not_yaml(text, where, words):
