@@ -38,8 +38,10 @@ HOST_FAULTS = (
     "ssh sessions",
     "link 60 s",
 )
+MPICH_SPARES = ("mpirun daemon", "ssh sessions")
+"""MPICH's mpiexec goes on without these of a host, and the host's proxies do as well …"""
 UNDISTURBED_SECONDS = 5.0
-"""MPICH's mpiexec goes on without the daemon of a host, whose proxies do as well: so much is watched."""
+"""… which is watched for so long."""
 PROCESSES = {
     "proxy": PROXY,
     "mpirun daemon": DAEMON,
@@ -66,8 +68,9 @@ def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result
     began, generation = time.monotonic(), job.members()[0].generation
     if problem := broken(lab, host, fault):
         return failed(fault, host.name, problem, job)
-    if fault == "mpirun daemon" and "mpich" in job.argv and job.undisturbed(8, UNDISTURBED_SECONDS):
-        return result("mpirun daemon: nothing is lost", host.name, None, [], job)
+    spared = fault in MPICH_SPARES and "mpich" in job.argv
+    if spared and job.undisturbed(8, UNDISTURBED_SECONDS):
+        return result(f"{fault}: nothing is lost", host.name, None, [], job)
     comes_back = fault.endswith(" s")
     patience = float(fault.split()[1]) if comes_back else GO_ON_SECONDS
     went_on = job.wait_for_step(generation, None, patience)
