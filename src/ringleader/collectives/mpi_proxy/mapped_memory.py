@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Iterable
 
 from ringleader.collectives.mpi_proxy.rank_memory import view_at
 
@@ -45,9 +46,16 @@ class Mapped:
             raise OSError(error, f"memory shared with a rank is not mapped: {os.strerror(error)}")
         return int(found)
 
-    def disown(self) -> None:
-        """Put memory of nobody's in its place: what MPI writes there from now on is lost."""
+    def disown(self, kept: Iterable[tuple[int, int]]) -> None:
+        """Put memory of nobody's in its place: what MPI writes there from now on is lost.
+
+        ``kept``: offsets and lengths in bytes of what MPI still sends, which is there as it was.
+        """
+        contents = [(offset, bytes(self.view[offset : offset + nbytes])) for offset, nbytes in kept]
+        # Not mremap of memory that has them already: UCX's hook of it forgets the new address.
         self._map(self._address, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
+        for offset, content in contents:
+            self.view[offset : offset + len(content)] = content
 
     def unmap(self) -> None:
         """Let it go; MPI does nothing with it any more."""

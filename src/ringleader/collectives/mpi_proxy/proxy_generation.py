@@ -2,15 +2,15 @@
 
 A generation that is broken stays as it is until all ranks have left it, which the beginning of the next one
 tells: a rank that has not heard of it yet may still get what MPI sends from here. Then what MPI goes on with
-is kept. Memory that it may still write to is replaced by memory of nobody's, so
-that a late message changes nothing that a rank sees.
+is kept. Memory that it may still write to is replaced by memory of nobody's, so that a late message changes
+nothing that a rank sees; what it still sends is there, too, for a rank that the job goes on without.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringleader.collectives.mpi_proxy.call_table import DATATYPES, ITEM_BYTES, OPERATIONS, Call
 from ringleader.collectives.mpi_proxy.creation import Creation, CreationProtocol
@@ -22,6 +22,23 @@ from ringleader.ranks.generation_service import RING_BYTES
 from ringleader.ranks.host_agent_client import Generation, ProxyConnection
 
 DONE = Completion()
+
+
+class Place(NamedTuple):
+    """Bytes of a shared memory."""
+
+    memory: int
+    offset: int
+    nbytes: int
+
+
+class Pending(NamedTuple):
+    """A call that MPI has not done yet."""
+
+    record: Record
+    request: Any
+    places: tuple[Place, ...]
+    """What MPI was given of the rank's memory."""
 
 
 class ProxyGeneration:
@@ -45,8 +62,10 @@ class ProxyGeneration:
         self._memory: dict[int, Mapped] = {0: Mapped(os.dup(generation.ring_fd), RING_BYTES)}
         self.ring = RequestRing(self._memory[0].view)
         self._comms: dict[int, Any] = {}
-        self.requests: list[tuple[Record, Any]] = []
+        self.requests: list[Pending] = []
         """What MPI is doing."""
+        self._places: list[Place] = []
+        """Of the call that begins."""
         self.broken = False
         """Whether a member is lost: nothing more is taken from the rank, nor told to it."""
         self._types = [getattr(mpi, name) for name in DATATYPES]
@@ -84,7 +103,9 @@ class ProxyGeneration:
         try:
             begin = self._simple.get(Call(record.call))
             if begin is not None:
-                self.requests.append((record, begin(self._comms[record.comm], record)))
+                self._places = []
+                request = begin(self._comms[record.comm], record)
+                self.requests.append(Pending(record, request, tuple(self._places)))
                 self._look_at(len(self.requests) - 1)
             else:
                 self._begin_other(record)
@@ -147,7 +168,7 @@ class ProxyGeneration:
         return len(self.requests) < before
 
     def _look_at(self, at: int) -> None:
-        record, request = self.requests[at]
+        record, request, _places = self.requests[at]
         status = self._mpi.Status() if record.call == Call.RECEIVE else None
         try:
             if not (request.Test(status) if status is not None else request.Test()):
@@ -168,6 +189,7 @@ class ProxyGeneration:
         if memory.number < 0:
             return bytearray()
         nbytes = memory.elements * times * item_bytes
+        self._places.append(Place(memory.number, memory.offset, nbytes))
         return self._memory[memory.number].view[memory.offset : memory.offset + nbytes]
 
     def _integers(self, memory: Memory) -> list[int]:
@@ -215,9 +237,9 @@ class ProxyGeneration:
     def end_requests(self) -> None:
         """Take nothing more from the rank, and have it receive no more messages: the generation is broken."""
         self.broken = True
-        for record, request in self.requests:
-            if record.call == Call.RECEIVE:
-                request.Cancel()
+        for pending in self.requests:
+            if pending.record.call == Call.RECEIVE:
+                pending.request.Cancel()
 
     def end(self) -> list[Any]:
         """Let go of it when all ranks have left; return what MPI may go on with, to be kept while MPI runs.
@@ -227,12 +249,13 @@ class ProxyGeneration:
         """
         if not self.broken:
             self.end_requests()
-        kept = [request for _, request in self.requests if not request.Test()]
-        for memory in self._memory.values():
+        kept = [pending for pending in self.requests if not pending.request.Test()]
+        places = [place for pending in kept for place in pending.places]
+        for number, memory in self._memory.items():
             if kept:
-                memory.disown()
+                memory.disown((offset, nbytes) for where, offset, nbytes in places if where == number)
             else:
                 memory.unmap()
         self.requests, self._memory, self._comms = [], {}, {}
         self.generation.close()
-        return kept
+        return [pending.request for pending in kept]

@@ -277,6 +277,8 @@ class Channel:
         start = time.monotonic()
         look, seen = start + LOOK_SECONDS, -1
         while not ready():
+            if self.closed:  # by another thread, which has left the generation
+                raise HorovodInternalError(f"generation {self.generation} is over: call hvd.init()")
             seen = self.sleep(LOOK_SECONDS, seen)
             now = time.monotonic()
             if now < look:
