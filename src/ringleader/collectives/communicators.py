@@ -33,8 +33,8 @@ class RankLayout:
     local_size: int = 1
     """Ranks on this host."""
     slot: int = 0
-    """Number of this rank's slot among those of its host that have ranks, which a script takes its GPU by.
-    The local rank, but where ranks of an elastic job are in another order than their slots."""
+    """Number of this rank's slot on its host, by which scripts take a GPU. The local rank, but where ranks
+    of an elastic job are in another order than their slots, or a slot is left out."""
     cross_rank: int = 0
     """Number of this host among those that have this local rank."""
     cross_size: int = 1
@@ -165,7 +165,7 @@ def open_communicators(
         if oversubscribed is None:
             oversubscribed = any_oversubscribed(places, comm.allgather(processors.rank_processors()))
         facts: Sequence[tuple[int, int]] = [(place, sizes[first]) for first, place in places]
-        slot = comm.slot_on_host()
+        slot = mpi_or_proxy.slot(mpi)
     else:
         if ranks_per_host is not None:
             whole = host
@@ -182,13 +182,13 @@ def open_communicators(
         if oversubscribed is None:
             oversubscribed = any(too_many for _, _, too_many in everybody)
         facts = [(place, size) for place, size, _ in everybody]
-        slot = host.rank
+        slot = None
     ranks = RankLayout(
         rank=comm.rank,
         size=comm.size,
         local_rank=host.rank,
         local_size=host.size,
-        slot=slot,
+        slot=host.rank if slot is None else slot,
         cross_rank=cross.rank,
         cross_size=cross.size,
         hosts=sum(local_rank == 0 for local_rank, _ in facts),

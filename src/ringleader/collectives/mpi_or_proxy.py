@@ -38,6 +38,11 @@ def request_sleep(mpi: Any) -> Callable[[float, int], int] | None:
     return mpi.membership.channel.sleep if proxied(mpi) else None
 
 
+def slot(mpi: Any) -> int | None:
+    """Return the number of this rank's slot on its host in an elastic job; None in other jobs."""
+    return mpi.slot if proxied(mpi) else None
+
+
 def generation(mpi: Any) -> int:
     """Return the number of the generation of an elastic job that ``mpi`` is of; 0 in other jobs."""
     return int(mpi.membership.generation) if proxied(mpi) else 0

@@ -131,7 +131,10 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the number of this rank among those of its host; who goes on after a failure keeps it."""
+    """Return the number of this rank's slot on its host: from 0 on, one after the other.
+
+    In an elastic job a rank keeps it for as long as it lives, also where another slot is left out.
+    """
     return PROCESS.get().ranks.slot
 
 

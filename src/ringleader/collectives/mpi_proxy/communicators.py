@@ -87,17 +87,16 @@ class Communicator:
         me: int,
         name: str,
         hosts: Sequence[int],
-        slots: Sequence[int],
         *,
         when_used: bool = False,
     ) -> None:
         """Ask for it; collective over the ranks. ``me`` is among ``ranks``.
 
-        By rank of the generation: ``hosts``, its host; ``slots``, a number that grows with those of the slots
-        of a host. Nobody waits for it here: calls of it queue behind its making. ``when_used``: it is asked
-        for by the first call, which is the same on all of its ranks, if there ever is one.
+        ``hosts``: by rank of the generation, its host. Nobody waits for it here: calls of it queue behind its
+        making. ``when_used``: it is asked for by the first call, which is the same on all of its ranks, if
+        there ever is one.
         """
-        self._channel, self._ranks, self._hosts, self._slots = channel, tuple(ranks), hosts, slots
+        self._channel, self._ranks, self._hosts = channel, tuple(ranks), hosts
         self._name, self._me = name, me
         self.rank, self.size = self._ranks.index(me), len(self._ranks)
         self._children = 0
@@ -121,9 +120,7 @@ class Communicator:
     def _child(self, ranks: Sequence[int], words: str = "", *, when_used: bool = False) -> Communicator:
         self._children += 1
         name = f"{self._name}.{self._children}{words}"
-        return Communicator(
-            self._channel, ranks, self._me, name, self._hosts, self._slots, when_used=when_used
-        )
+        return Communicator(self._channel, ranks, self._me, name, self._hosts, when_used=when_used)
 
     def Dup(self) -> Communicator:  # noqa: N802
         """Return another one of the same ranks. Collective."""
@@ -163,11 +160,6 @@ class Communicator:
             counted[host] = places[-1][1] + 1
         return places
 
-    def slot_on_host(self) -> int:
-        """Return the how manieth of the slots of its host this rank has, of those whose ranks are in it."""
-        near = (rank for rank in self._ranks if self._hosts[rank] == self._hosts[self._me])
-        return sum(self._slots[rank] < self._slots[self._me] for rank in near)
-
     def Get_group(self) -> RankSet:  # noqa: N802
         """Return who is in it."""
         return RankSet(self._ranks)
@@ -178,7 +170,7 @@ class Communicator:
         counts = self._channel.groups_made
         counts[named] = counts.get(named, 0) + 1
         name = f"{named}#{counts[named]}"
-        return Communicator(self._channel, group.ranks, self._me, name, self._hosts, self._slots)
+        return Communicator(self._channel, group.ranks, self._me, name, self._hosts)
 
     def Free(self) -> None:  # noqa: N802
         """Give it back. Collective."""

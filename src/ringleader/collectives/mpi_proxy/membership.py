@@ -15,6 +15,7 @@ from ringleader.ranks.commit_memory import CommitMemory, CommitMemoryError
 from ringleader.ranks.generation_page import PageReader
 from ringleader.ranks.host_agent_client import (
     INCARNATION,
+    SLOT,
     SOCKET,
     AgentGoneError,
     Generation,
@@ -133,7 +134,8 @@ class ElasticRank:
             )
         self._last = order.number
         self.membership = membership = Membership(connection, order, commit_memory, seconds)
-        stand_in = StandIn(membership.channel, order, membership)
+        slot = environ.get(SLOT, "")
+        stand_in = StandIn(membership.channel, order, membership, int(slot) if slot.isdigit() else None)
         connection.attached(order.number)
         return stand_in
 

@@ -36,18 +36,20 @@ class StandIn:
     """Only stands in calls that copy memory of this rank."""
     Request, Status, Info, Win, buffer = Request, Status, Info, _Windows, Buffer
 
-    def __init__(self, channel: Channel, generation: Generation, membership: Any) -> None:
+    def __init__(
+        self, channel: Channel, generation: Generation, membership: Any, slot: int | None = None
+    ) -> None:
         """Make the communicator of all ranks of the generation. Collective over them."""
         self.membership = membership
         """This rank's part in the generation."""
+        self.slot = slot
+        """The number of its slot on its host, None where its launcher has not said it."""
         for name, datatype in DATATYPE_OF.items():
             setattr(self, name, datatype)
         for name, operation in OPERATION_OF.items():
             setattr(self, name, operation)
-        slots = generation.world_ranks
-        self.COMM_WORLD = Communicator(
-            channel, range(len(slots)), generation.rank, "all", generation.host_indexes, slots
-        )
+        hosts = generation.host_indexes
+        self.COMM_WORLD = Communicator(channel, range(len(hosts)), generation.rank, "all", hosts)
         """All ranks of the generation."""
 
     def Query_thread(self) -> int:  # noqa: N802 - MPI's name

@@ -83,6 +83,21 @@ def plan_of(context: ElasticContext, facts: tuple[HostReport, ...]) -> Plan:
     return place(replace(context.job, np=np, hosts=hosts, placement=Placement.SLOT), facts)
 
 
+def slots_kept(plan: Plan, whole: Plan, layout: Layout) -> Plan:
+    """Return a plan in which each rank has the number, the GPU and the cores of its slot.
+
+    ``whole``: the plan of all slots of the hosts. Where some are left out, those that stay keep what they
+    had, as do the ranks that train there.
+    """
+    places = {(place.host_index, place.local_rank): place for place in whole.ranks}
+    ranks = []
+    for member in plan.ranks:
+        slot = layout[member.host_index][1][member.local_rank]
+        own = places[member.host_index, slot]
+        ranks.append(replace(member, local_rank=slot, gpu=own.gpu, cpus=own.cpus))
+    return replace(plan, ranks=tuple(ranks))
+
+
 def prepared_world(
     context: ElasticContext,
     layout: Layout,
@@ -95,6 +110,9 @@ def prepared_world(
     machines = facts_of(layout, reports)
     hosts = names_apart(machines)
     plan = plan_of(context, hosts)
+    if any(slots != tuple(range(len(slots))) for _, slots in layout):
+        all_slots = tuple((host, tuple(range(max(slots) + 1))) for host, slots in layout)
+        plan = slots_kept(plan, plan_of(context, names_apart(facts_of(all_slots, reports))), layout)
     job, mpi = context.job, context.mpi
     prepared = Prepared(
         job=job,

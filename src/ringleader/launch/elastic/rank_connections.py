@@ -19,7 +19,7 @@ from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
 from ringleader.rank_placement import RankPlace
 from ringleader.ranks import protocol
-from ringleader.ranks.host_agent_client import INCARNATION
+from ringleader.ranks.host_agent_client import INCARNATION, SLOT
 from ringleader.render.rank_environment import FreePorts
 
 _STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
@@ -32,7 +32,7 @@ class ElasticRank(RankState):
     def __init__(self, order: Spawn, prepared: Prepared, place: RankPlace) -> None:
         """``place``: where it would be in the world for which it is started."""
         super().__init__(place=place, host=prepared.plan.hosts[place.host_index])
-        self.incarnation = order.incarnation
+        self.incarnation, self.slot = order.incarnation, order.slot
         self.number = place.rank
         """Its rank in the newest generation, until then the one that it will probably have."""
         self.prepared = prepared
@@ -103,6 +103,7 @@ class RankConnections:
         )
         env = message["env"] | {
             INCARNATION: str(rank.incarnation),
+            SLOT: str(rank.slot),
             "RINGLEADER_ELASTIC_TIMEOUT": f"{max(elastic.timeout, self._context.job.start_timeout):g}",
         }
         if elastic.hang_seconds is not None:
