@@ -38,10 +38,9 @@ HOST_FAULTS = (
     "ssh sessions",
     "link 60 s",
 )
-MPICH_SPARES = ("mpirun daemon", "ssh sessions")
-"""MPICH's mpiexec goes on without these of a host, and the host's proxies do as well …"""
 UNDISTURBED_SECONDS = 5.0
-"""… which is watched for so long."""
+"""An MPI may go on without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the proxies
+of the host do as well: so long they are watched."""
 PROCESSES = {
     "proxy": PROXY,
     "mpirun daemon": DAEMON,
@@ -68,7 +67,7 @@ def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result
     began, generation = time.monotonic(), job.members()[0].generation
     if problem := broken(lab, host, fault):
         return failed(fault, host.name, problem, job)
-    spared = fault in MPICH_SPARES and "mpich" in job.argv
+    spared = fault == "ssh sessions" or (fault == "mpirun daemon" and "mpich" in job.argv)
     if spared and job.undisturbed(8, UNDISTURBED_SECONDS):
         return result(f"{fault}: nothing is lost", host.name, None, [], job)
     comes_back = fault.endswith(" s")
