@@ -39,8 +39,8 @@ HOST_FAULTS = (
     "link 60 s",
 )
 UNDISTURBED_SECONDS = 5.0
-"""An MPI may go on without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the proxies
-of the host do as well: so long they are watched."""
+"""An MPI may go on without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
+host's proxies do as well: so long they are watched."""
 PROCESSES = {
     "proxy": PROXY,
     "mpirun daemon": DAEMON,
