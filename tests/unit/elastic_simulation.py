@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -133,6 +133,8 @@ class Simulation:
             assert rank is None or rank.host == order.hosts[member.host_index]
         if order.restore:
             assert order.restore in self.commits[order.hosts[0]], "rank 0's host holds the commit"
+        for host in list(self.commits):  # an agent that is told forgets newer ones
+            self.commits[host] = {number for number in self.commits[host] if number <= order.restore}
         self.told[order.number] = order
         for member in order.members:
             if (rank := self.ranks.get(member.incarnation)) is not None:
@@ -240,6 +242,23 @@ class Simulation:
                 if (rank := self.ranks.get(member.incarnation)) and rank.generation == generation.number:
                     self._leave(member.incarnation)
                     self.tell(f.RankDetached(incarnation=member.incarnation, generation=generation.number))
+
+    def commit_on(self, hosts: Collection[str], number: int) -> None:
+        """All ranks write a commit, and it is complete on these hosts; then a rank of another one dies."""
+        generation = self.state.generation
+        if generation is None or generation.deadline is not None:
+            return
+        members = self.told[generation.number].members
+        late = [one.incarnation for one in members if one.incarnation in self.ranks]
+        late = [one for one in late if self.ranks[one].host not in hosts]
+        if len(late) == 0 or any(member.incarnation not in self.ranks for member in members):
+            return
+        for host in self.told[generation.number].hosts:
+            complete = {number} if host in hosts else set()
+            self.commits[host] = {*sorted(self.commits.get(host, ()))[-1:], *complete}
+            for one in complete:
+                self.tell(f.Committed(host=host, number=one))
+        self.kill_rank(late[0])
 
     def give_back(self, number: int) -> None:
         """A rank's script ends by itself: it leaves its generation and returns."""

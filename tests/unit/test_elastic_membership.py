@@ -273,6 +273,36 @@ def test_a_lost_host_means_a_new_world_of_the_others():
     assert job.excluded == ["h1"]
 
 
+def test_a_commit_that_a_host_has_dropped_is_not_gone_on_from():
+    job = running()
+    job.commit(5)
+    job.commit_on(["h1"], 6)
+    assert job.settle() is Phase.RUNNING and last(job).restore == 5, "only h1 held commit 6"
+    job.lose_host("h2")
+    assert job.settle() is Phase.RUNNING
+    assert last(job).restore == 5 and job.state.hosts["h1"].commits == (5,)
+
+
+def test_what_a_new_rank_saw_before_the_generation_began_does_not_count():
+    job = running(hosts={"h1": 2})
+    job.commit(5)
+    job.offer(h1=3)
+    assert max(job.ranks) == 2
+    for commits in ((), (4, 5), (6, 7)):
+        job.tell(f.RankWaiting(incarnation=2, after=0, commits=commits))
+        assert job.state.hosts["h1"].commits == (5,)
+
+
+def test_a_host_holds_what_its_rank_says_when_it_leaves():
+    job = running(hosts={"h1": 2})
+    for number in (5, 6):
+        job.commit(number)
+    job.commits["h1"] = {6}  # commit 7 was being written in the place of commit 5
+    job.kill_rank(1)
+    job.answer(0)
+    assert job.state.hosts["h1"].commits == (6,)
+
+
 def test_a_lost_host_is_the_cause_though_its_ranks_were_missed_first():
     job = running()
     job.commit(3)

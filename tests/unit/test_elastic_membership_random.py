@@ -16,6 +16,7 @@ STEPS = st.one_of(
     st.tuples(st.just("answer"), NUMBER),
     st.tuples(st.just("answer"), NUMBER),
     st.tuples(st.just("commit"), NUMBER),
+    st.tuples(st.just("half"), NUMBER),
     st.tuples(st.just("rank"), NUMBER),
     st.tuples(st.just("exception"), NUMBER),
     st.tuples(st.just("return"), st.just(0)),
@@ -46,6 +47,8 @@ def do(job: Simulation, what: str, number: int, commit: int) -> None:
         job.answer(number)
     elif what == "commit":
         job.commit(commit)
+    elif what == "half":
+        job.commit_on([host for index, host in enumerate(HOSTS) if number >> index & 1], commit)
     elif what in ("rank", "exception") and job.ranks:
         code = None if what == "rank" else 1
         job.kill_rank(sorted(job.ranks)[number % len(job.ranks)], code=code, words=f"E{number}: x")

@@ -268,6 +268,8 @@ class ObjectState(State):
     def join(self, member: Membership, *, restores: bool, fresh: bool) -> None:
         """See `State`. A rank that has just started takes the commit too, where its host holds it."""
         self._commits.join(member.commit_memory, SessionPeers(PROCESS.get()))
+        if restores:
+            self._require(member.restore)
         self._restores = member.restore
         try:
             if restores and fresh:
@@ -276,6 +278,16 @@ class ObjectState(State):
                 self.restore()
         finally:
             self._restores = None
+
+    def _require(self, number: int) -> None:
+        """Raise `CommitError` where all are to go on from a commit of which rank 0, this one, has nothing.
+
+        What it has is a step that was not finished, or a script's beginning.
+        """
+        held = self._commits.memory.held() if number and self._commits.peers.rank == 0 else (number,)
+        if number not in held:
+            holds = ", ".join(map(str, sorted(held))) or "none"
+            raise CommitError(f"rank 0 is to go on from commit {number}, but its host holds {holds}")
 
 
 class Entry(Enum):

@@ -393,6 +393,9 @@ def _begin(draft: Draft, world: WorldRecord) -> None:
             number=draft.last_generation, world=world.number, restore=restore, members=members, hosts=names
         )
     )
+    for host in draft.hosts.values():  # agents forget newer ones when they are told
+        kept = tuple(number for number in host.commits if number <= restore)
+        draft.hosts[host.name] = replace(host, commits=kept)
     draft.order = tuple(member.incarnation for member in members)
     draft.failures = ()
     for member in members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -110,14 +110,14 @@ def _host_leaving(draft: Draft, fact: f.HostLeaving) -> None:
 
 
 def _committed(draft: Draft, fact: f.Committed) -> None:
-    _holds(draft, fact.host, (fact.number,))
+    host = draft.hosts.get(fact.host)
+    if host is not None:
+        draft.hosts[fact.host] = replace(host, commits=_newest({*host.commits, fact.number}))
 
 
-def _holds(draft: Draft, name: str, numbers: tuple[int, ...]) -> None:
-    host = draft.hosts.get(name)
-    if host is not None and numbers:
-        newest = sorted({*host.commits, *numbers})[-2:]
-        draft.hosts[name] = replace(host, commits=tuple(newest))
+def _newest(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Return the newest two: a host has room for no more."""
+    return tuple(sorted(numbers)[-2:])
 
 
 # --- ranks ------------------------------------------------------------------------------------------------
@@ -127,8 +127,12 @@ def _rank_waiting(draft: Draft, fact: f.RankWaiting) -> None:
     rank = draft.ranks.get(fact.incarnation)
     if rank is None or rank.status is RankStatus.LEAVING:
         return
-    _holds(draft, rank.host, fact.commits)
     generation = draft.generation
+    if generation is None or fact.after == generation.number:
+        # All that its host holds now. While a generation trains a new rank may have looked before that began,
+        # from when on the host has dropped commits and says of each new one that it is complete.
+        host = draft.hosts[rank.host]
+        draft.hosts[rank.host] = replace(host, commits=_newest(fact.commits))
     if generation is not None and rank.status in _TAKES_PART:
         if fact.after < generation.number and rank.status is not RankStatus.DETACHED:
             return  # it was on its way when the rank was told of this generation
