@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.commit_ranks import Job, ThreadPeers
 
 from ringleader.common.commit_layout import (
+    BLOCK,
     PAGE,
     Captured,
     UnpicklableError,
@@ -24,9 +25,9 @@ from ringleader.common.commit_layout import (
     take_apart,
     write_slice,
 )
-from ringleader.common.commits import CHUNK_BYTES, CommitError, Commits
+from ringleader.common.commits import CHECKED_ARRAYS, CHECKED_BYTES, CHUNK_BYTES, CommitError, Commits
 from ringleader.ranks.commit_memory import CommitStore
-from ringleader.torch.elastic.tensor_codec import TensorCodec
+from ringleader.torch.elastic.tensor_codec import TensorCodec, device_checksum
 
 Content = Callable[[], Mapping[str, Captured]]
 
@@ -334,13 +335,70 @@ def test_large_states_travel_in_pieces() -> None:
     assert all(torch.equal(one, two) for one, two in zip(found[1].values["model"], model, strict=True))
 
 
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 4096, 4099])
-def test_the_checksum_of_a_tensor_does_not_depend_on_how_it_is_cut(length: int) -> None:
-    flat = torch.randint(0, 255, (length,), dtype=torch.uint8)
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 4096, 4099, 8 * BLOCK, 16 * BLOCK + 8, 24 * BLOCK + 13])
+@pytest.mark.parametrize("offset", [0, 1, 6, 8])
+def test_the_checksum_of_a_tensor_is_that_of_its_bytes_wherever_it_is(length: int, offset: int) -> None:
+    flat = torch.randint(0, 255, (offset + length,), dtype=torch.uint8)[offset:]
     taken = TensorCodec().take(flat)
     assert taken is not None
-    cut = length // 16 * 8
-    parts = taken.checksum(0, cut) + taken.checksum(cut, length)
-    assert (
-        parts & ((1 << 62) - 1) == taken.checksum(0, length) == checksum_of(memoryview(bytes(flat.tolist())))
-    )
+    expected = checksum_of(memoryview(flat.numpy().tobytes()))
+    assert taken.checksum(0, length) == device_checksum(flat) == expected
+    assert 0 <= expected < 1 << 62
+
+
+def test_the_checksum_of_a_part_of_a_half_precision_tensor_can_be_taken() -> None:
+    weights = torch.randn(1001).to(torch.float16)[3:]  # as an RNN's weights lie in one tensor
+    assert device_checksum(weights.view(torch.uint8)) == checksum_of(memoryview(weights.numpy().tobytes()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_the_checksum_changes_where_two_elements_change_places(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["int64", "int32", "float64", "float32", "float16", "uint8"]))
+    size = data.draw(st.sampled_from([2, 100, BLOCK, 3 * BLOCK + 5]))
+    one, other = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
+    values = (numpy.arange(size) % 128).astype(kind)
+    values[one], values[other] = data.draw(st.sampled_from([(1, 2), (0, 1), (3, 64)]))
+    swapped = values.copy()
+    swapped[one], swapped[other] = values[other], values[one]
+    assert checksum_of(memoryview(values.tobytes())) != checksum_of(memoryview(swapped.tobytes()))
+
+
+def test_ranks_that_shuffled_the_same_indices_differently_are_not_mixed() -> None:
+    job, orders = Job(2, 2), [numpy.random.default_rng(rank).permutation(200_000) for rank in range(2)]
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        job.joined(Commits(TensorCodec()), rank, peers).write(content(order=orders[rank]), [0])
+
+    assert job.run(act) == [None] * 2
+    assert numpy.array_equal(read(on_host(job, 0), "order"), orders[0])
+
+
+def test_ranks_that_have_two_arrays_the_other_way_round_are_not_mixed() -> None:
+    job, arrays = Job(2, 2), [torch.full((50_000,), 1.0), torch.full((50_000,), 2.0)]
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        mine = arrays if rank == 0 else arrays[::-1]
+        job.joined(Commits(TensorCodec()), rank, peers).write(content(both=mine), [0])
+
+    assert job.run(act) == [None] * 2
+    torch.testing.assert_close(read(on_host(job, 0), "both"), arrays, rtol=0, atol=0)
+
+
+def test_a_difference_anywhere_is_found_by_the_first_commit() -> None:
+    job, size = Job(2, 2), 3 * CHECKED_BYTES
+
+    def act(rank: int, peers: ThreadPeers) -> None:
+        tensors = [torch.zeros(8, dtype=torch.uint8) for _ in range(2 * CHECKED_ARRAYS)]
+        tensors.append(torch.zeros(size, dtype=torch.uint8))
+        tensors[-1][size // 4 * 3 :] = rank + 1
+        job.joined(Commits(TensorCodec()), rank, peers).write(content(model=tensors), [0])
+
+    assert job.run(act) == [None] * 2
+    assert int(read(on_host(job, 0), "model")[-1].max()) == 1
+
+
+def test_the_order_of_rank_0_counts_where_another_rank_has_another_one() -> None:
+    job, orders = Job(2, 1), [numpy.random.default_rng(rank).permutation(1000) for rank in range(2)]
+    found = offered(job, [{"order": one} for one in orders], [7, 7])
+    assert numpy.array_equal(found[1].values["order"], orders[0])

@@ -13,6 +13,7 @@ from ringleader.common.commit_layout import (
     Captured,
     Content,
     Part,
+    combined,
     lay_out,
     make_head,
     next_pieces,
@@ -28,6 +29,8 @@ from ringleader.common.numpy_adapter import Array
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
 """So much of the state, of so many arrays, is held against the other ranks' at each commit, in turn."""
+CHECKED_WHOLE = 2
+"""Commits of a generation in which all of it is: the first may be of what all have just taken over."""
 CHUNK_BYTES = 64 << 20
 """So much of it travels at once to ranks that do not have it."""
 
@@ -73,7 +76,7 @@ class Commits:
         self.memory: CommitMemory = ProcessCommits()
         self.peers: CommitPeers = Alone()
         self._equal = True
-        self._checked = 0
+        self._checked, self._whole = 0, CHECKED_WHOLE
         self._kinds: tuple[list[Any], int] = [], 0
         """What there was at the last commit, and its checksum."""
 
@@ -84,7 +87,7 @@ class Commits:
         ):  # numbers of commits that were this process's own mean nothing there
             self.number = 0
         self.memory, self.peers = memory, peers
-        self._equal, self._checked = True, 0
+        self._equal, self._checked, self._whole = True, 0, CHECKED_WHOLE
 
     # writing
 
@@ -157,7 +160,7 @@ class Commits:
         raise CommitError(f"rank {rank} cannot commit its state: {text}") from error
 
     def _description(self, parts: Sequence[Part]) -> list[int]:
-        """Return what replicas must have equal: what there is, and a piece of its bytes."""
+        """Return what replicas must have equal: what there is, and some of its bytes."""
         if self.peers.size == 1:
             return [0, 0]
         kinds = [(part.name, part.specs, part.differing) for part in parts]
@@ -167,10 +170,13 @@ class Commits:
             a for part in parts for a, differs in zip(part.arrays, part.differing, strict=True) if not differs
         ]
         sizes = [one.nbytes for one in arrays]
-        start = self._checked if self._checked < sum(sizes) else 0
-        pieces, self._checked = next_pieces(sizes, start, CHECKED_BYTES, CHECKED_ARRAYS)
-        found = sum(arrays[at].checksum(begin, end) for at, begin, end in pieces)
-        return [self._kinds[1], found & ((1 << 62) - 1)]
+        if self._whole:
+            self._whole -= 1
+            pieces = [(at, 0, nbytes) for at, nbytes in enumerate(sizes)]
+        else:
+            start = self._checked if self._checked < sum(sizes) else 0
+            pieces, self._checked = next_pieces(sizes, start, CHECKED_BYTES, CHECKED_ARRAYS)
+        return [self._kinds[1], combined(arrays[at].checksum(begin, end) for at, begin, end in pieces)]
 
     def _write(self, parts: Sequence[Part], number: int, everybodys: Sequence[Any]) -> int:
         """Write what is this rank's part of a commit; return its length, which local rank 0 knows."""
@@ -203,7 +209,7 @@ class Commits:
 
     def offer(
         self,
-        captured: Callable[[], Mapping[str, Captured]],
+        """Raise `CommitError` where all ranks would go on from a commit that rank 0, this one, does not hold.
         broadcast: Callable[[Any], Any],
         *,
         shared: bool,

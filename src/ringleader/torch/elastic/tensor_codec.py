@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ringleader.common.commit_layout import MASK, ArrayBytes, checksum_of
+from ringleader.common.commit_layout import BLOCK, ArrayBytes, checksum_of, checksum_weights, combined
 from ringleader.common.numpy_codec import NumpyCodec
+
+PIECE = 64 << 20
+"""Bytes of a tensor that are multiplied at once where it is: so much memory that takes."""
+
+
+@functools.cache
+def _weights(device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(checksum_weights()).to(device)
+
+
+def device_checksum(part: torch.Tensor) -> int:
+    """Return the sum of `checksum_of` over bytes, a 1-D tensor of uint8, computed where they are."""
+    whole, sums = part.numel() // 8 * 8, []
+    weights = _weights(part.device)
+    for start in range(0, whole, PIECE):
+        piece = part[start : min(start + PIECE, whole)]
+        if piece.storage_offset() % 8:  # a view into a larger tensor, which has no words there
+            piece = piece.clone()
+        words = piece.view(torch.int64)
+        words = words ^ (words >> 32)
+        full = words.numel() // BLOCK * BLOCK
+        sums.append((words[:full].view(-1, BLOCK) * weights).sum(1))
+        if full < words.numel():
+            sums.append((words[full:] * weights[: words.numel() - full]).sum(0, keepdim=True))
+    found = torch.cat(sums).tolist() if sums else []
+    return combined([*found, int.from_bytes(bytes(part[whole:].tolist()), "little")])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +71,7 @@ class TensorBytes:
         part = self.flat[start:stop]
         if part.device.type == "cpu":
             return checksum_of(part.numpy().data)
-        whole = part.numel() // 8 * 8
-        total = int(part[:whole].view(torch.int64).sum()) if whole else 0
-        return (total + int.from_bytes(bytes(part[whole:].cpu().tolist()), "little")) & MASK
+        return device_checksum(part)
 
 
 class TensorCodec(NumpyCodec):
