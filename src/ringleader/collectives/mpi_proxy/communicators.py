@@ -89,12 +89,13 @@ class Communicator:
         hosts: Sequence[int],
         *,
         when_used: bool = False,
+        with_duplicate: bool = False,
     ) -> None:
         """Ask for it; collective over the ranks. ``me`` is among ``ranks``.
 
         ``hosts``: by rank of the generation, its host. Nobody waits for it here: calls of it queue behind its
         making. ``when_used``: it is asked for by the first call, which is the same on all of its ranks, if
-        there ever is one.
+        there ever is one. ``with_duplicate``: what `Dup` gives first is made with it.
         """
         self._channel, self._ranks, self._hosts = channel, tuple(ranks), hosts
         self._name, self._me = name, me
@@ -106,6 +107,10 @@ class Communicator:
         self._number = Communicator._made
         self._creation: Request | None = None
         self._asked_for = False
+        self._duplicate: Communicator | None = None
+        if with_duplicate:
+            self._duplicate = self._child(self._ranks, when_used=True)
+            self._duplicate._asked_for = True
         if not when_used:
             self._ask_for_it()
 
@@ -113,7 +118,13 @@ class Communicator:
         self._asked_for = True
         words = f"{self._name}:{','.join(map(str, self._ranks))}"
         key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
-        self._creation = self._channel.begin(Call.CREATE, self._number, operation=key, listed=self._ranks)
+        self._creation = self._channel.begin(
+            Call.CREATE,
+            self._number,
+            operation=key,
+            peer=self._duplicate._number if self._duplicate is not None else 0,
+            listed=self._ranks,
+        )
 
     # others made of it
 
@@ -124,7 +135,8 @@ class Communicator:
 
     def Dup(self) -> Communicator:  # noqa: N802
         """Return another one of the same ranks. Collective."""
-        return self._child(self._ranks)
+        made, self._duplicate = self._duplicate, None
+        return made or self._child(self._ranks)
 
     def Split(self, color: int = 0, key: int = 0) -> Communicator:  # noqa: N802
         """Return one of the ranks with this colour, in the order of their keys. Collective."""

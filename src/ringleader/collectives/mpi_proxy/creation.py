@@ -26,15 +26,17 @@ _WORDS = 3
 
 
 class Creation:
-    """One communicator in the making."""
+    """Communicators of the same members in the making: one, or several."""
 
-    def __init__(self, generation: int, key: int, members: Sequence[int], request: int, comm: int) -> None:
-        """``members`` are ranks in the world, in the order of the communicator; ``key`` tells it apart.
+    def __init__(
+        self, generation: int, key: int, members: Sequence[int], request: int, comms: Sequence[int]
+    ) -> None:
+        """``members`` are ranks in the world, in the order of the communicators; ``key`` tells them apart.
 
-        ``request`` and ``comm`` are the numbers that the rank has for what it asked and for the result.
+        ``request`` and ``comms`` are the numbers that the rank has for what it asked and for the results.
         """
         self.generation, self.key, self.members = generation, key, list(members)
-        self.request, self.comm = request, comm
+        self.request, self.comms = request, list(comms)
         self.leader = self.members[0]
         """The first of the members: all of them know it."""
 
@@ -49,8 +51,9 @@ class CreationProtocol:
         self._parents = dict(parents or {})
         self.pending: Creation | None = None
         """What this proxy waits for: it begins nothing else meanwhile."""
-        self._duplicate: tuple[Any, Any] | None = None
-        """The communicator that is being made, and MPI's request of it."""
+        self._parent: Any = None
+        self._duplicates: list[tuple[Any, Any]] = []
+        """The communicators that are being made, and MPI's requests of them."""
         self._ready: dict[tuple[int, int], set[int]] = {}
         self._closed = 0
         self._verdict: dict[tuple[int, int], int] = {}
@@ -70,14 +73,14 @@ class CreationProtocol:
             for member in self._ready.pop(where):
                 self._send(NO, where, member)
 
-    def turn(self) -> tuple[Creation, Any] | None:
-        """Read and answer messages; return what was made, or given up (None), if anything was."""
+    def turn(self) -> tuple[Creation, list[Any]] | None:
+        """Read and answer messages; return what was made, or given up (nothing), if anything was."""
         self._listen()
         creation = self.pending
         if creation is None:
             return None
-        if self._duplicate is not None:
-            return self._duplicated(creation, *self._duplicate)
+        if self._duplicates:
+            return self._duplicated(creation)
         where = (creation.generation, creation.key)
         if creation.leader == self._me:
             verdict = self._decide(creation, where)
@@ -86,20 +89,29 @@ class CreationProtocol:
         if not verdict:
             return None
         if verdict == GO and (parent := self._parents.get(tuple(sorted(creation.members)))) is not None:
-            self._duplicate = parent.Idup()
-            return self._duplicated(creation, *self._duplicate)
+            self._parent, self._duplicates = parent, [parent.Idup()]
+            return self._duplicated(creation)
         self.pending = None
-        return creation, self._made(creation) if verdict == GO else None
+        return creation, self._made(creation) if verdict == GO else []
 
-    def _duplicated(self, creation: Creation, comm: Any, request: Any) -> tuple[Creation, Any] | None:
-        """Return the duplicate in the order of the members once it is there."""
-        if not request.Test():
+    def _duplicated(self, creation: Creation) -> tuple[Creation, list[Any]] | None:
+        """Return the duplicates in the order of the members once they are there.
+
+        One is begun when the one before is there: those of one communicator at the same time need the same
+        calls, which the proxies might make in different orders.
+        """
+        if not self._duplicates[-1][1].Test():
             return None
-        self.pending = self._duplicate = None
+        if len(self._duplicates) < len(creation.comms):
+            self._duplicates.append(self._parent.Idup())
+            return None
+        made = [comm for comm, _ in self._duplicates]
+        self.pending, self._duplicates = None, []
         ascending = sorted(creation.members)
         if creation.members == ascending:
-            return creation, comm
-        return creation, ReorderedCommunicator(comm, [ascending.index(one) for one in creation.members])
+            return creation, made
+        places = [ascending.index(one) for one in creation.members]
+        return creation, [ReorderedCommunicator(comm, places) for comm in made]
 
     def _decide(self, creation: Creation, where: tuple[int, int]) -> int:
         if creation.generation <= self._closed:
@@ -112,16 +124,17 @@ class CreationProtocol:
             return GO
         return 0
 
-    def _made(self, creation: Creation) -> Any:
-        """Make it; the other members are about to do the same."""
+    def _made(self, creation: Creation) -> list[Any]:
+        """Make them; the other members are about to do the same."""
         if len(creation.members) == 1:
-            return self._mpi.COMM_SELF
+            return [self._mpi.COMM_SELF for _ in creation.comms]
         for request in self._sent:
             request.Wait()  # short ones, which wait for nobody
         self._sent = []
         whole = self._control.Get_group()
         members = whole.Incl(creation.members)
-        made = self._control.Create_group(members, tag=creation.key % 30000)
+        tag = creation.key % 30000
+        made = [self._control.Create_group(members, tag=tag) for _ in creation.comms]
         members.Free()
         whole.Free()
         return made

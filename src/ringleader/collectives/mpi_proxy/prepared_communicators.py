@@ -57,10 +57,10 @@ class PreparedCommunicators:
         whole.Free()
         return tuple(found)
 
-    def take(self, members: Sequence[int]) -> Any | None:
-        """Return a communicator of these members, None where there is none left."""
-        made = self._made.get(tuple(members))
-        return made.pop(0) if made else None
+    def take(self, members: Sequence[int], count: int) -> list[Any] | None:
+        """Return so many communicators of these members, None where fewer are left."""
+        made = self._made.get(tuple(members), [])
+        return [made.pop(0) for _ in range(count)] if len(made) >= count else None
 
 
 def duplicate(comm: Any) -> Any:

@@ -78,12 +78,12 @@ class Proxy:
     def _turn(self) -> bool:
         made = self._creations.turn()
         if made is not None:
-            creation, comm = made
+            creation, comms = made
             present = self._present
-            if present is not None and creation.generation == present.generation.number and comm is not None:
-                present.created(creation, comm)
-            elif comm is not None:
-                self._kept.append(comm)
+            if present is not None and creation.generation == present.generation.number and comms:
+                present.created(creation, comms)
+            else:
+                self._kept.extend(comms)
         moved = self._present.turn() if self._present is not None else False
         return moved or made is not None
 

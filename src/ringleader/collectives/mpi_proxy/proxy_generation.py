@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ringleader.collectives.mpi_proxy.call_table import DATATYPES, ITEM_BYTES, OPERATIONS, Call
@@ -125,10 +126,11 @@ class ProxyGeneration:
         elif record.call == Call.CREATE:
             ranks = self._integers(record.listed)
             members = [self.generation.world_ranks[rank] for rank in ranks]
-            creation = Creation(self.generation.number, record.operation, members, record.number, record.comm)
-            comm = self._prepared.take(members) if self._prepared is not None else None
-            if comm is not None:
-                self.created(creation, comm)
+            comms = [comm for comm in (record.comm, record.peer) if comm]
+            creation = Creation(self.generation.number, record.operation, members, record.number, comms)
+            made = self._prepared.take(members, len(comms)) if self._prepared is not None else None
+            if made is not None:
+                self.created(creation, made)
             else:
                 self._creations.begin(creation)
         elif record.call == Call.FREE:
@@ -139,9 +141,9 @@ class ProxyGeneration:
         elif record.call == Call.PROBE:
             self._probe(record)
 
-    def created(self, creation: Creation, comm: Any) -> None:
-        """Take a communicator that was asked for."""
-        self._comms[creation.comm] = comm
+    def created(self, creation: Creation, made: Sequence[Any]) -> None:
+        """Take the communicators that were asked for."""
+        self._comms.update(zip(creation.comms, made, strict=True))
         self._complete(creation.request, DONE)
 
     def _probe(self, record: Record) -> None:

@@ -49,7 +49,8 @@ class StandIn:
         for name, operation in OPERATION_OF.items():
             setattr(self, name, operation)
         hosts = generation.host_indexes
-        self.COMM_WORLD = Communicator(channel, range(len(hosts)), generation.rank, "all", hosts)
+        everybody = range(len(hosts))
+        self.COMM_WORLD = Communicator(channel, everybody, generation.rank, "all", hosts, with_duplicate=True)
         """All ranks of the generation."""
 
     def Query_thread(self) -> int:  # noqa: N802 - MPI's name
