@@ -14,6 +14,8 @@ from ringleader.bench import run_file
 from ringleader.cli.report.command import report
 from ringleader.cli.report.report_options import ReportOptions
 from ringleader.measurements.collective import CollectiveRun, Timing
+from ringleader.measurements.run_kinds import AnyRun
+from ringleader.measurements.training import TrainingRun
 from ringleader.scaling import Run
 
 
@@ -145,6 +147,50 @@ def test_wrong_results_fail_the_guard(
     assert "7 wrong elements (#wrong), so its rates mean nothing" in capsys.readouterr().err
 
 
+def guarded(directory: Path, before: AnyRun, after: AnyRun, *, allow_missing: bool = False) -> int:
+    run_file.write(before, directory / "base")
+    run_file.write(after, directory / "now")
+    return report(
+        ReportOptions(
+            runs=(str(directory / "now"),),
+            against=str(directory / "base"),
+            fail_below="0.9",
+            allow_missing=allow_missing,
+        )
+    )
+
+
+def test_failed_and_partial_runs_fail_the_guard(
+    tmp_path: Path,
+    run: Run,
+    collective: CollectiveRun,
+    training: TrainingRun,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = replace(collective.series[0], results=collective.series[0].results[:1])
+    cases: tuple[tuple[AnyRun, AnyRun, str], ...] = (
+        (
+            run,
+            replace(run, points=run.points[:1], failure="rank 3 ended"),
+            "the run ended early: rank 3 ended",
+        ),
+        (
+            collective,
+            replace(collective, series=collective.series[1:]),
+            "ringleader, 1 KiB; ringleader, 1 KiB",
+        ),
+        (collective, replace(collective, series=(first, *collective.series[1:])), "are missing"),
+        (training, replace(training, failure="weights differ on rank 1"), "weights differ on rank 1"),
+    )
+    for number, (before, after, said) in enumerate(cases):
+        assert guarded(tmp_path / str(number), before, after) == 1
+        told = capsys.readouterr()
+        assert "Failed: " in told.out and said in told.out and "Passed" not in told.out
+        allowed = guarded(tmp_path / str(number), before, after, allow_missing=True)
+        assert allowed == (1 if getattr(after, "failure", "") else 0)
+        capsys.readouterr()
+
+
 def test_words_of_report_that_do_not_go_together(tmp_path: Path) -> None:
     done = ringleader(
         "report", "a", "b", "--against", "c", "--fail-below", "x", "--port", "y", "--replace", cwd=tmp_path
@@ -154,6 +200,8 @@ def test_words_of_report_that_do_not_go_together(tmp_path: Path) -> None:
                  "--port: counts with --serve only", "--port: y is not a port",
                  "--replace: counts with -o only"):  # fmt: skip
         assert text in done.stderr
+    alone = ringleader("report", "a", "--against", "c", "--allow-missing", cwd=tmp_path)
+    assert alone.returncode == 2 and "--allow-missing: counts with --fail-below only" in alone.stderr
     served = ringleader("report", "--serve", "--json", "nowhere", cwd=tmp_path)
     assert served.returncode == 2 and "--json does not go with it" in served.stderr
 

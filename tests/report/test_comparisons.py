@@ -123,6 +123,42 @@ def test_a_loss_fails_only_where_it_is_sure(
     assert whole["guard"]["passed"] == guard.passed and whole["guard"]["threshold"] == 0.9
 
 
+def test_a_run_that_ended_early_does_not_pass(
+    run: Run, collective: CollectiveRun, training: TrainingRun
+) -> None:
+    for before in (run, collective, training):
+        after = replace(before, name="new", failure="weights differ on rank 1")
+        guard = judge(compare(before, after), 0.9, run_failure=after.failure, allow_missing=True)
+        assert not guard.passed and not guard.failed
+        assert guard.headline == "Failed: the run ended early: weights differ on rank 1."
+        assert guard.failures == ("new failed: weights differ on rank 1",)
+    nothing = replace(run, name="new", points=(), failure="no host answers")
+    assert not judge(compare(run, nothing), 0.9, run_failure=nothing.failure).passed
+
+
+def test_numbers_that_are_missing_do_not_pass(run: Run, collective: CollectiveRun) -> None:
+    first, other, *rest = collective.series
+    fewer = replace(first, results=first.results[:2])
+    for before, after, said in (
+        (run, replace(run, points=run.points[:2]), "2 of 4 numbers of mnist-lab are missing: 2x2; 4x2"),
+        (collective, replace(collective, series=(other, *rest)), "18 of 36 numbers"),
+        (collective, replace(collective, series=(fewer, other, *rest)), "14 of 36 numbers"),
+    ):
+        result = compare(before, replace(after, name="new"))
+        guard = judge(result, 0.9)
+        assert not guard.passed and guard.missing == result.only_before and not guard.failed
+        assert guard.headline.startswith("Failed: ") and said in guard.headline
+        assert "--allow-missing" in guard.failures[0]
+        allowed = judge(result, 0.9, allow_missing=True)
+        assert allowed.passed and said in allowed.headline and said in allowed.warnings[0]
+        assert json.loads(rendered(result, guard, "json"))["guard"]["missing"] == list(result.only_before)
+
+
+def test_more_numbers_than_the_baseline_has_pass(run: Run) -> None:
+    guard = judge(compare(replace(run, points=run.points[:2]), replace(run, name="new")), 0.9)
+    assert guard.passed and not guard.missing and not guard.warnings
+
+
 def test_nothing_in_common_guards_nothing(run: Run) -> None:
     result = compare(replace(run, points=run.points[:1]), replace(run, points=run.points[1:]))
     with pytest.raises(RequestError, match="no size in common"):

@@ -1,7 +1,8 @@
 """Is a run as fast as another one, but for a part that is allowed? Pure.
 
 A number fails where its loss is sure: the whole interval of the ratio lies below the threshold. An interval
-that the threshold divides, and a number that was measured once, are told and do not fail.
+that the threshold divides, and a number that was measured once, are told and do not fail. A run that failed
+does, and so does one that lacks numbers of its baseline: what was not measured may be as slow as it likes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from ringleader.report import compare as side_by_side
 from ringleader.report.compare import Comparison, Match
 from ringleader.report.number_format import plural
 
-LONGEST = 10
-"""Numbers that are told by name; JSON has all of them."""
+LONGEST, FEW = 10, 4
+"""Numbers that are told by name, a line each and within one sentence; JSON has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,11 @@ class Guard:
     """Names of the numbers that are below for sure."""
     doubtful: tuple[str, ...]
     """Names of those that may be below, or above."""
+    missing: tuple[str, ...]
+    """Names of the baseline's numbers that the run lacks."""
+    is_missing_allowed: bool
+    run_failure: str
+    """Why the run ended early; empty: it did not."""
     failures: tuple[str, ...]
     """In sentences."""
     warnings: tuple[str, ...]
@@ -36,31 +42,53 @@ class Guard:
     @property
     def passed(self) -> bool:
         """True where nothing failed."""
-        return not self.failed
+        return not self.failures
 
 
-def judge(result: Comparison, threshold: float) -> Guard:
+def judge(
+    result: Comparison, threshold: float, *, run_failure: str = "", allow_missing: bool = False
+) -> Guard:
     """Hold every number that both runs have against the threshold.
 
-    Raises RequestError where they have none in common: then nothing is guarded.
+    ``run_failure``: why the run ended early. ``allow_missing``: a run that lacks numbers of its baseline
+    may pass. Raises RequestError where a run that did not fail has none in common with its baseline: then
+    nothing is guarded.
     """
-    if not result.matches:
+    if not result.matches and not run_failure:
         what = f"{result.after} and {result.before} have no size in common, so nothing can be compared"
         raise RequestError(Fault(where="--against", what=what, hint="measure the sizes of the baseline"))
     failed = [match for match in result.matches if match.high is not None and match.high < threshold]
     doubtful = [match for match in result.matches if match not in failed and _may_be_below(match, threshold)]
     told = [match for match in doubtful if not match.is_coarse]
+    stopped = (f"{result.after} failed: {run_failure}",) if run_failure else ()
+    lacks = (f"{_missing(result)} (--allow-missing lets it pass)",) if result.only_before else ()
+    allowed = (f"{_missing(result)}",) if result.only_before and allow_missing else ()
     return Guard(
         threshold=threshold,
         failed=tuple(match.name for match in failed),
         doubtful=tuple(match.name for match in doubtful),
-        failures=tuple(_told(match, result, f"is below {threshold:g}") for match in failed[:LONGEST])
+        missing=result.only_before,
+        is_missing_allowed=allow_missing,
+        run_failure=run_failure,
+        failures=stopped
+        + (() if allow_missing else lacks)
+        + tuple(_told(match, result, f"is below {threshold:g}") for match in failed[:LONGEST])
         + _more(failed),
-        warnings=tuple(_told(match, result, _doubt(match, threshold)) for match in told[:LONGEST])
+        warnings=allowed
+        + tuple(_told(match, result, _doubt(match, threshold)) for match in told[:LONGEST])
         + _more(told)
         + _coarse(len(doubtful) - len(told), threshold),
-        headline=_headline(result, threshold, failed, doubtful),
+        headline=_headline(result, threshold, failed, doubtful, run_failure, allow_missing),
     )
+
+
+def _missing(result: Comparison) -> str:
+    """Say which numbers of the baseline the run lacks."""
+    names = result.only_before
+    count = f"{len(names)} of {plural(len(names) + len(result.matches), 'number')} of {result.before}"
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"{count} {verb} missing: {'; '.join(names[:FEW])}{more}"
 
 
 def _may_be_below(match: Match, threshold: float) -> bool:
@@ -94,14 +122,26 @@ def _coarse(count: int, threshold: float) -> tuple[str, ...]:
     return (f"{what}: the batches lie too far apart to exclude a rate below {threshold:g}",)
 
 
-def _headline(result: Comparison, threshold: float, failed: list[Match], doubtful: list[Match]) -> str:
+def _headline(
+    result: Comparison,
+    threshold: float,
+    failed: list[Match],
+    doubtful: list[Match],
+    run_failure: str,
+    allow_missing: bool,
+) -> str:
     count = plural(len(result.matches), "number")
+    lost = [f"the run ended early: {run_failure.rstrip('.')}"] if run_failure else []
+    if result.only_before and not allow_missing:
+        lost.append(_missing(result))
     if failed:
-        return f"Failed: {len(failed)} of {count} below {threshold:g} of {result.before}."
-    if doubtful:
-        none = f"Passed: none of {count} is surely below {threshold:g} of {result.before}"
-        return f"{none}; {len(doubtful)} may be."
-    return f"Passed: none of {count} is below {threshold:g} of {result.before}."
+        lost.append(f"{len(failed)} of {count} below {threshold:g} of {result.before}")
+    if lost:
+        return f"Failed: {'; '.join(lost)}."
+    rest = f"; {len(doubtful)} may be" if doubtful else ""
+    rest += f"; {_missing(result)}" if result.only_before else ""
+    surely = "surely " if doubtful else ""
+    return f"Passed: none of {count} is {surely}below {threshold:g} of {result.before}{rest}."
 
 
 def rendered(result: Comparison, guard: Guard | None, form: str) -> str:

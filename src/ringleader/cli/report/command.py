@@ -15,6 +15,7 @@ from ringleader.cli.report.stored_runs import predictions_of, read_runs
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import compare as side_by_side
 from ringleader.report import regression_guard, summary_text
@@ -69,7 +70,10 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
     result = side_by_side.compare(before, after)
     guard = None
     if threshold is not None:
-        guard = regression_guard.judge(result, threshold)
+        failure = "" if isinstance(after, ElasticRun) else after.failure
+        guard = regression_guard.judge(
+            result, threshold, run_failure=failure, allow_missing=options.allow_missing
+        )
 
     def rendered(form: str) -> str:
         if form == "html":
@@ -86,7 +90,7 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
         print(f"ringleader: {text}", file=sys.stderr)
     for text in guard.failures:
         print(f"ringleader: {text}", file=sys.stderr)
-    return NOT_GOOD_ENOUGH if guard.failures else 0
+    return 0 if guard.passed else NOT_GOOD_ENOUGH
 
 
 def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:

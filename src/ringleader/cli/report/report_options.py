@@ -26,6 +26,7 @@ class ReportOptions:
     replace: bool = False
     against: str | None = None
     fail_below: str | None = None
+    allow_missing: bool = False
     serve: bool = False
     port: str | None = None
     json: JsonOptions = field(default_factory=JsonOptions)
@@ -43,8 +44,10 @@ def parameters() -> list[click.Parameter]:
         Option(
             ["--fail-below"],
             metavar="RATIO",
-            help="Exit with 1 where RUN is surely below this part of BASELINE: 0.9.",
+            help="Exit with 1 where RUN is surely below this part of BASELINE (0.9), failed, or lacks numbers"
+            " of it.",
         ),
+        Option(["--allow-missing"], is_flag=True, help="Let --fail-below pass where RUN lacks numbers."),
         Option(["--serve"], is_flag=True, help="Show the page at a local address; it follows its runs."),
         Option(["--port"], metavar="N", help="For --serve. [default: a free one]"),
     ]
@@ -75,6 +78,8 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
         if threshold_of(options) is None:
             what = f"{options.fail_below} is not a number above 0"
             yield Fault(where="--fail-below", what=what, hint="0.9")
+    elif options.allow_missing:
+        yield Fault(where="--allow-missing", what="counts with --fail-below only")
     yield from unwritable("-o", options.output)
     if options.replace and options.output is None:
         yield Fault(where="--replace", what="counts with -o only")
