@@ -209,7 +209,7 @@ class Commits:
 
     def offer(
         self,
-        """Raise `CommitError` where all ranks would go on from a commit that rank 0, this one, does not hold.
+        captured: Callable[[], Mapping[str, Captured]],
         broadcast: Callable[[Any], Any],
         *,
         shared: bool,
