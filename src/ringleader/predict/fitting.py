@@ -33,7 +33,13 @@ from ringleader.predict.least_squares import (
     quadratic,
     square,
 )
-from ringleader.predict.observation import Observation, efficiencies, measured_efficiencies, split_errors
+from ringleader.predict.observation import (
+    Observation,
+    efficiencies,
+    is_of,
+    measured_efficiencies,
+    split_errors,
+)
 from ringleader.predict.parameters import BY_NAME, KNOBS, Knob, Series, matters
 from ringleader.predict.profile import Profile
 from ringleader.predict.step_model import Setup, predict
@@ -85,12 +91,16 @@ class Fit:
     models for the same points, the one with more is the better one (MacKay 1992; from the curvature)."""
     largest: int
     """The largest measured size."""
-    sizes: tuple[int, ...]
-    """All measured sizes."""
+    points: tuple[Observation, ...]
+    """All measured sizes; each tells how many ranks a host has."""
     directions: tuple[tuple[float, ...], ...]
     """Covariance of the parameters' logarithms."""
     model_error: float = MODEL_ERROR
     """Standard deviation of what the model gets wrong at a size that it has not seen; parts of 1."""
+
+    def of(self, ranks: int) -> tuple[Observation, ...]:
+        """Return the points of so many ranks that are placed as the setup places them."""
+        return tuple(point for point in self.points if is_of(point, self.setup, ranks))
 
 
 FIXED_STATED = 0.002
@@ -272,7 +282,7 @@ class _Problem:
             residual=POINT_ERROR * math.sqrt(square(errors) / max(1, len(errors))),
             evidence=evidence,
             largest=max(point.ranks for point in one.points),
-            sizes=tuple(sorted({point.ranks for point in one.points})),
+            points=tuple(replace(p, per_host=p.per_host or one.setup.per_host) for p in one.points),
             directions=directions,
             model_error=model_error,
         )
@@ -348,4 +358,4 @@ def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> Expectatio
     def value(setup: Setup) -> float:
         return predict(profile, setup, ranks).efficiency
 
-    return expectation(fitted, value, seen=ranks in fitted.sizes)
+    return expectation(fitted, value, seen=bool(fitted.of(ranks)))

@@ -32,7 +32,7 @@ class Row:
     """95 % expected_efficiency of the efficiency, where there is a fit."""
     high: float | None = None
     measured: float | None = None
-    """Efficiency that was measured at this size."""
+    """Efficiency that was measured at this size, with as many ranks on each host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def _basis(setup: Setup, fitted: Fit | None, points: list[Observation], ranks: i
         return STATED
     if ranks > setup.per_host and not crosses_hosts(setup, points):
         return STATED  # nothing measured tells the network between hosts
-    return MEASURED if ranks in fitted.sizes else FITTED
+    return MEASURED if fitted.of(ranks) else FITTED
 
 
 def _prediction(profile: Profile, setup: Setup, fitted: Fit | None, basis: str, ranks: int) -> Prediction:
@@ -159,9 +159,9 @@ def _row(profile: Profile, setup: Setup, fitted: Fit | None, points: list[Observ
     if fitted is not None and basis in (FITTED, MEASURED):
         expected = expected_efficiency(profile, fitted, ranks)
         row = replace(row, low=max(0.0, expected.low), high=min(1.0, expected.high))
-    if basis == MEASURED:
+    if basis == MEASURED and fitted is not None:
         alone = points[0].rate / points[0].ranks
-        measured = [point.rate / point.ranks / alone for point in points if point.ranks == ranks]
+        measured = [point.rate / point.ranks / alone for point in fitted.of(ranks)]
         row = replace(row, measured=sum(measured) / len(measured))
     return row
 

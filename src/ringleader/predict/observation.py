@@ -41,6 +41,19 @@ def setup_at(setup: Setup, point: Observation) -> Setup:
     )
 
 
+def is_of(point: Observation, setup: Setup, ranks: int) -> bool:
+    """Tell whether a point is ``ranks`` ranks of the setup: on as many hosts, with as many micro-steps."""
+    if point.ranks != ranks:
+        return False
+    at = setup_at(setup, point)
+    alike = (at.micro_steps, at.servers) == (setup.micro_steps, setup.servers)
+    return alike and _hosts(ranks, at.per_host) == _hosts(ranks, setup.per_host)
+
+
+def _hosts(ranks: int, per_host: int) -> int:
+    return -(-ranks // per_host)
+
+
 def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
     """Return the modelled efficiency of each point against the first."""
     each = [predict(profile, setup_at(setup, point), point.ranks).rate / point.ranks for point in points]

@@ -68,6 +68,25 @@ def test_a_fit_reaches_four_times_as_far_as_its_points() -> None:
     assert rows[1].prediction.efficiency == predict(VGG, SETUP, 512).efficiency
 
 
+def test_only_what_was_measured_in_this_layout_is_called_measured() -> None:
+    def point(ranks: int, per_host: int) -> Observation:
+        rate = predict(VGG, replace(slower(0.6), per_host=per_host), ranks).rate
+        return Observation(ranks=ranks, rate=rate, per_host=per_host)
+
+    apart, together = point(4, 1), point(4, 4)
+    assert apart.rate < 0.9 * together.rate
+    job = MeasuredJob(profile=VGG, points=(point(1, 1), apart, together, point(8, 4)))
+    for per_host, measured in ((4, together), (1, apart), (2, None)):
+        row = forecast(job, replace(SETUP, per_host=per_host), (4,)).rows[0]
+        if measured is None:
+            assert (row.basis, row.measured) == ("fit", None)
+        else:
+            assert row.basis == "measured"
+            assert row.measured == pytest.approx(measured.rate / 4 / job.points[0].rate)
+    row = forecast(job, replace(SETUP, micro_steps=2), (4,)).rows[0]
+    assert row.basis == "fit"  # the points are of updates with one backward pass
+
+
 def test_points_on_one_host_say_nothing_of_the_network() -> None:
     job = MeasuredJob(profile=VGG, points=tuple(points(SETUP, (1, 2, 4))))
     assert [row.basis for row in forecast(job, SETUP, (4, 8)).rows] == ["measured", STATED]
