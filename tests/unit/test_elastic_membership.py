@@ -59,6 +59,9 @@ def test_the_layout_of_a_world(offered, before, excluded, most, most_hosts, expe
         ({"a": (4, 5), "b": (5, 6)}, 5),
         ({"a": (5, 6), "b": (5, 6), "new": ()}, 6),
         ({"a": (1, 2), "b": (7, 8)}, 8),
+        ({"old run": (500,), "a": (40, 39), "b": (40,), "c": (40, 39)}, 40),
+        ({"old run": (500,), "a": (39, 40), "b": (40, 41), "c": (41, 42)}, 41),
+        ({"late": (5, 6), "a": (9, 10), "b": (9, 10), "new": ()}, 10),
     ],
 )
 def test_the_commit_to_go_on_from(held, expected):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 Slot = tuple[str, int]
@@ -48,15 +49,14 @@ def chosen_layout(
 
 
 def common_commit(held: Mapping[str, Collection[int]]) -> int:
-    """Return the newest commit that every host holds which holds any; 0 where there is none.
+    """Return the newest of the commits that most hosts hold; 0 where there is none.
 
-    Where they have none in common (a host came back after it was cut off), the newest of all counts: the
-    others get it from rank 0.
+    Where all hosts that hold any have some in common, that is the newest of those. Where they have none in
+    common (a host came back after it was cut off, or holds the file of an older run), most hosts decide, and
+    of commits that equally many hold the newest; the others get it from rank 0.
     """
-    sets = [set(numbers) for numbers in held.values() if numbers]
-    if not sets:
-        return 0
-    return max(set.intersection(*sets) or set.union(*sets))
+    hosts = Counter(number for numbers in held.values() for number in set(numbers))
+    return max(hosts, key=lambda number: (hosts[number], number), default=0)
 
 
 def generation_order(
