@@ -180,3 +180,17 @@ def test_nothing_is_left_open() -> None:
     rank.close()
     store.close()
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_commit_from_a_file_has_its_path_until_ranks_write_one_of_that_number(store: CommitStore) -> None:
+    rank, path = rank_of(store), "/files/" + "é" * 300 + "/commit"
+    assert rank.origin(7) == ""
+    store.descriptors(100)
+    store.put(7, 100, path)
+    assert (rank.held(), rank.origin(7), rank.origin(5), rank.origin(6)) == ((7,), path, "", "")
+    commit(rank, 8, b"8")
+    assert (rank.origin(8), rank.origin(7)) == ("", path)
+    store.put(8, 1, "/" + "x" * 4000)
+    assert rank.origin(8) == "/" + "x" * 1015 and rank.origin(7) == path
+    commit(rank, 7, b"7")
+    assert rank.origin(7) == ""

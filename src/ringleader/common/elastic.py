@@ -214,6 +214,10 @@ class ObjectState(State):
         """Return what a commit keeps, by name."""
         return {name: Captured(value=getattr(self, name)) for name in self._names}
 
+    def _kept(self) -> set[str]:
+        """Return the names that `captured` gives."""
+        return set(self._names)
+
     def load(self, name: str, value: Any) -> None:
         """Take over a value that `captured` gave, or another rank's."""
         setattr(self, name, value)
@@ -234,9 +238,27 @@ class ObjectState(State):
         self._read(self._commits.newest() if self._restores is None else self._restores)
 
     def _read(self, number: int) -> None:
+        path = self._commits.memory.origin(number) if number else ""
+        try:
+            self._take_over(number, from_file=bool(path))
+        except HorovodInternalError:
+            raise
+        except Exception as error:  # whatever values of another model make a framework raise
+            if not path:
+                raise
+            raise CommitError(
+                f"{path} is of another job: its commit {number} does not fit the state of this script: "
+                f"{error}. Name another --checkpoint-dir, or move its files away."
+            ) from error
+
+    def _take_over(self, number: int, *, from_file: bool) -> None:
+        """Load what a commit holds; `ValueError` where one ``from_file`` is of a state with other names."""
         content = self._commits.read(number)
         if content is None:
             return
+        if from_file and set(content.parts) != self._kept():
+            held, ours = (", ".join(sorted(names)) for names in (content.parts, self._kept()))
+            raise ValueError(f"it holds {held or 'nothing'}, the state has {ours or 'nothing'}")
         for name in content.parts:
             self.load(name, content.value(name, self._codec, copy=not self.reads_in_place(name)))
             own = content.own(name, self._commits.peers.rank)

@@ -23,6 +23,9 @@ class CommitMemory(Protocol):
     def view(self, number: int) -> memoryview:
         """Return the bytes of one."""
 
+    def origin(self, number: int) -> str:
+        """Return the path of the file that a commit was read from; empty: ranks of this job wrote it."""
+
 
 class Membership(Protocol):
     """This rank's part in the present generation of an elastic job, as the engine has it."""
@@ -86,3 +89,7 @@ class ProcessCommits:
         if known != number:
             raise ValueError(f"commit {number} is not held any more")
         return memoryview(self._buffers[number % 2])[:nbytes].toreadonly()
+
+    def origin(self, number: int) -> str:
+        """See `CommitMemory`."""
+        return ""

@@ -33,6 +33,10 @@ class VariablesState(ObjectState):
         """See `ObjectState`."""
         return {VARIABLES: Captured(value=self._read_variables(self.variables)), **super().captured()}
 
+    def _kept(self) -> set[str]:
+        """See `ObjectState`."""
+        return {VARIABLES} | super()._kept()
+
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
         if name == VARIABLES:
@@ -73,6 +77,10 @@ class ModelState(ObjectState):
             OPTIMIZER: Captured(value=self._read_variables(self._of_optimizer())),
             **super().captured(),
         }
+
+    def _kept(self) -> set[str]:
+        """See `ObjectState`."""
+        return {MODEL, OPTIMIZER} | super()._kept()
 
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""

@@ -1,8 +1,9 @@
 """Files of commits: written so that a file is whole or not there, and read with every doubt told.
 
-    magic | length of the words | words (JSON: version, number, nbytes, layout) | the commit | CRC-32 | magic
+    magic | length of the words | words (JSON: version, number, nbytes) | the commit | CRC-32 | magic
 
-Written under a temporary name, flushed to the disk, then renamed; the last two are kept.
+Written under a temporary name, flushed to the disk, then renamed; the last two are kept. Several hosts may
+share a directory: the temporary name has a key of the host in it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import zlib
 from struct import Struct
 
 from ringleader.ranks import minijson as json
-from ringleader.ranks.fast_stdlib import suppress
+from ringleader.ranks.fast_stdlib import blake2b, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ KEPT = 2
 """Files that stay in a directory."""
 PREFIX, SUFFIX = "commit-", ".ringleader"
 PIECE = 4 * 1024 * 1024
+ABANDONED_SECONDS = 24 * 3600.0
+"""After which a temporary file that nobody has written to is nobody's, whatever host began it."""
 _HEAD = Struct("<8sI")
 _TAIL = Struct("<I8s")
 LONGEST_WORDS = 1 << 20
@@ -55,21 +58,34 @@ def _number_of(name: str) -> int | None:
     return int(digits) if whole else None
 
 
-def write(
-    directory: str, content: memoryview, *, number: int, layout: str, intact: Callable[[], bool]
-) -> str:
-    """Write a commit; return the path. ``layout``: what a job that reads it must have in common with this.
+def host_key() -> str:
+    """Return what tells apart the processes that have their numbers from different kernels or namespaces."""
+    found = [os.uname().nodename]
+    with suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
+            found.append(file.read().strip())
+        found.append(os.readlink("/proc/self/ns/pid"))  # noqa: PTH115
+    return blake2b(" ".join(found).encode(), digest_size=8).hexdigest()
+
+
+def temporary_path(directory: str, number: int) -> str:
+    """Return the path under which this process writes the file of a commit, which no other process has."""
+    return f"{directory}/.{PREFIX}{number}.{host_key()}.{os.getpid()}"
+
+
+def write(directory: str, content: memoryview, *, number: int, intact: Callable[[], bool]) -> str:
+    """Write a commit; return the path.
 
     ``intact()``: whether ``content`` is still that commit, asked when it has been copied. Raises
     CheckpointError where it is not, or the file cannot be written; what was there before stays.
     """
     path = path_of(directory, number)
-    made = f"{directory}/.{PREFIX}{number}.{os.getpid()}"
+    made = temporary_path(directory, number)
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103
         fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            words = {"version": VERSION, "number": number, "nbytes": len(content), "layout": layout}
+            words = {"version": VERSION, "number": number, "nbytes": len(content)}
             _write_all(fd, content, json.dumps(words).encode())
             if not intact():
                 raise CheckpointError(f"commit {number} was overwritten while it was copied")
@@ -110,21 +126,42 @@ def _sync_directory(directory: str) -> None:
 
 
 def remove_older(directory: str) -> None:
-    """Remove all files of commits but the newest two, and what writers that were killed have left."""
-    for path in files_in(directory)[KEPT:]:
+    """Remove all files of commits but the newest two, and what writers that were killed have left.
+
+    Those of other hosts that share the directory may be alive: what they write is left alone, until it is a
+    day older than the newest file.
+    """
+    kept, older = files_in(directory)[:KEPT], files_in(directory)[KEPT:]
+    for path in older:
         with suppress(OSError):
             os.unlink(path)  # noqa: PTH108
-    with suppress(OSError):
-        for name in os.listdir(directory):  # noqa: PTH208
-            pid = name.rpartition(".")[2]
-            if name.startswith(f".{PREFIX}") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):  # noqa: PTH110
-                os.unlink(f"{directory}/{name}")  # noqa: PTH108
+    key, now = host_key(), _changed_at(kept[0]) if kept else 0.0
+    for path in _temporary_files(directory):
+        writer, _, pid = path.rpartition(".")
+        ours = writer.endswith(f".{key}") and pid.isdigit()
+        ended = ours and not os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+        with suppress(OSError):
+            if ended or now - _changed_at(path) > ABANDONED_SECONDS:
+                os.unlink(path)  # noqa: PTH108
 
 
-def head(path: str, layout: str) -> dict[str, Any]:
+def _temporary_files(directory: str) -> list[str]:
+    try:
+        names = os.listdir(directory)  # noqa: PTH208
+    except OSError:
+        return []
+    return [f"{directory}/{name}" for name in names if name.startswith(f".{PREFIX}")]
+
+
+def _changed_at(path: str) -> float:
+    """Seconds, of the clock of whoever keeps the directory."""
+    return os.stat(path).st_mtime  # noqa: PTH116
+
+
+def head(path: str) -> dict[str, Any]:
     """Return what a file says of itself: ``number``, ``nbytes``, and ``start``, the offset of the commit.
 
-    Raises CheckpointError where it is another program's, another job's, or not whole.
+    Raises CheckpointError where it is another program's, or not whole.
     """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -140,8 +177,6 @@ def head(path: str, layout: str) -> dict[str, Any]:
         raise CheckpointError(f"{path} is cut off")
     if words.get("version") != VERSION:
         raise CheckpointError(f"{path} has version {words.get('version')}, this Ringleader reads {VERSION}")
-    if words["layout"] != layout:
-        raise CheckpointError(f"{path} is of another job: {words['layout']!r}, and this one is {layout!r}")
     start = _HEAD.size + length
     if size != start + words["nbytes"] + _TAIL.size:
         whole = start + words["nbytes"] + _TAIL.size

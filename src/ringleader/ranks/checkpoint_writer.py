@@ -35,7 +35,7 @@ class CheckpointWriter:
         """Nothing is written until ``configure``. ``say``: tells the launcher."""
         self._commits = commits
         self._say = say
-        self._directory, self._every, self._layout = "", 0, ""
+        self._directory, self._every = "", 0
         self._answer = -1
         self._began = 0.0
         self._number = 0
@@ -50,7 +50,6 @@ class CheckpointWriter:
     def configure(self, words: Mapping[str, Any]) -> None:
         """Write every so many commits, as the launcher says; 0: none."""
         self._directory, self._every = str(words["directory"]), int(words["every"])
-        self._layout = str(words.get("layout", ""))
 
     def committed(self, number: int) -> None:
         """Write this commit if it is one to be written."""
@@ -128,7 +127,6 @@ class CheckpointWriter:
             self._directory,
             content,
             number=number,
-            layout=self._layout,
             intact=lambda: in_memory or self._commits.nbytes(number) == nbytes,
         )
 
@@ -139,7 +137,7 @@ class CheckpointWriter:
         refused = []
         for path in checkpoint_file.files_in(str(words["directory"])):
             try:
-                number = self._load(path, str(words.get("layout", "")))
+                number = self._load(path)
             except (CheckpointError, CommitMemoryError) as error:
                 refused.append(str(error))
                 continue
@@ -147,8 +145,8 @@ class CheckpointWriter:
             return
         self._say(do="checkpoint_loaded", number=0, path="", refused=refused)
 
-    def _load(self, path: str, layout: str) -> int:
-        found = checkpoint_file.head(path, layout)
+    def _load(self, path: str) -> int:
+        found = checkpoint_file.head(path)
         number, nbytes = int(found["number"]), int(found["nbytes"])
         self._commits.descriptors(nbytes)
         self._commits.keep_up_to(0)
@@ -156,5 +154,5 @@ class CheckpointWriter:
         with memoryview(mapped) as target:
             checkpoint_file.read_into(path, found, target)
         mapped.close()
-        self._commits.put(number, nbytes)
+        self._commits.put(number, nbytes, path)
         return number

@@ -1,6 +1,7 @@
 """Committed state in memory of a host: two buffers that outlive ranks, and a page with their numbers.
 
-    header page   word 0: frozen; then for each buffer: number of its commit (0: not complete), bytes of it
+    header page   word 0: frozen; then for each buffer: number of its commit (0: not complete), bytes of it;
+                  from byte 1024 on for each buffer: length of a path, the path of the file that it came from
     buffer 0, 1   commit number n lies in buffer n % 2
 
 All three are memfds that the host agent holds; ranks map them. Whoever writes a commit first takes the number
@@ -24,6 +25,8 @@ _WORD = Struct("<Q")
 _FROZEN = 0
 _FIRST = 8
 """Word at which the buffers' entries begin."""
+_ORIGIN = 128
+"""Words of each buffer's path, the first of which is its length; those of buffer 0 begin after as many."""
 FROZEN_SECONDS = 60.0
 """For which a rank waits where commits are frozen; long before that the host agent has ended it or thawed."""
 FROZEN_PAUSE = 0.02
@@ -54,9 +57,20 @@ class _Header:
     def nbytes(self, index: int) -> int:
         return self.get(_FIRST + 2 * index + 1)
 
-    def complete(self, index: int, number: int, nbytes: int) -> None:
+    def complete(self, index: int, number: int, nbytes: int, origin: str = "") -> None:
         self.set(_FIRST + 2 * index + 1, nbytes)
+        place, text = (1 + index) * _ORIGIN, origin.encode(errors="surrogateescape")
+        text = text[: (_ORIGIN - 1) * _WORD.size]
+        start = (place + 1) * _WORD.size
+        self._page[start : start + len(text)] = text
+        self.set(place, len(text))
         self.set(_FIRST + 2 * index, number)
+
+    def origin(self, index: int) -> str:
+        """Path of the file that a commit was read from; empty: ranks wrote it."""
+        place = (1 + index) * _ORIGIN
+        start = (place + 1) * _WORD.size
+        return self._page[start : start + self.get(place)].decode(errors="replace")
 
     def invalidate(self, index: int) -> None:
         self.set(_FIRST + 2 * index, 0)
@@ -125,9 +139,9 @@ class CommitStore:
             if self._header.number(index) > number:
                 self._header.invalidate(index)
 
-    def put(self, number: int, nbytes: int) -> None:
-        """Declare a commit complete whose bytes the agent itself has written, from a file."""
-        self._header.complete(number % BUFFERS, number, nbytes)
+    def put(self, number: int, nbytes: int, path: str) -> None:
+        """Declare a commit complete whose bytes the agent itself has written, from the file of that path."""
+        self._header.complete(number % BUFFERS, number, nbytes, path)
 
     def freeze(self, frozen: bool) -> None:
         """Have ranks wait before they complete a commit, or wait no longer."""
@@ -269,6 +283,11 @@ class CommitMemory:
         nbytes = header.nbytes(index)
         self._mapped(nbytes)
         return memoryview(self._buffers[index])[:nbytes].toreadonly()
+
+    def origin(self, number: int) -> str:
+        """Return the path, on this host, of the file that a commit was read from; empty: from none."""
+        header = self._mapped(0)
+        return header.origin(number % BUFFERS) if header.number(number % BUFFERS) == number else ""
 
     def close(self) -> None:
         """Let go of the memory; views that are still in use keep theirs."""

@@ -246,16 +246,13 @@ class HostAgents:
         """Tell all proxies of a world that it is over: they end by themselves."""
         self.tell_all(do="end_world", world=world)
 
-    def checkpoint(self, host: str, *, directory: str, every: int, layout: str = "") -> None:
-        """Have a host write every n-th commit to a file; 0: none any more.
+    def checkpoint(self, host: str, *, directory: str, every: int) -> None:
+        """Have a host write every n-th commit to a file; 0: none any more."""
+        self.tell(host, do="checkpoint", directory=directory, every=every)
 
-        ``layout``: what a job must have in common with the one that reads the files, in words.
-        """
-        self.tell(host, do="checkpoint", directory=directory, every=every, layout=layout)
-
-    def load_checkpoint(self, host: str, *, directory: str, layout: str = "") -> None:
+    def load_checkpoint(self, host: str, *, directory: str) -> None:
         """Have a host read the newest good file of a directory: ``CheckpointLoaded`` follows."""
-        self.tell(host, do="load_checkpoint", directory=directory, layout=layout)
+        self.tell(host, do="load_checkpoint", directory=directory)
 
     def bye(self, host: str) -> None:
         """Let a host's agent go: it ends what is left of the job there, then itself."""

@@ -88,6 +88,11 @@ class TorchState(ObjectState):
         }
         return {**content, **super().captured()}
 
+    def _kept(self) -> set[str]:
+        """See `ObjectState`."""
+        content = {name for name, one in self._handlers.items() if isinstance(one, HandlerWithContent)}
+        return content | super()._kept()
+
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
         handler = self._handlers.get(name)
