@@ -167,8 +167,9 @@ def test_a_profile_of_a_host_and_others_held_against_it(call, stored, tmp_path):
     code, out, err = call("doctor", "--facts-from", stored(good), "--write-expect", str(profile))
     assert (code, out, err) == (0, "", "")
     code, out, err = call("doctor", "--facts-from", stored(good), "--write-expect", str(profile))
-    assert (code, out) == (2, "") and "--force" in err
-    assert call("doctor", "--facts-from", stored(good), "--write-expect", str(profile), "--force")[0] == 0
+    assert (code, out) == (2, "") and "--replace" in err
+    for word in ("--force", "--replace"):
+        assert call("doctor", "--facts-from", stored(good), "--write-expect", str(profile), word)[0] == 0
     code, out, _ = call("doctor", "--facts-from", stored(good), "--expect", str(profile))
     assert code == 0, out
     poor = dataclasses.replace(good, rdma_devices=good.rdma_devices[:7])

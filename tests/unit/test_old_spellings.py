@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -165,3 +166,32 @@ def test_json_and_output_are_spelt_alike_everywhere() -> None:
             assert names["-o"] is names["--output"], words
         if "-o" in names:
             assert "--output" in names, words
+
+
+def commands_below(group: click.Group) -> Iterator[click.Command]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield from commands_below(command) if isinstance(command, click.Group) else (command,)
+
+
+def test_what_writes_over_things_is_called_replace_and_force() -> None:
+    options = [one for command in commands_below(ringleader) for one in command.params]
+    found = [set(one.opts) for one in options if {"--replace", "--force"} & set(one.opts)]
+    assert len(found) >= 12 and all(names == {"--replace", "--force"} for names in found)
+
+
+def test_a_json_file_takes_the_place_of_what_was_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, model = tmp_path / "out.json", ("--model", "vgg-16", "--rate", "154", "--batch", "64")
+    file.write_text("x" * 100_000)
+    with pytest.raises(SystemExit) as left:
+        main(["predict", "--ranks", "0", *model, "--json-file", str(file)])
+    assert left.value.code == 2 and file.stat().st_size == 100_000  # there is nothing to write
+    for words in (("predict", *model, "--ranks", "8"), ("config",)):
+        file.write_text("x" * 100_000)
+        with pytest.raises(SystemExit) as left:
+            main([*words, "--json-file", str(file)])
+        assert left.value.code in (None, 0), capsys.readouterr().err
+        assert isinstance(json.loads(file.read_text()), dict | list)

@@ -50,7 +50,7 @@ class JobJsonOptions:
 
 JSON_OPTIONS = (
     Option(["--json"], is_flag=True, help="Print JSON."),
-    Option(["--json-file"], metavar="FILE", help="Write the JSON to a file, too."),
+    Option(["--json-file"], metavar="FILE", help="Write the JSON to a file, too, over what is in it."),
 )
 JOB_JSON_OPTIONS = (
     Option(
@@ -61,7 +61,7 @@ JOB_JSON_OPTIONS = (
         help="Print the outcome as JSON; what the job prints goes to standard error. Before COMMAND: "
         "--json -- COMMAND.",
     ),
-    Option(["--json-file"], metavar="FILE", help="Write the outcome to a file as JSON."),
+    Option(["--json-file"], metavar="FILE", help="Write the outcome to a file as JSON, over what is in it."),
 )
 
 
@@ -84,7 +84,8 @@ def dumped(value: object) -> str:
 class JsonFile:
     """The file of ``--json-file``: opened before any work, so that a wrong place is found in time.
 
-    What was in it stays until there is a result to write. Opening waits for no reader of a pipe.
+    What was in it stays until there is a result to write, which replaces it as a redirection does: a job that
+    is started by a script, again and again, names the same file. Opening waits for no reader of a pipe.
     """
 
     def __init__(self, path: str) -> None:

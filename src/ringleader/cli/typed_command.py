@@ -18,6 +18,9 @@ Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
 
+REPLACE = ("--replace", "--force")
+"""Spellings of the option that lets a command write over what is there."""
+
 _COMMAND_LINE, _VARIABLE = 9, 8
 
 

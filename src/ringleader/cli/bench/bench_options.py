@@ -23,7 +23,7 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import REPLACE, Option
 from ringleader.errors import RequestError
 from ringleader.job import Job, faults_of
 from ringleader.measurements.run_kinds import AnyRun
@@ -73,7 +73,7 @@ BENCH_OPTIONS: tuple[click.Parameter, ...] = (
         metavar="DIR",
         help="Directory the run's own is put in.",
     ),
-    Option(["--replace"], is_flag=True, help="Write over a run of the same name."),
+    Option([*REPLACE], is_flag=True, help="Write over a run of the same name."),
     Option(["--dry-run"], is_flag=True, help="Print what would be measured and started, and stop."),
     *JSON_OPTIONS,
     *HOST_OPTIONS,

@@ -11,7 +11,7 @@ from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.options.rdma_options import RDMA_OPTIONS
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import REPLACE, Option
 from ringleader.errors import Fault
 
 PLACES = ("local", "ssh", "lab", "kubernetes")
@@ -103,7 +103,7 @@ class DoctorOptions:
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
         if self.force and self.write_expect is None:
-            found.append(Fault(where="--force", what="means nothing without --write-expect"))
+            found.append(Fault(where="--replace", what="means nothing without --write-expect"))
         return found
 
     def _misplaced(self) -> list[Fault]:
@@ -159,7 +159,7 @@ _OWN = (
         metavar="FILE",
         help="Write a profile of this host, or of the first of several.",
     ),
-    Option(["--force"], is_flag=True, help="Let --write-expect replace a file."),
+    Option([*REPLACE, "force"], is_flag=True, help="Let --write-expect replace a file."),
     Option(
         ["--active"],
         is_flag=True,

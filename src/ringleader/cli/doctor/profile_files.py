@@ -33,7 +33,7 @@ def check_new(path: str, *, force: bool) -> None:
     faults = unwritable(WRITE, path)
     if not faults and path != "-" and Path(path).exists() and not force:
         what = f"{path} is there already"
-        faults = [Fault(where=WRITE, what=what, hint="name another, or add --force to replace it")]
+        faults = [Fault(where=WRITE, what=what, hint="name another, or add --replace to write over it")]
     if faults:
         raise RequestError(faults)
 

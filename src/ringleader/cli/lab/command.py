@@ -14,7 +14,7 @@ from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.lab.faults import FAULT_COMMANDS
 from ringleader.cli.lab.lab_options import DRY_RUN, HOST, NAME, HostOptions
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import REPLACE, Command, Option
 from ringleader.errors import LabError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
@@ -82,7 +82,7 @@ UP_OPTIONS = (
         metavar="NAME",
         help="Tells several labs apart.",
     ),
-    Option(["--replace"], is_flag=True, help="Take a lab of that name down first."),
+    Option([*REPLACE], is_flag=True, help="Take a lab of that name down first."),
     DRY_RUN,
 )
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_variables import parse_assignments
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import REPLACE, Option
 from ringleader.errors import Fault
 from ringleader.host_list import merge_hosts, parse_hostfile
 from ringleader.job import Host
@@ -120,7 +120,7 @@ COMPOSE_OPTIONS = (
         metavar="DIR",
         help="Write the application there, with new keys. Otherwise the compose file is printed.",
     ),
-    Option(["--replace"], is_flag=True, help="Write over an application in DIR, with new keys."),
+    Option([*REPLACE], is_flag=True, help="Write over an application in DIR, with new keys."),
     Option(["--dry-run"], is_flag=True, help="With -o: print the compose file, write nothing."),
     *JSON_OPTIONS,
 )

@@ -10,7 +10,7 @@ import click
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.option_checks import unwritable
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import REPLACE, Option
 from ringleader.errors import Fault
 
 FORMATS = ("table", "markdown", "json", "html")
@@ -39,7 +39,7 @@ def parameters() -> list[click.Parameter]:
         Option(["--format"], type=click.Choice(FORMATS), help="How to render it. [default: table]"),
         *JSON_OPTIONS,
         Option(["-o", "--output"], metavar="FILE", help="Write to a file instead of standard output."),
-        Option(["--replace"], is_flag=True, help="Let -o write over a file."),
+        Option([*REPLACE], is_flag=True, help="Let -o write over a file."),
         Option(["--against"], metavar="BASELINE", help="Compare RUN with this run."),
         Option(
             ["--fail-below"],

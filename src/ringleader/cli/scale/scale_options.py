@@ -28,7 +28,7 @@ from ringleader.cli.options.kubernetes_options import ClusterOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
 from ringleader.cli.scale.pod_options import ON, POD_OPTIONS
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import REPLACE, Option
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of
@@ -164,7 +164,7 @@ SCALE_OPTIONS: tuple[click.Parameter, ...] = (
         "[default: largest; none with --no-uncoupled]",
     ),
     Option(["--no-page"], is_flag=True, help="Make no HTML page (needs no ringleader[report])."),
-    Option(["--replace"], is_flag=True, help="Write over a run of the same name."),
+    Option([*REPLACE], is_flag=True, help="Write over a run of the same name."),
     *JSON_OPTIONS,
     Option(["--dry-run"], is_flag=True, help="Print the runs in their order and stop."),
     Option(["--sizes"], is_flag=True, help="Print the sizes that the hosts there take and stop."),
