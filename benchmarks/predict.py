@@ -3,7 +3,8 @@
 Nothing is tuned per row: each fit starts from the stated network and uses the odd points only. Rows that
 were measured on one machine are fitted together. Where a source does not say how gradients were summed, the
 ways that it may have been are fitted, and each counts as much as it makes the odd points likely. A row with
-one odd point has nothing to fit beyond its baseline: it is predicted from specifications.
+one odd point has nothing to fit beyond its baseline: it is predicted from specifications. Tables that are not
+scored are shown behind the others, with the reason.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from ringleader.predict.networks import BETWEEN, WITHIN, Network
 from ringleader.predict.observation import Observation, efficiencies
 from ringleader.predict.parameters import Series
 from ringleader.predict.profile import profile_of_model
-from ringleader.predict.step_model import Setup
+from ringleader.predict.step_model import Setup, predict
 
 TABLES = Path(__file__).parent / "published_scaling" / "tables.toml"
+APART = (
+    "TensorFlow's site, Google Compute Engine, 8 x K80",
+    "TensorFlow's site, AWS p2.8xlarge, 8 x K80, one host",
+)
+"""Two tables of one host each with 28 of the points between them: the error is also told without them."""
 REACH = 1.96
 """Standard deviations of a 95 % interval."""
 
@@ -61,7 +67,7 @@ def comparisons(only: str = "") -> Iterator[Comparison]:
     """Predict every held-out point of the tables that count, in their order; ``only``: of this table."""
     rows = [
         {**table, "key": table.get("machine", table["name"]), **row}
-        for table in tomllib.loads(TABLES.read_text(encoding="utf-8"))["table"]
+        for table in _tables()
         if table.get("scored", True) and only in ("", table["name"])
         for row in table["rows"]
     ]
@@ -70,6 +76,28 @@ def comparisons(only: str = "") -> Iterator[Comparison]:
         ways[key] = _weighed([row for row in rows if row["key"] == key])
     for row in rows:
         yield from _held_out(row, ways[row["key"]].pop(0))
+
+
+def _tables() -> list[dict[str, Any]]:
+    return list(tomllib.loads(TABLES.read_text(encoding="utf-8"))["table"])
+
+
+def not_scored() -> Iterator[str]:
+    """Say of each table that does not count where it is from and why, and what is predicted of its points."""
+    for table in _tables():
+        if table.get("scored", True):
+            continue
+        yield f"  {table['name']}"
+        yield f"    source: {table['source']}"
+        yield f"    not scored: {table['why']}"
+        if "assumed" in table and table["rows"]:
+            yield f"    assumed: {table['assumed']}"
+        for row in ({**table, **row} for row in table["rows"]):
+            first, *rest = _points(row)
+            for point in rest:
+                published = point.rate / point.ranks / (first.rate / first.ranks)
+                predicted = predict(_profile(row), _setup(row), point.ranks).efficiency
+                yield _line(_label(row), point.ranks, published, predicted) + "         specifications"
 
 
 def _weighed(rows: list[dict[str, Any]]) -> list[list[tuple[Fit, float]]]:
@@ -110,10 +138,13 @@ def _profile(row: dict[str, Any]) -> Any:
     return profile_of_model(model(row["model"]), rate=first.rate / first.ranks, batch=row["batch"])
 
 
+def _label(row: dict[str, Any]) -> str:
+    return f"{row['model']}, {row['label']}" if "label" in row else f"{row['model']}, batch {row['batch']}"
+
+
 def _held_out(row: dict[str, Any], ways: Sequence[tuple[Fit, float]]) -> Iterator[Comparison]:
     points, profile = _points(row), _profile(row)
     per_rank = points[0].rate / points[0].ranks
-    label = f"{row['model']}, {row['label']}" if "label" in row else f"{row['model']}, batch {row['batch']}"
     for point in points[1::2]:
 
         def value(setup: Setup, at: Observation = point) -> float:
@@ -124,7 +155,7 @@ def _held_out(row: dict[str, Any], ways: Sequence[tuple[Fit, float]]) -> Iterato
         variance = sum(weight * (one.deviation**2 + (one.mean - predicted) ** 2) for one, weight in expected)
         yield Comparison(
             table=row["name"],
-            row=label,
+            row=_label(row),
             ranks=point.ranks,
             published=point.rate / point.ranks / per_rank,
             predicted=predicted,
@@ -167,29 +198,43 @@ def root_mean_square(found: Sequence[Comparison]) -> float:
     return math.sqrt(sum(one.error**2 for one in found) / len(found))
 
 
-def main() -> None:
-    """Print every held-out point and the error over all of them."""
-    found = list(comparisons())
+def _line(row: str, ranks: int, published: float, predicted: float) -> str:
+    error = 100 * (predicted - published)
+    return f"  {row:38} {ranks:5} {100 * published:8.1f}% {100 * predicted:8.1f}% {error:+6.1f}"
+
+
+def printed(found: Sequence[Comparison]) -> Iterator[str]:
+    """Return the lines of every held-out point, of what is not scored, and of the error over all points."""
     table = ""
-    print(f"{'row':40} {'ranks':>5} {'published':>9} {'predicted':>9} {'error':>6}   95 %  from")
+    yield f"{'row':40} {'ranks':>5} {'published':>9} {'predicted':>9} {'error':>6}   95 %  from"
     for one in found:
         if one.table != table:
             table = one.table
-            print(table)
+            yield table
         basis = "fit" if one.fitted else "specifications"
-        print(
-            f"  {one.row:38} {one.ranks:5} {100 * one.published:8.1f}% {100 * one.predicted:8.1f}% "
-            f"{one.error:+6.1f}  ±{100 * REACH * one.deviation:4.1f}  {basis}"
-        )
+        line = _line(one.row, one.ranks, one.published, one.predicted)
+        yield f"{line}  ±{100 * REACH * one.deviation:4.1f}  {basis}"
+    yield "shown, not scored"
+    yield from not_scored()
     fitted = [one for one in found if one.fitted]
     stated = [one for one in found if not one.fitted]
-    print(f"root mean square, {len(found)} held-out points: {root_mean_square(found):.1f} points")
-    print(f"  of {len(fitted)} after a fit: {root_mean_square(fitted):.1f}")
+    apart = [one for one in found if one.table in APART]
+    others = [one for one in found if one.table not in APART]
+    yield f"root mean square, {len(found)} held-out points: {root_mean_square(found):.1f} points"
+    without = "without Google Compute Engine and AWS on one host"
+    yield f"  of {len(others)} {without}: {root_mean_square(others):.1f}"
+    yield f"  of {len(apart)} of these tables alone: {root_mean_square(apart):.1f}"
+    yield f"  of {len(fitted)} after a fit: {root_mean_square(fitted):.1f}"
     for words, several in (("several hosts", True), ("one host", False)):
         some = [one for one in fitted if one.hosts is several]
-        print(f"    of {len(some)} on {words}: {root_mean_square(some):.1f}")
-    print(f"  of {len(stated)} from specifications alone: {root_mean_square(stated):.1f}")
-    print(f"inside their 95 % intervals: {sum(one.is_inside for one in found)} of {len(found)}")
+        yield f"    of {len(some)} on {words}: {root_mean_square(some):.1f}"
+    yield f"  of {len(stated)} from specifications alone: {root_mean_square(stated):.1f}"
+    yield f"inside their 95 % intervals: {sum(one.is_inside for one in found)} of {len(found)}"
+
+
+def main() -> None:
+    """Print all of it."""
+    print("\n".join(printed(list(comparisons()))))
 
 
 if __name__ == "__main__":
