@@ -246,9 +246,10 @@ class ObjectState(State):
         except Exception as error:  # whatever values of another model make a framework raise
             if not path:
                 raise
+            why = " ".join(str(error).split()).rstrip(".")  # the last line of what the rank says
             raise CommitError(
                 f"{path} is of another job: its commit {number} does not fit the state of this script: "
-                f"{error}. Name another --checkpoint-dir, or move its files away."
+                f"{why}. Name another --checkpoint-dir, or move its files away."
             ) from error
 
     def _take_over(self, number: int, *, from_file: bool) -> None:
