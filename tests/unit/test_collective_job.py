@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import signal
 import threading
@@ -239,7 +240,23 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert not left.value.code and "sizes\t8 64 512\n" in printed and "collective_program" in printed
 
 
-def test_a_file_of_nccl_tests_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reduction_is_not_taken_for_a_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = refused(capsys, "allreduce", "-n", "2", "-o", "sum")
+    assert "sum is a reduction" in told and "--redop sum" in told and "-o ./sum" in told
+    assert "--redop" not in refused(capsys, "allgather", "-n", "2", "-o", "max")
+    assert "is a reduction" in refused(capsys, "allreduce", "--from-file", "x", "-o", "avg")
+    Path("sum").mkdir()
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "allreduce", "-n", "2", "-o", "sum", "--dry-run"])
+    assert not left.value.code
+
+
+def test_a_file_of_nccl_tests_is_printed_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "out.txt"
     file.write_text(
         "#  Rank  0 Group  0 Pid      1 on          a device  0 [0000:06:00] NVIDIA H200\n"
@@ -253,6 +270,12 @@ def test_a_file_of_nccl_tests_is_printed_and_kept(tmp_path: Path, capsys: pytest
         main(words)
     printed = capsys.readouterr().out
     assert not left.value.code and "   100.00   10.49   10.49       0   200.00    5.24    5.24" in printed
+    monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text()))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "allreduce", "--from-file", "-"])  # kept without --name, too, as bench p2p does
+    assert not left.value.code and capsys.readouterr().out == printed
+    assert len(list(tmp_path.glob("runs/allreduce-*/run.json"))) == 1
     run = run_file.read_any(tmp_path / "x")
     assert isinstance(run, CollectiveRun) and dataclasses.astuple(run.series[0].results[0])[0] == 1048576
     assert "is there already" in refused(capsys, *words[1:])

@@ -158,7 +158,7 @@ def parameters(operation: str) -> list[click.Parameter]:
         Option(
             ["--from-file"],
             metavar="FILE",
-            help="Measure nothing: read what nccl-tests printed, or wrote with -J.",
+            help="Measure nothing: read and keep what nccl-tests printed, or wrote with -J (-: stdin).",
         ),
         *BENCH_OPTIONS,
     ]

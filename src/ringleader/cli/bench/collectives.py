@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
-from ringleader.bench.collective_plan import CollectivePlan, cases
+from ringleader.bench.collective_plan import REDOPS, REDUCING, CollectivePlan, cases
 from ringleader.bench.measurement_job import rank_program_job
 from ringleader.bench.nccl_tests.json_document import as_document
 from ringleader.bench.nccl_tests.text_table import as_text, comparison
@@ -33,7 +33,7 @@ from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.run_directory import make_directory, run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
+from ringleader.errors import Fault, RequestError
 from ringleader.job import Job
 from ringleader.measurements.collective import CollectiveRun
 
@@ -42,6 +42,8 @@ WRONG_RESULTS = 1
 FAILED = 3
 """Exit code where the measurement ended early."""
 MOST_NAMED = 5
+NCCL_REDOPS = (*REDOPS, "mulsum", "all")
+"""Words of nccl-tests' ``-o``."""
 HELP = """{what}
 
 \b
@@ -66,7 +68,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
     if options.from_file is not None:
         return _from_file(operation, options)
     line = ProgressLine(prefix="")
-    faults = Faults()
+    faults = Faults(found=_output_faults(operation, options))
     job = requested_job(options.shared, line, faults)
     if job.np is None and not job.hosts:
         job = replace(job, np=2)
@@ -84,6 +86,16 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
     place = run_directory(options.shared.output, name, replace=options.shared.replace)
     with opened(options.shared.json.json_file) as file, place as directory:
         return _measure(job, plan, options, directory, line, file)
+
+
+def _output_faults(operation: str, options: CollectiveOptions) -> list[Fault]:
+    """Return what is wrong with ``-o DIR``: a reduction, which is what nccl-tests' ``-o`` names."""
+    word = options.shared.output
+    if word not in NCCL_REDOPS or Path(word).is_dir():
+        return []
+    what = f"{word} is a reduction, and -o is the directory of runs"
+    instead = f"--redop {word}, or" if operation in REDUCING and word in REDOPS else "leave it out, or"
+    return [Fault(where="-o", what=what, hint=f"{instead} -o ./{word} for a directory of that name")]
 
 
 def _measure(
@@ -136,7 +148,7 @@ def _lab_link(options: CollectiveOptions) -> float | None:
 
 
 def _from_file(operation: str, options: CollectiveOptions) -> int:
-    faults = Faults()
+    faults = Faults(found=_output_faults(operation, options))
     ranks = faults.whole("-n", options.shared.ranks.np)
     if options.against is not None:
         faults.add("--from-file and --against", "nothing is measured", "leave one out; report compares runs")

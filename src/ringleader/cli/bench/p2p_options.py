@@ -104,7 +104,7 @@ PARAMETERS: tuple[click.Parameter, ...] = (
     Option(
         ["--from-file"],
         metavar="FILE",
-        help="Measure nothing: read what such programs printed (-: standard input). Kept with --name only.",
+        help="Measure nothing: read and keep what such programs printed (-: stdin).",
     ),
     *BENCH_OPTIONS,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 from ringleader.bench.nccl_tests.json_parser import parse_json
@@ -14,14 +15,18 @@ from ringleader.text_files import read_text
 
 
 def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tuple[CollectiveRun, ...]:
-    """Return the runs of a file, numbered where there are several. RequestError: all faults at once."""
+    """Return the runs of a file (``-``: standard input), numbered where there are several.
+
+    RequestError: all faults at once.
+    """
     try:
-        text = read_text(path)
+        text = sys.stdin.read() if path == "-" else read_text(path)
     except OSError as error:
         what = f"{path} cannot be read: {error.strerror or error}"
         raise RequestError(Fault(where="--from-file", what=what)) from None
     except UnicodeDecodeError:
         raise RequestError(Fault(where="--from-file", what=f"{path} is no text file (UTF-8)")) from None
+    path = "standard input" if path == "-" else path
     is_json = re.match(r"\s*(?:\{|\[\s*\{)", text) is not None
     tests = (parse_json if is_json else parse_text)(text, path)
     faults: list[Fault] = []
