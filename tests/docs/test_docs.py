@@ -79,6 +79,18 @@ def test_the_chinese_guide_of_elastic_jobs_shows_the_same() -> None:
     assert english == chinese
 
 
+def test_the_chinese_guide_of_scaling_has_the_same_sections_and_commands() -> None:
+    pages = [ROOT / "docs/guides" / name for name in ("scaling.md", "scaling.zh-CN.md")]
+    english, chinese = ([body.count("\n| ") for _, body in sections(page)] for page in pages)
+    assert english == chinese  # rows of tables, section by section
+    assert sorted(commands(pages[0])) == sorted(commands(pages[1]))
+
+
+def sections(page: Path) -> list[tuple[str, str]]:
+    """Return (title, text) of each section."""
+    return re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", page.read_text(), re.MULTILINE)
+
+
 def test_command_line_reference_is_up_to_date() -> None:
     # In a process of its own: click keeps what a command's help was first called with.
     page = subprocess.run(
