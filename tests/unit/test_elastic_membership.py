@@ -306,6 +306,36 @@ def test_a_host_holds_what_its_rank_says_when_it_leaves():
     assert job.state.hosts["h1"].commits == (6,)
 
 
+def test_a_host_that_says_it_goes_is_left_though_another_one_is_being_started():
+    job = running()
+    job.offer(h1=2, h2=2, h3=2)
+    job.pending.clear()  # h3 does not answer
+    job.tell(f.HostLeaving(host="h2", why="SIGTERM"))
+    assert job.state.next_world, "what is ready is planned with"
+    while job.pending:
+        job.answer(0)
+    job.commit(5)
+    while job.pending:
+        job.answer(0)
+    assert last(job).hosts == ("h1",) and phase_of(job.state) is Phase.RUNNING
+
+
+def test_ranks_that_were_told_of_a_change_make_it_though_another_one_follows():
+    job = running()
+    job.offer(h1=2, h2=2, h3=2)
+    job.settle(commits=False)
+    assert job.notified and job.state.notified == 2
+    job.offer(h1=2, h2=2, h3=2, h4=2)
+    job.settle(commits=False)
+    assert job.state.next_world == 2 and 2 in job.worlds
+    job.commit(5)
+    assert job.settle() is Phase.RUNNING
+    assert last(job).hosts == ("h1", "h2", "h3", "h4")
+    told = [event for event in job.events if event.kind == "generation"]
+    assert [event.size for event in told] == [4, 6, 8]
+    assert [event.why for event in told[1:]] == ["the hosts changed", "the hosts changed"]
+
+
 def test_a_lost_host_is_the_cause_though_its_ranks_were_missed_first():
     job = running()
     job.commit(3)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 import ringleader.torch as hvd
+from ringleader.common.commits import CommitError
 from ringleader.common.elastic import HostMessages, HostUpdateResult, ObjectState, State
+from ringleader.common.membership import ProcessCommits
 from ringleader.torch.elastic.state import (
     RandomState,
     StateHandler,
@@ -206,6 +208,32 @@ def test_a_script_that_asks_for_updates_waits_for_one_that_is_prepared(update: i
     messages = HostMessages(member=lambda: member)
     assert not messages.take_news() and member.asked == 0, "training does not wait"
     assert messages.empty() is empty and member.asked == 4
+
+
+@dataclass
+class Restored:
+    """A rank of a generation that goes on from a commit."""
+
+    restore: int
+    commit_memory: ProcessCommits
+    generation: int = 2
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_rank_0_does_not_go_on_from_a_commit_that_its_host_does_not_hold(number: int, fresh: bool) -> None:
+    state = ObjectState(lambda value: value, hvd.rank, batch=0)
+    for batch in (1, 2):
+        state.batch = batch
+        state.save()  # commits 2 and 3; the first was made when the state was
+    state.batch = 100  # in the middle of a step
+    member = Restored(number, cast(ProcessCommits, state._commits.memory))
+    if number == 1:
+        with pytest.raises(CommitError, match=r"to go on from commit 1, but its host holds 2, 3$"):
+            state.join(cast(Any, member), restores=True, fresh=fresh)
+    else:
+        state.join(cast(Any, member), restores=True, fresh=fresh)
+        assert state.batch == {0: 100, 2: 1, 3: 2}[number]
 
 
 def test_a_failure_is_passed_on_where_the_job_is_not_elastic() -> None:

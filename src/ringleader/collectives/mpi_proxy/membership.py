@@ -24,8 +24,10 @@ from ringleader.ranks.host_agent_client import (
 )
 
 TIMEOUT = "RINGLEADER_ELASTIC_TIMEOUT"
-"""Variable: seconds that a rank waits for a generation, and for its proxy."""
+"""Variable: seconds that a rank waits for its proxy."""
 TIMEOUT_SECONDS = 600.0
+WAIT_SECONDS = 60.0
+"""One wait for a generation: another one follows, as long as the host agent lives."""
 
 
 class Membership:
@@ -109,7 +111,7 @@ class ElasticRank:
     def join(self, environ: Mapping[str, str]) -> StandIn:
         """Wait for the next generation and take part in it; return what stands for MPI.
 
-        SystemExit(0) where the job goes on without this rank; `WorldError` where none begins in time;
+        SystemExit(0) where the job goes on without this rank; `WorldError` where its host agent has gone;
         `HorovodInternalError` where one begins and breaks meanwhile: it has to be left then.
         """
         if self.membership is not None:
@@ -122,16 +124,12 @@ class ElasticRank:
                 commits=self._held(commit_memory),
                 reason="reset" if self._last else "start",
             )
-            order = connection.next_generation(seconds)
+            while (order := connection.next_generation(WAIT_SECONDS)) is None:
+                pass  # the launcher has all deadlines, and the agent ends with it
         except LeaveError:
             raise SystemExit(0) from None
         except AgentGoneError as error:
             raise WorldError(f"hvd.init: {error}") from error
-        if order is None:
-            raise WorldError(
-                f"hvd.init: the launcher has begun no generation in {seconds:g} s ({TIMEOUT}): ranks "
-                "or hosts are missing, see its output"
-            )
         self._last = order.number
         self.membership = membership = Membership(connection, order, commit_memory, seconds)
         slot = environ.get(SLOT, "")

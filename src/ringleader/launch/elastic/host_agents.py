@@ -35,9 +35,20 @@ from ringleader.value_class import dataclass
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 FREEZE_AFTER = 10.0
-"""Seconds without a word from the launcher's machine after which a host's commits are frozen."""
+"""Seconds without a word from the launcher's machine after which a host's commits are frozen; less where the
+launcher gives it up sooner."""
 LOST_AFTER = 30.0
 """The same, after which a host ends everything of the job: the launcher has long gone on without it."""
+LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
+"""The same of a job: so many times what makes the launcher give a host up, at most so many seconds more."""
+
+
+def ended_after(lost_after: float) -> float:
+    """Return after how many silent seconds a host ends everything of a job.
+
+    ``lost_after``: after how many the launcher gives a host up and goes on without it.
+    """
+    return min(LOST_FACTOR * lost_after, lost_after + LOST_MARGIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +87,8 @@ class HostAgents:
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
         self._starting: dict[str, float] = {}
-        self._leaving: set[str] = set()
+        self._leaving: set[AgentConnection] = set()
+        """Of agents that were let go, which may still end what they have."""
         self._failures: SimpleQueue[HostAgentFailed] = SimpleQueue()
 
     # --- starting -----------------------------------------------------------------------------------------
@@ -88,7 +100,6 @@ class HostAgents:
         """
         name = host.host.name
         self._starting[name] = time.monotonic() + seconds
-        self._leaving.discard(name)
         args = (host, number, seconds)
         threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
 
@@ -132,8 +143,13 @@ class HostAgents:
         if words.get("do") == "host_failed":
             self._failures.put(HostAgentFailed(host=host, why=f"its host agent failed: {words.get('why')}"))
             raise protocol.ProtocolError(f"the host agent of {host} failed")
-        if self._starting.pop(host, None) is None or host in self._connections:
+        known = self._connections.get(host)
+        if host not in self._starting or (known is not None and known not in self._leaving):
             raise protocol.ProtocolError(f"a host agent of {host} that nobody waits for")
+        if known is not None:
+            self._server.drop(known)
+            self.lost(known)
+        del self._starting[host]
         try:
             event = event_of(host, words)
         except TypeError as error:
@@ -157,8 +173,8 @@ class HostAgents:
         """Take the end of a connection; ``None`` where its agent was told ``bye``."""
         host = self._hosts.pop(connection)
         del self._connections[host]
-        if host in self._leaving:
-            self._leaving.discard(host)
+        if connection in self._leaving:
+            self._leaving.discard(connection)
             return None
         return HostAgentLost(host=host, silent=connection.silent)
 
@@ -257,8 +273,9 @@ class HostAgents:
     def bye(self, host: str) -> None:
         """Let a host's agent go: it ends what is left of the job there, then itself."""
         self._starting.pop(host, None)
-        if host in self._connections:
-            self._leaving.add(host)
+        connection = self._connections.get(host)
+        if connection is not None:
+            self._leaving.add(connection)
             self.tell(host, do="bye")
 
     def bye_all(self) -> None:

@@ -469,6 +469,7 @@ def _plan_ahead(draft: Draft) -> None:
     if generation is None or generation.deadline is not None or world is None or draft.returned:
         return
     asked = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
+    asked = asked and not _leaves_host(draft, world)  # which does not wait for hosts that come
     layout = draft.layout()
     present = {(rank.host, rank.slot) for rank in draft.members()}
     ends = any(rank.status is RankStatus.DETACHED for rank in draft.ranks.values())
@@ -476,7 +477,14 @@ def _plan_ahead(draft: Draft) -> None:
         changed = set(slots_of(layout)) != present or _leaves_host(draft, world)
         wanted = changed or world.repairs >= MOST_REPAIRS
         following = draft.worlds.get(draft.next_world)
-        if following is not None and (not wanted or set(slots_of(following.layout)) != set(slots_of(layout))):
+        other = following is not None and set(slots_of(following.layout)) != set(slots_of(layout))
+        # Ranks that were told of a world leave for it at a commit; what has changed since comes after that.
+        told = draft.notified != 0 and draft.notified == draft.next_world
+        if (
+            following is not None
+            and (not wanted or other)
+            and not (told and not _lacks_host(draft, following))
+        ):
             draft.end_world(following.number, hard=False)
         if (
             wanted

@@ -87,12 +87,21 @@ class RankConnections:
         if self.stopping is not None:
             self.say(rank, do="stop", grace=0.0)
             return
-        if rank.place.rank == 0 and (self._ports is None or not rank.begun):
-            self._ports = FreePorts(master=int(words["free_port"]), jax=int(words["jax_port"]))
+        self._start_ranks()
+
+    def _start_ranks(self) -> None:
+        """Start the ranks whose agents are there, once the first living one has said which ports are free."""
+        if self.stopping is not None:
+            return
+        living = [rank for rank in self.ranks.values() if rank.end is None and not rank.done]
+        first = min(living, key=lambda rank: rank.place.rank, default=None)
+        if first is not None and first.hello is not None and (self._ports is None or not first.begun):
+            free = first.hello
+            self._ports = FreePorts(master=int(free["free_port"]), jax=int(free["jax_port"]))
         if self._ports is not None:
-            for other in self.ranks.values():
-                if other.hello is not None and not other.begun:
-                    self._start(other, self._ports)
+            for rank in living:
+                if rank.hello is not None and not rank.begun:
+                    self._start(rank, self._ports)
 
     def _start(self, rank: ElasticRank, ports: FreePorts) -> None:
         rank.begun = True
@@ -221,6 +230,7 @@ class RankConnections:
         )
         rank.done = True
         self._tell(f.RankEnded(incarnation=incarnation, words=why))
+        self._start_ranks()  # others may have waited for it
 
     def lose_host(self, name: str) -> None:
         """Nothing comes from a host any more."""

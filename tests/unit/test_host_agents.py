@@ -1,0 +1,71 @@
+"""Host agents as the launcher knows them: who is taken for which host's, how long a host goes on alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
+from ringleader.ranks.protocol import ProtocolError
+
+HELLO = {
+    "do": "host_hello", "host": "h", "hostname": "h", "identity": "i", "pid": 1, "cpus": [0], "socket": "s",
+}  # fmt: skip
+
+
+class Connection:
+    """One of an agent."""
+
+    silent = False
+
+
+def agents_of(place: Path, dropped: list[Any]) -> HostAgents:
+    server: Any = SimpleNamespace(drop=dropped.append, send=lambda connection, message: None)
+    config = HostAgentConfig(control="", token="t", directory=str(place))
+    return HostAgents(server=server, config=config, environ={})
+
+
+def expect(agents: HostAgents) -> None:
+    agents._starting["h"] = time.monotonic() + 60
+
+
+def test_an_agent_that_takes_over_from_one_that_was_let_go_is_heard(tmp_path: Path) -> None:
+    """The one before may still end its ranks, with its connection open."""
+    dropped: list[Any] = []
+    first, second, third = Connection(), Connection(), Connection()
+    agents: Any = agents_of(tmp_path, dropped)
+    expect(agents)
+    agents.hello(first, HELLO)
+    expect(agents)
+    with pytest.raises(ProtocolError):
+        agents.hello(second, HELLO)
+    assert "h" in agents._starting and not dropped, "one is there; another one may come still"
+    agents.bye("h")
+    expect(agents)
+    agents.hello(third, HELLO)
+    assert dropped == [first] and agents.hosts == ("h",)
+    assert agents.owns(third) and not agents.owns(first)
+    assert agents.lost(third).host == "h" and agents.hosts == ()
+
+
+def test_the_end_of_an_agent_that_was_let_go_is_no_loss(tmp_path: Path) -> None:
+    agents: Any = agents_of(tmp_path, [])
+    first = Connection()
+    expect(agents)
+    agents.hello(first, HELLO)
+    agents.bye("h")
+    expect(agents)  # and the host is on offer again
+    assert agents.lost(first) is None
+    agents.hello(Connection(), HELLO)
+    assert agents.hosts == ("h",)
+
+
+@pytest.mark.parametrize(("lost_after", "expected"), [(2, 6), (5, 15), (10, 30), (120, 140)])
+def test_hosts_end_their_ranks_when_the_launcher_has_given_them_up(
+    lost_after: float, expected: float
+) -> None:
+    assert ended_after(lost_after) == expected > lost_after
