@@ -12,6 +12,10 @@ def test_operations_in_sessions(train: Train) -> None:
     train("tensorflow_sessions.py", ranks=2).passed(2)
 
 
+def test_a_session_waits_again_after_a_run_that_failed(train: Train) -> None:
+    train("session_after_failure.py", ranks=1).passed(1)
+
+
 @pytest.mark.long
 @pytest.mark.exhaustive
 def test_operations_in_sessions_of_more_ranks(train: Train) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 ENDLESS = 1 << 62
+_RENEWALS = "ringleader waiting nodes"
+"""Collection of a graph: what makes the iterators of its waiting nodes anew."""
 
 
 def waiting_node(wait: Callable[[], Any], types: Sequence[tf.DType], after: Sequence[Any]) -> list[Any]:
@@ -31,8 +33,23 @@ def waiting_node(wait: Callable[[], Any], types: Sequence[tf.DType], after: Sequ
     with tf.control_dependencies(None):
         dataset = _mapped(tf.data.Dataset.range(ENDLESS), call, options).with_options(options)
     iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
+    with tf.control_dependencies(None):
+        renewal = tf.raw_ops.MakeIterator(
+            dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource
+        )
+    tf.compat.v1.add_to_collection(_RENEWALS, renewal)
     with tf.control_dependencies(after):
         return list(iterator.get_next())
+
+
+def renew_waiting_nodes(session: Any) -> None:
+    """Make the waiting nodes of a session's graph usable after a ``run`` that ended with an error.
+
+    TensorFlow cancels an iterator for good when a step ends so while the iterator is asked.
+    """
+    renewals = session.graph.get_collection(_RENEWALS)
+    if renewals:
+        session.run(renewals)
 
 
 def _mapped(numbers: tf.data.Dataset, call: Callable[[Any], Any], options: tf.data.Options) -> Any:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from ringleader.common.elastic import CommitError, run_fn
 from ringleader.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from ringleader.common.variables_state import ModelState, VariablesState
+from ringleader.tensorflow.asynchronous_wait import renew_waiting_nodes
 from ringleader.tensorflow.variable_values import VariableValues
 
 __all__ = [
@@ -35,13 +36,26 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     def training(state: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return func(state, *args, **kwargs)
+        except HorovodInternalError:
+            _renew_waiting_nodes(state)
+            raise
         except tf.errors.UnknownError as error:
             # Within a graph TensorFlow makes this of whatever Python raises, and keeps the name.
-            if HorovodInternalError.__name__ in error.message:
-                raise HorovodInternalError(error.message) from error
-            raise
+            if HorovodInternalError.__name__ not in error.message:
+                raise
+            _renew_waiting_nodes(state)
+            raise HorovodInternalError(error.message) from error
 
     return run_fn(training)
+
+
+def _renew_waiting_nodes(state: Any) -> None:
+    """Have the session of TensorFlow 1 that a state's variables are in, if any, wait for operations again."""
+    session = getattr(state, "session", None)
+    if session is None and not tf.executing_eagerly():
+        session = getattr(getattr(state, "backend", None), "get_session", lambda: None)()
+    if session is not None:
+        renew_waiting_nodes(session)
 
 
 class TensorFlowState(VariablesState):

@@ -1,0 +1,42 @@
+"""A session waits for operations again after a run of it that one of them ended with an error."""
+
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from ringleader.tensorflow.asynchronous_wait import renew_waiting_nodes, waiting_node
+
+tf1 = tf.compat.v1
+broken, go_on = [True], threading.Event()
+
+
+def fails_at_first():
+    if broken[0]:
+        raise RuntimeError("the generation is over")
+    return [np.float32(1)]
+
+
+def takes_long_at_first():
+    if broken[0]:
+        go_on.wait(2)
+    return [np.float32(2)]
+
+
+with tf.Graph().as_default() as graph:
+    (one,) = waiting_node(fails_at_first, [tf.float32], [tf.no_op()])
+    (other,) = waiting_node(takes_long_at_first, [tf.float32], [tf.no_op()])
+    graph.finalize()
+    with tf1.Session() as session:
+        try:
+            session.run([one, other])
+        except tf.errors.OpError:
+            pass
+        else:
+            raise AssertionError("no error")
+        broken[0] = False
+        go_on.set()
+        renew_waiting_nodes(session)
+        for _ in range(3):
+            assert session.run([one, other]) == [1.0, 2.0]
+print("rank done", flush=True)
