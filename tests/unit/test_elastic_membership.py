@@ -320,6 +320,43 @@ def test_a_host_that_says_it_goes_is_left_though_another_one_is_being_started():
     assert last(job).hosts == ("h1",) and phase_of(job.state) is Phase.RUNNING
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_host_that_says_it_goes_is_left_without_waiting_for_new_ranks(waits):
+    job = running()
+    job.commit(4)
+    job.offer(h1=2, h2=2, h3=2)
+    job.answer(0)  # h3 is there
+    rest = [number for number, rank in job.ranks.items() if rank.host == "h3"]
+    assert len(rest) == 2 and job.state.next_world == 2
+    job.pending = [one for one in job.pending if not _of_ranks(one, job, rest)]  # they import
+    job.tell(f.HostLeaving(host="h2", why="SIGTERM"))
+    assert job.state.next_world == 3 and job.worlds[3].layout == (("h1", (0, 1)),)
+    if waits:  # one is ready before the world is
+        job.ranks[rest[0]].waits = True
+        job.tell(f.RankWaiting(incarnation=rest[0]))
+        assert job.state.next_world == 3
+    while job.pending:
+        job.answer(0)
+    job.commit(5)
+    while job.pending:
+        job.answer(0)
+    assert last(job).hosts == ("h1",) and last(job).restore == 5
+    for number in rest[waits:]:
+        job.ranks[number].waits = True
+        job.tell(f.RankWaiting(incarnation=number))
+    assert job.settle() is Phase.RUNNING
+    assert last(job).hosts == ("h1", "h3") and set(job.hosts) == {"h1", "h3"}
+    assert set(rest) < set(incarnations(job)), "they were not started anew"
+
+
+def _of_ranks(answer, job, numbers) -> bool:
+    fact = answer()
+    if isinstance(fact, f.RankWaiting):
+        job.ranks[fact.incarnation].waits = False
+        return fact.incarnation in numbers
+    return False
+
+
 def test_ranks_that_were_told_of_a_change_make_it_though_another_one_follows():
     job = running()
     job.offer(h1=2, h2=2, h3=2)
@@ -593,6 +630,22 @@ def test_a_failure_after_another_rank_returned_is_the_jobs():
     job.kill_rank(1)
     job.settle()
     assert job.finished and job.state.result.exit_code == 137
+
+
+@pytest.mark.parametrize("waits_first", [True, False])
+def test_a_rank_that_wants_another_generation_after_one_has_returned_waits_for_nobody(waits_first):
+    job = running(hosts={"h1": 2})
+    for rank in range(2):
+        job.ranks[rank].generation = 0
+        job.tell(f.RankDetached(incarnation=rank, generation=1))
+    facts = [f.RankWaiting(incarnation=1, after=1), f.RankEnded(incarnation=0, exit_code=0)]
+    for fact in facts if waits_first else reversed(facts):
+        job.tell(fact)
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 3
+    assert (
+        job.state.result.reason == "rank 1 on h1 waits for the others, after a rank of the job had returned"
+    )
 
 
 def test_too_many_resets():

@@ -20,9 +20,9 @@ from dataclasses import replace
 from ringleader.elastic_options import RESET_LIMIT
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
-from ringleader.launch.elastic.layout import common_commit, generation_order, size_of, slots_of
+from ringleader.launch.elastic.layout import Layout, common_commit, generation_order, size_of, slots_of
 from ringleader.launch.elastic.membership_draft import PART_LOST, Draft, failure_text
-from ringleader.launch.elastic.membership_news import HOSTS_CHANGED, PLAIN_FAILURE, note, refuse
+from ringleader.launch.elastic.membership_news import HOSTS_CHANGED, PLAIN_FAILURE, REMOVED, note, refuse
 from ringleader.launch.elastic.membership_state import (
     Generation,
     HostStatus,
@@ -180,6 +180,12 @@ def _returned(draft: Draft) -> None:
     elif draft.trouble is not None:
         why = f"{draft.trouble.why}, after a rank of the job had returned"
         draft.result = _failed(draft, why)
+    elif draft.generation is None:
+        for rank in working:
+            if rank.status is RankStatus.WAITING:
+                why = f"{draft.name(rank)} waits for the others, after a rank of the job had returned"
+                draft.result = _failed(draft, why)
+                return
 
 
 def _without_generations(draft: Draft) -> bool:
@@ -412,6 +418,8 @@ def _end_other_worlds(draft: Draft) -> None:
 def _dismiss(draft: Draft) -> None:
     """Let ranks go that are members of nothing: those of slots that no world has any more."""
     wanted = {slot for number in (draft.world, draft.next_world) if number for slot in _slots(draft, number)}
+    if not draft.returned and draft.world_failures < MOST_WORLD_FAILURES:
+        wanted |= set(slots_of(draft.layout() or ()))  # the change after the next one may be for these
     for rank in list(draft.ranks.values()):
         if rank.status in (RankStatus.WAITING, RankStatus.STARTED) and (rank.host, rank.slot) not in wanted:
             until = draft.now + draft.limits.stop_seconds
@@ -468,12 +476,10 @@ def _plan_ahead(draft: Draft) -> None:
     generation, world = draft.generation, draft.worlds.get(draft.world)
     if generation is None or generation.deadline is not None or world is None or draft.returned:
         return
-    asked = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
-    asked = asked and not _leaves_host(draft, world)  # which does not wait for hosts that come
-    layout = draft.layout()
+    layout = _layout_ahead(draft, world)
     present = {(rank.host, rank.slot) for rank in draft.members()}
     ends = any(rank.status is RankStatus.DETACHED for rank in draft.ranks.values())
-    if layout is not None and not asked and not draft.switching and not ends:
+    if layout is not None and not draft.switching and not ends:
         changed = set(slots_of(layout)) != present or _leaves_host(draft, world)
         wanted = changed or world.repairs >= MOST_REPAIRS
         following = draft.worlds.get(draft.next_world)
@@ -506,6 +512,43 @@ def _plan_ahead(draft: Draft) -> None:
         draft.orders.append(o.Notify(counter=draft.counter, result=result or _ADDED))
         names = ", ".join(dict.fromkeys(host for host, _ in (*sorted(added), *sorted(removed))))
         draft.orders.append(o.Tell(event=Event(at=draft.now, kind="notified", who=names or "the same hosts")))
+
+
+def _layout_ahead(draft: Draft, world: WorldRecord) -> Layout | None:
+    """Return the layout of the next world; ``None``: there is none yet, hosts are being started.
+
+    A host that is to be left does not wait for them. One that said that it goes may be gone any moment: new
+    ranks, which import for long, are not waited for either, and come with the next change.
+    """
+    layout = draft.layout()
+    leaving = [host for host in draft.hosts.values() if host.status is HostStatus.LEAVING]
+    if layout is None or not _leaves_host(draft, world):
+        asked = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
+        return None if asked else layout
+    if all(host.why == REMOVED for host in leaving if host.name in dict(world.layout)):
+        return layout
+    choices = [_with_ranks(draft, layout), layout]
+    following = draft.worlds.get(draft.next_world)
+    if following is not None and following.layout == _with_ranks(draft, following.layout):
+        choices.insert(0, following.layout)
+    return next(one for one in choices if one == layout or _is_enough(draft, one))
+
+
+def _is_enough(draft: Draft, layout: Layout) -> bool:
+    return draft.suffices(slots_of(layout)) and draft.keeps_state(dict(layout))
+
+
+def _with_ranks(draft: Draft, layout: Layout) -> Layout:
+    """Return what has ranks already that take part, or wait, on hosts that stay."""
+    found = []
+    for host, slots in layout:
+        ranks = {slot: draft.rank_at((host, slot)) for slot in slots if (host, slot) not in draft.excluded}
+        here = tuple(
+            slot for slot, rank in ranks.items() if rank is not None and rank.status is not RankStatus.STARTED
+        )
+        if here and host in draft.hosts and draft.hosts[host].status is HostStatus.READY:
+            found.append((host, here))
+    return tuple(found)
 
 
 def _tell_preparing(draft: Draft) -> None:
