@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from ringleader.job import Job
+from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
+from ringleader.ranks.commit_memory import FROZEN_SECONDS
 from ringleader.ranks.protocol import ProtocolError
 
 HELLO = {
@@ -69,3 +72,17 @@ def test_hosts_end_their_ranks_when_the_launcher_has_given_them_up(
     lost_after: float, expected: float
 ) -> None:
     assert ended_after(lost_after) == expected > lost_after
+    assert expected - lost_after < FROZEN_SECONDS, "no commit fails on a host whose link comes back in time"
+
+
+@pytest.mark.parametrize("lost_after", [5.0, 10.0, 120.0])
+def test_hosts_freeze_their_commits_when_the_launcher_gives_them_up(
+    lost_after: float, tmp_path: Path
+) -> None:
+    job = Job(command=("train",), np=1, lost_after=lost_after)
+    context: Any = SimpleNamespace(
+        job=job, addresses=("127.0.0.1",), token="t", directory=str(tmp_path), environ={}, listener=None
+    )
+    server: Any = SimpleNamespace(port=1)
+    config = ElasticHosts(context, server, lambda fact: None, wake=-1).agents._config
+    assert (config.freeze_after, config.lost_after) == (lost_after, ended_after(lost_after))

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import host_agent_events as h
-from ringleader.launch.elastic.host_agents import FREEZE_AFTER, HostAgentConfig, HostAgents, ended_after
+from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
 from ringleader.launch.elastic.machine_names import agent_number
 from ringleader.launch.elastic.preload import warm_start
@@ -73,7 +73,7 @@ class ElasticHosts:
             control=control_variable(list(context.addresses), server.port),
             token=context.token,
             directory=context.directory,
-            freeze_after=min(FREEZE_AFTER, context.job.lost_after),
+            freeze_after=context.job.lost_after,
             lost_after=ended_after(context.job.lost_after),
         )
         environ = {"HOME": "/"} | scrubbed(context.environ)

@@ -35,8 +35,8 @@ from ringleader.value_class import dataclass
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 FREEZE_AFTER = 10.0
-"""Seconds without a word from the launcher's machine after which a host's commits are frozen; less where the
-launcher gives it up sooner."""
+"""Seconds without a word from the launcher's machine after which a host's commits are frozen: as many as make
+the launcher give it up. Ranks wait with a commit that is frozen, but not for ever (`FROZEN_SECONDS`)."""
 LOST_AFTER = 30.0
 """The same, after which a host ends everything of the job: the launcher has long gone on without it."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
