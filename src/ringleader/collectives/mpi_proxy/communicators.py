@@ -105,7 +105,6 @@ class Communicator:
         self._found: dict[tuple[int, int], Status] = {}
         Communicator._made += 1
         self._number = Communicator._made
-        self._creation: Request | None = None
         self._asked_for = False
         self._duplicate: Communicator | None = None
         if with_duplicate:
@@ -118,13 +117,14 @@ class Communicator:
         self._asked_for = True
         words = f"{self._name}:{','.join(map(str, self._ranks))}"
         key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
-        self._creation = self._channel.begin(
+        creation = self._channel.begin(
             Call.CREATE,
             self._number,
             operation=key,
             peer=self._duplicate._number if self._duplicate is not None else 0,
             listed=self._ranks,
         )
+        self._channel.finish_later(creation)
 
     # others made of it
 
@@ -200,8 +200,6 @@ class Communicator:
     def _begin(self, call: Call, **more: Any) -> Request:
         if not self._asked_for:
             self._ask_for_it()
-        if self._creation is not None and self._creation.Test():
-            self._creation = None
         return self._channel.begin(call, self._number, **more)
 
     def Iallreduce(self, send: Any, receive: list[Any], op: Operation) -> Request:  # noqa: N802

@@ -272,6 +272,11 @@ class Channel:
                 self._slots.give_back(request.number)
         return True
 
+    def finish_later(self, request: Request) -> None:
+        """Take what a request brings that nobody waits for, once it is done; it lives no longer than this."""
+        with self._lock:
+            self._later.append(request)
+
     def wait(self, ready: Callable[[], bool], words: str) -> None:
         """Wait until something is so; HorovodInternalError where the generation ends or it takes too long."""
         start = time.monotonic()
