@@ -120,6 +120,21 @@ def test_a_file_is_not_written_over_without_the_word(tmp_path: Path, run: Run) -
     assert "8 ranks do" in (tmp_path / "page").read_text()
 
 
+@pytest.mark.parametrize("option", [("--json-file",), ("--replace", "-o")])
+@pytest.mark.parametrize("runs", [("one",), ("one/run.json",), ("two", "--against", "one")])
+def test_a_run_that_is_read_is_not_written_over(
+    tmp_path: Path, run: Run, runs: tuple[str, ...], option: tuple[str, ...]
+) -> None:
+    run_file.write(run, tmp_path / "one")
+    run_file.write(replace(run, name="other"), tmp_path / "two")
+    before = (tmp_path / "one" / "run.json").read_bytes()
+    (tmp_path / "link.json").symlink_to("one/run.json")
+    done = ringleader("report", *runs, *option, "link.json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{option[-1]}: link.json is read by this command, and would be lost" in done.stderr
+    assert (tmp_path / "one" / "run.json").read_bytes() == before
+
+
 def test_the_guard_has_a_code_of_its_own(tmp_path: Path, run: Run) -> None:
     slow = tuple(replace(sample, rate=sample.rate * 0.8) for sample in run.points[3].samples)
     run_file.write(run, tmp_path / "base")

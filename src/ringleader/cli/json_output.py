@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,12 @@ JOB_JSON_OPTIONS = (
 )
 
 
-def show(options: JsonOptions, value: object, text: Callable[[], str]) -> None:
-    """Print a result: as JSON with ``--json``, else its text. Write JSON to the file of ``--json-file``."""
-    with opened(options.json_file) as file:
+def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:
+    """Print a result: as JSON with ``--json``, else its text. Write JSON to the file of ``--json-file``.
+
+    ``inputs``: what the command read, which is not written over.
+    """
+    with opened(options.json_file, inputs) as file:
         if file is not None:
             file.write(value)
     sys.stdout.write(dumped(value) if options.json else text())
@@ -121,9 +124,33 @@ class JsonFile:
                 Path(self._path).unlink()
 
 
-def opened(path: str | None) -> contextlib.AbstractContextManager[JsonFile | None]:
-    """Open the file of ``--json-file``, to be closed in the end; ``None`` where none was asked for."""
-    return contextlib.nullcontext() if path is None else contextlib.closing(JsonFile(path))
+def opened(
+    path: str | None, inputs: Sequence[str] = ()
+) -> contextlib.AbstractContextManager[JsonFile | None]:
+    """Open the file of ``--json-file``, to be closed in the end; ``None`` where none was asked for.
+
+    ``inputs``: what the command reads, which is not written over; see `check_not_read`.
+    """
+    if path is None:
+        return contextlib.nullcontext()
+    check_not_read("--json-file", path, inputs)
+    return contextlib.closing(JsonFile(path))
+
+
+def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
+    """Raise RequestError where a result would be written over what it is made from.
+
+    ``where``: the option that named ``path``. ``inputs``: files, or directories of stored runs.
+    """
+    if not inputs or not Path(path).exists():
+        return
+    from ringleader.bench import run_file  # most jobs start without it
+
+    for name in inputs:
+        for source in (Path(name), Path(name) / run_file.FILE):
+            if source.is_file() and source.samefile(path):
+                what = f"{path} is read by this command, and would be lost"
+                raise RequestError(Fault(where=where, what=what, hint="name another file"))
 
 
 class Outcome:

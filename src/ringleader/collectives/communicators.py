@@ -165,7 +165,6 @@ def open_communicators(
         if oversubscribed is None:
             oversubscribed = any_oversubscribed(places, comm.allgather(processors.rank_processors()))
         facts: Sequence[tuple[int, int]] = [(place, sizes[first]) for first, place in places]
-        slot = mpi_or_proxy.slot(mpi)
     else:
         if ranks_per_host is not None:
             whole = host
@@ -182,7 +181,7 @@ def open_communicators(
         if oversubscribed is None:
             oversubscribed = any(too_many for _, _, too_many in everybody)
         facts = [(place, size) for place, size, _ in everybody]
-        slot = None
+    slot = mpi_or_proxy.slot(mpi)
     ranks = RankLayout(
         rank=comm.rank,
         size=comm.size,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 SOCKET, INCARNATION, WORLD = "RINGLEADER_HOST_AGENT", "RINGLEADER_INCARNATION", "RINGLEADER_WORLD"
+"""Variables: the path of the host agent's socket; a rank's incarnation; the number of a proxy's world."""
 SLOT = "RINGLEADER_SLOT"
 """Variable: the number of a rank's slot on its host, which it has for as long as it lives."""
-"""Variables: the path of the host agent's socket; a rank's incarnation; the number of a proxy's world."""
 AGENT_NUMBERS = "RINGLEADER_AGENT_NUMBERS"
 """Variable of proxies: by rank in the world the number of its agent on its machine, as JSON; none: 0."""
 ANSWER_SECONDS = 60.0

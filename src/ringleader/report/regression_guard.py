@@ -61,8 +61,7 @@ def judge(
     doubtful = [match for match in result.matches if match not in failed and _may_be_below(match, threshold)]
     told = [match for match in doubtful if not match.is_coarse]
     stopped = (f"{result.after} failed: {run_failure}",) if run_failure else ()
-    lacks = (f"{_missing(result)} (--allow-missing lets it pass)",) if result.only_before else ()
-    allowed = (f"{_missing(result)}",) if result.only_before and allow_missing else ()
+    lacks = (_missing(result),) if result.only_before else ()
     return Guard(
         threshold=threshold,
         failed=tuple(match.name for match in failed),
@@ -71,10 +70,10 @@ def judge(
         is_missing_allowed=allow_missing,
         run_failure=run_failure,
         failures=stopped
-        + (() if allow_missing else lacks)
+        + (() if allow_missing else tuple(f"{what} (--allow-missing lets it pass)" for what in lacks))
         + tuple(_told(match, result, f"is below {threshold:g}") for match in failed[:LONGEST])
         + _more(failed),
-        warnings=allowed
+        warnings=(lacks if allow_missing else ())
         + tuple(_told(match, result, _doubt(match, threshold)) for match in told[:LONGEST])
         + _more(told)
         + _coarse(len(doubtful) - len(told), threshold),

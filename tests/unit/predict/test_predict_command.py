@@ -54,6 +54,14 @@ def test_a_model_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "100gbe-roce" in shown and "At 64 ranks most is lost to" in shown
 
 
+def test_a_measurement_that_is_read_is_not_written_over(tmp_path: Path) -> None:
+    run = kept(tmp_path / "mine") / "run.json"
+    before = run.read_bytes()
+    told = refused(str(run.parent), "--gradients", "1e8", "--json-file", str(run))
+    assert f"--json-file: {run} is read by this command" in told
+    assert run.read_bytes() == before
+
+
 def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     call(*MODEL, "--ranks", "8,1", "--json", "--json-file", str(tmp_path / "out.json"))
     document = json.loads(capsys.readouterr().out)

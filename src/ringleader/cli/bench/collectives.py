@@ -161,7 +161,7 @@ def _from_file(operation: str, options: CollectiveOptions) -> int:
     if faults.found:
         raise RequestError(faults.found)
     kept = () if options.shared.dry_run else runs
-    with opened(options.shared.json.json_file) as file:
+    with opened(options.shared.json.json_file, [options.from_file or ""]) as file:
         directories = [
             make_directory(options.shared.output, run.name, replace=options.shared.replace) for run in kept
         ]

@@ -98,9 +98,9 @@ def _read(options: PairOptions) -> int:
         notes=found.notes,
     )
     if options.shared.dry_run:
-        show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run))
+        show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run), [source])
         return 0
-    with opened(options.shared.json.json_file) as file:
+    with opened(options.shared.json.json_file, [source]) as file:
         directory = make_directory(options.shared.output, name, replace=options.shared.replace)
         keep(run, directory)
         show(run, directory, options.shared.json, file, lambda: as_text(run))

@@ -28,7 +28,8 @@ def predict(options: PredictOptions) -> None:
     is_json = options.json.json or options.format == "json"
     where = JsonOptions(json=is_json, json_file=options.json.json_file)
     form = "github" if options.format == "markdown" else "simple"
-    show(where, as_document(found), lambda: as_text(found, form))
+    inputs = [path for path in (options.source, options.curve) if path is not None]
+    show(where, as_document(found), lambda: as_text(found, form), inputs)
 
 
 command = Command(

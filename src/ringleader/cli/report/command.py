@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ringleader.cli.json_output import opened
+from ringleader.cli.json_output import check_not_read, opened
 from ringleader.cli.report.report_options import ReportOptions, faults_of, parameters, port_of, threshold_of
 from ringleader.cli.report.stored_runs import predictions_of, read_runs
 from ringleader.cli.typed_command import Command
@@ -36,8 +36,10 @@ def report(options: ReportOptions) -> int:
         from ringleader.cli.report.serve import serve
 
         return serve(options.runs, port_of(options) or 0)
-    if options.output is not None and not options.replace:
-        _check_free(options.output)
+    if options.output is not None:
+        check_not_read("-o", options.output, _inputs(options))
+        if not options.replace:
+            _check_free(options.output)
     if options.against is not None:
         after, before = read_runs([*options.runs, options.against])
         return _compared(before, after, options)
@@ -46,6 +48,10 @@ def report(options: ReportOptions) -> int:
         return _compared(runs[0], runs[1], options)
     _write(options, lambda form: _rendered(runs, form))
     return 0
+
+
+def _inputs(options: ReportOptions) -> list[str]:
+    return [*options.runs, *([] if options.against is None else [options.against])]
 
 
 def _rendered(runs: Sequence[AnyRun], form: str) -> str:
@@ -96,7 +102,7 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
 def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
     """Print or write what ``rendered`` returns for the format asked for."""
     text = rendered("json" if options.json.json else options.format or "table")
-    with opened(options.json.json_file) as file:
+    with opened(options.json.json_file, _inputs(options)) as file:
         if file is not None:
             file.write(json.loads(rendered("json")))
     if options.output is None:

@@ -238,6 +238,8 @@ class ProxyGeneration:
 
     def end_requests(self) -> None:
         """Take nothing more from the rank, and have it receive no more messages: the generation is broken."""
+        if self.broken:
+            return
         self.broken = True
         for pending in self.requests:
             if pending.record.call == Call.RECEIVE:
@@ -249,8 +251,7 @@ class ProxyGeneration:
         Its communicators are kept as well: a late message for one that was freed could be taken for one of
         another that has its number.
         """
-        if not self.broken:
-            self.end_requests()
+        self.end_requests()
         kept = [pending for pending in self.requests if not pending.request.Test()]
         places = [place for pending in kept for place in pending.places]
         for number, memory in self._memory.items():

@@ -37,10 +37,9 @@ START_SECONDS = 20.0
 FREEZE_AFTER = 10.0
 """Seconds without a word from the launcher's machine after which a host's commits are frozen: as many as make
 the launcher give it up. Ranks wait with a commit that is frozen, but not for ever (`FROZEN_SECONDS`)."""
-LOST_AFTER = 30.0
-"""The same, after which a host ends everything of the job: the launcher has long gone on without it."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
-"""The same of a job: so many times what makes the launcher give a host up, at most so many seconds more."""
+"""A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
+so many seconds more: the launcher has long gone on without it."""
 
 
 def ended_after(lost_after: float) -> float:
@@ -62,7 +61,7 @@ class HostAgentConfig:
     directory: str
     """The job's directory, by the same path on every host."""
     freeze_after: float = FREEZE_AFTER
-    lost_after: float = LOST_AFTER
+    lost_after: float = ended_after(FREEZE_AFTER)
 
 
 class HostAgents:

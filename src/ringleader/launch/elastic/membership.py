@@ -283,12 +283,16 @@ def _lacks_host(draft: Draft, world: WorldRecord) -> bool:
     return any(host not in draft.hosts for host, _ in world.layout)
 
 
+def _hosts_start(draft: Draft) -> bool:
+    return any(host.status is HostStatus.STARTING for host in draft.hosts.values())
+
+
 def _waits_for_more(draft: Draft, size: int) -> bool:
     """Say whether a job that has not begun should wait for more hosts than it needs."""
     if draft.last_generation or (draft.gather_until is not None and draft.now > draft.gather_until):
         return False
     most, start = draft.limits.max_np, draft.limits.start_np
-    asked = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
+    asked = _hosts_start(draft)
     if asked and (most is None or size < most):
         return True
     return start is not None and size < start and (not draft.limits.fixed_hosts or _some_return(draft))
@@ -302,7 +306,7 @@ def _some_return(draft: Draft) -> bool:
 def _gather(draft: Draft) -> None:
     """Wait for hosts, as long as any can come."""
     limits = draft.limits
-    asked = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
+    asked = _hosts_start(draft)
     if draft.gather_until is None:
         draft.gather_until = draft.now + limits.timeout
         if not asked:
@@ -523,7 +527,7 @@ def _layout_ahead(draft: Draft, world: WorldRecord) -> Layout | None:
     layout = draft.layout()
     leaving = [host for host in draft.hosts.values() if host.status is HostStatus.LEAVING]
     if layout is None or not _leaves_host(draft, world):
-        asked = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
+        asked = _hosts_start(draft)
         return None if asked else layout
     if all(host.why == REMOVED for host in leaving if host.name in dict(world.layout)):
         return layout
@@ -553,8 +557,7 @@ def _with_ranks(draft: Draft, layout: Layout) -> Layout:
 
 def _tell_preparing(draft: Draft) -> None:
     """Tell the ranks where it has changed whether there will be another world."""
-    starts = any(host.status is HostStatus.STARTING for host in draft.hosts.values())
-    preparing = starts or draft.next_world != 0
+    preparing = _hosts_start(draft) or draft.next_world != 0
     if preparing != draft.preparing:
         draft.preparing = preparing
         draft.orders.append(o.TellPreparing(preparing=preparing))
