@@ -237,7 +237,10 @@ class ProxyGeneration:
     # the end
 
     def end_requests(self) -> None:
-        """Take nothing more from the rank, and have it receive no more messages: the generation is broken."""
+        """Take nothing more from the rank, and have it receive no more messages: the generation is broken.
+
+        Once, though every lost member says it: Open MPI 4 crashes where a receive is cancelled twice.
+        """
         if self.broken:
             return
         self.broken = True
