@@ -28,6 +28,8 @@ ENDLESS = 10**9
 PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("ranks/host_agent.py",)
 DAEMON = ("prted", "orted", "hydra_pmi_proxy")
 """Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
+LOOK_SECONDS = 0.005
+"""Between two looks at what ranks tell: the times are theirs, and they need the processors."""
 _LAST_STEPS = 200
 
 
@@ -62,6 +64,8 @@ class _Log:
     begins: dict[int, float] = field(default_factory=dict)
     """Generation → when its first step began."""
     wrong: list[str] = field(default_factory=list)
+    is_whole: bool = False
+    """Whether its process had ended when it was read last."""
 
 
 class ElasticJob:
@@ -163,7 +167,7 @@ class ElasticJob:
             steps = [one for one in self.steps() if one.at > after and one.generation > generation]
             if found := [one.at for one in steps if size in (None, one.size)]:
                 return min(found)
-            time.sleep(0.05)  # the times are the ranks', who need the processors
+            time.sleep(10 * LOOK_SECONDS)
         return None
 
     def steps(self) -> list[Step]:
@@ -185,25 +189,30 @@ class ElasticJob:
         """Read what is new; the logs of processes that have ended are read to their end and removed."""
         for path in self.place.glob("*.log"):
             log = self._logs.setdefault(path.stem, _Log())
-            over = not path.with_suffix(".status").exists()
-            with path.open("rb") as file:
-                file.seek(log.at)
-                whole, end, _ = file.read().rpartition(b"\n")
-            log.at += len(whole + end)
-            for line in whole.decode(errors="replace").splitlines():
-                words = dict(word.partition("=")[::2] for word in line.split()[1:])
-                if line.startswith("wrong"):
-                    log.wrong.append(line)
-                elif words.get("generation", "").isdigit():
-                    at, size, generation = float(words["at"]), int(words["size"]), int(words["generation"])
-                    if line.startswith("begins"):
-                        log.begins[generation] = at
-                    else:
-                        log.steps.append(Step(at=at, size=size, generation=generation))
-            if over and time.time() - path.stat().st_mtime > 60.0:
+            if not log.is_whole:
+                log.is_whole = not path.with_suffix(".status").exists()
+                self._read_log(path, log)
+            if log.is_whole and time.time() - path.stat().st_mtime > 60.0:
                 path.unlink()
                 if not log.wrong:
                     del self._logs[path.stem]
+
+    @staticmethod
+    def _read_log(path: Path, log: _Log) -> None:
+        with path.open("rb") as file:
+            file.seek(log.at)
+            whole, end, _ = file.read().rpartition(b"\n")
+        log.at += len(whole + end)
+        for line in whole.decode(errors="replace").splitlines():
+            words = dict(word.partition("=")[::2] for word in line.split()[1:])
+            if line.startswith("wrong"):
+                log.wrong.append(line)
+            elif words.get("generation", "").isdigit():
+                at, size, generation = float(words["at"]), int(words["size"]), int(words["generation"])
+                if line.startswith("begins"):
+                    log.begins[generation] = at
+                else:
+                    log.steps.append(Step(at=at, size=size, generation=generation))
 
     # --- strikes ------------------------------------------------------------------------------------------
 
@@ -225,7 +234,7 @@ class ElasticJob:
             for path in self.place.glob("*.next"):
                 path.unlink()
                 return path.stem
-            time.sleep(0.001)
+            time.sleep(LOOK_SECONDS)
         (self.place / "next").unlink(missing_ok=True)
         return None
 
@@ -235,7 +244,7 @@ class ElasticJob:
         while time.monotonic() < until and self.runs():
             if not status.alive():
                 return float(status.get("struck_at"))
-            time.sleep(0.0005)
+            time.sleep(LOOK_SECONDS)
         return None
 
     def strike(self, name: str, phase: str, kind: str, seconds: float) -> float | None:

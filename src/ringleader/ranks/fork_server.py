@@ -13,7 +13,7 @@ import sys
 import time
 
 from ringleader.ranks import elastic_rank_agent, unix_messages
-from ringleader.ranks.fast_stdlib import signal, socket
+from ringleader.ranks.fast_stdlib import signal, socket, suppress
 from ringleader.ranks.fork_server_process import CONTROL_FD
 from ringleader.ranks.host_agent_signals import WATCHED
 from ringleader.ranks.open_descriptors import close_all_but, open_descriptors
@@ -22,6 +22,10 @@ from ringleader.ranks.rank_process_start import WarmRank
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from typing import Any
+
+
+_IMPORTED: set[str] = set()
+"""Names of the modules that there are when ranks begin to be forked."""
 
 
 class ForkedRank:
@@ -73,8 +77,10 @@ def import_all(names: list[str]) -> dict[str, str]:
     ``module`` is the one that cannot be imported, if that is why. A private module, which only some versions
     of its package have, is left out where it is not there.
     """
+    import atexit
     from importlib import import_module
 
+    atexit.register(_leave_modules, frozenset(sys.modules))  # the first one, so that it runs last
     for name in names:
         try:
             import_module(name)
@@ -87,7 +93,36 @@ def import_all(names: list[str]) -> dict[str, str]:
     if threads := _threads_that_stay():
         words = f"importing {', '.join(names)} starts {threads} threads, which forked processes lack"
         return {"why": words}
+    _leave_libraries()
     return {}
+
+
+def _leave_modules(own: frozenset[str]) -> None:
+    """At the end of a rank, hide from Python what was imported before the fork, so that it stays as it is.
+
+    ``own``: what the interpreter and we had imported before. To take modules apart writes to memory that the
+    rank shares with us, which copies it page by page, and so long the rank's slot is not free. The script's
+    own objects and modules come to their end as ever.
+    """
+    import ctypes
+
+    kept = [sys.modules.pop(name) for name in _IMPORTED - own if name in sys.modules]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def _leave_libraries() -> None:
+    """Have forked processes end right after Python has: what C libraries print is flushed, nothing else done.
+
+    The reason is that of `_leave_modules`: with PyTorch the destructors of its libraries take 0.1 s. What the
+    script loads runs its own: handlers run in the reverse order of their registration.
+    """
+    import ctypes
+
+    _IMPORTED.update(sys.modules)
+    libc = ctypes.CDLL(None)
+    with suppress(AttributeError):  # a C library may lack on_exit: then all of them run
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fflush, None, None)  # runs before it
 
 
 def _version(name: str) -> str:

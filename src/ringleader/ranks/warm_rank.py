@@ -1,7 +1,8 @@
 """A script in a process that was forked from the fork server, as if a fresh Python ran it.
 
 Same ``__main__``, ``sys.argv``, ``sys.path``, environment, signals, tracebacks, exit handlers and exit codes:
-the interpreter itself ends as it would after ``python script``, as this is all that it still has to run.
+the interpreter itself ends as it would after ``python script``, as this is all that it still has to run. Only
+what was imported before the fork is not taken apart (`fork_server`).
 """
 
 from __future__ import annotations
