@@ -87,6 +87,27 @@ def test_another_element_type_on_the_wire(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("program", "slots"),
+    [
+        ("registered", (2, 2)),
+        ("registering", (2, 2)),
+        ("kept_reductions", (2, 2)),
+        ("sharding", (2, 2)),
+        ("sharding", (2, 1)),
+        ("sharding_state", (2, 1)),
+        ("sharding_scripts", (2, 2)),
+    ],
+)
+def test_shared_memory_and_sharding(
+    jobs: Any, lab: saved_state.Lab, program: str, slots: tuple[int, ...]
+) -> None:
+    """Memory that the ranks of a host share, reductions that come again, and the sharded optimizer."""
+    job = _run(jobs, lab, slots, str(PROGRAMS / f"{program}.py"), RINGLEADER_MISMATCH_PATIENCE="0.2")
+    job.passed(sum(slots))
+
+
+@pytest.mark.long
 def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: saved_state.Lab) -> None:
     """Hosts of a lab reach each other on its network alone. torch may warn of names it cannot look up."""
     job = _run(
