@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +12,10 @@ import pytest
 
 from ringleader.job import Job
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
+from ringleader.launch.elastic.host_agent_events import Committed, RankGone
 from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
 from ringleader.ranks.commit_memory import FROZEN_SECONDS
-from ringleader.ranks.protocol import ProtocolError
+from ringleader.ranks.protocol import MESSAGE, ProtocolError
 
 HELLO = {
     "do": "host_hello", "host": "h", "hostname": "h", "identity": "i", "pid": 1, "cpus": [0], "socket": "s",
@@ -65,6 +67,23 @@ def test_the_end_of_an_agent_that_was_let_go_is_no_loss(tmp_path: Path) -> None:
     assert agents.lost(first) is None
     agents.hello(Connection(), HELLO)
     assert agents.hosts == ("h",)
+
+
+def test_what_an_agent_that_was_let_go_says_of_its_host_does_not_count(tmp_path: Path) -> None:
+    """Another agent of the host has neither its commits nor its fork server, and does not go away with it."""
+    agents: Any = agents_of(tmp_path, [])
+    connection = Connection()
+    expect(agents)
+    agents.hello(connection, HELLO)
+
+    def says(**words: Any) -> Any:
+        return agents.frame(connection, MESSAGE, json.dumps(words).encode())
+
+    assert says(do="committed", number=3) == Committed(host="h", number=3)
+    agents.bye("h")
+    assert says(do="committed", number=4) is None
+    assert says(do="notice", why="SIGTERM") is None
+    assert says(do="rank_gone", incarnation=7) == RankGone(host="h", incarnation=7)
 
 
 @pytest.mark.parametrize(("lost_after", "expected"), [(2, 6), (5, 15), (10, 30), (120, 140)])

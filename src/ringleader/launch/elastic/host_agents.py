@@ -18,10 +18,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from ringleader.launch.elastic.host_agent_events import (
+    CommitsFrozen,
+    Committed,
     HostAgentEvent,
     HostAgentFailed,
     HostAgentLost,
     HostAgentStarted,
+    Notice,
+    NotPrepared,
+    Prepared,
     event_of,
 )
 from ringleader.launch.host_program import run_on_host, why_failed
@@ -40,6 +45,10 @@ the launcher give it up. Ranks wait with a commit that is frozen, but not for ev
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
 so many seconds more: the launcher has long gone on without it."""
+
+
+OF_THE_HOST = (Prepared, NotPrepared, Committed, CommitsFrozen, Notice)
+"""Events that tell what a host has and does, for as long as its agent is the launcher's."""
 
 
 def ended_after(lost_after: float) -> float:
@@ -164,9 +173,12 @@ class HostAgents:
             return None
         host = self._hosts[connection]
         try:
-            return event_of(host, protocol.read_message(payload))
+            event = event_of(host, protocol.read_message(payload))
         except TypeError as error:
             raise protocol.ProtocolError(f"{host}: {error}") from error
+        if connection in self._leaving and isinstance(event, OF_THE_HOST):
+            return None  # another agent may be on its way by now, and has none of it
+        return event
 
     def lost(self, connection: AgentConnection) -> HostAgentLost | None:
         """Take the end of a connection; ``None`` where its agent was told ``bye``."""
