@@ -103,6 +103,8 @@ def table(results: list[Result]) -> Iterator[str]:
             groups[f"{one['part']}: all"].append(one["seconds"])
         if "begins" in one and not one["faults"]:
             groups[f"{one['part']}: all, until the first step begins"].append(one["begins"])
+        if "step" in one:
+            groups[f"{one['part']}: a step when nothing happens"].append(one["step"])
     yield f"{'':48} {'n':>5} {'p50 s':>8} {'p90 s':>8} {'p99 s':>8} {'max s':>8}"
     for name, found in sorted(groups.items()):
         found.sort()

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import random
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -131,7 +132,9 @@ class _Campaign:
             (step for step in job.steps() if step.generation > victim.generation and step.at >= since),
             key=lambda step: step.at,
         )
-        return found | {"begins": job.begin_of(first.generation) - since}
+        steps = job.step_seconds(victim.generation)
+        undisturbed = {"step": statistics.median(steps)} if steps else {}
+        return found | {"begins": job.begin_of(first.generation) - since} | undisturbed
 
     def _in_init(
         self, job: ElasticJob, kind: str, first: Member, other: Member | None

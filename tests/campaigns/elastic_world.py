@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,12 @@ class ElasticJob:
         """Return the last steps of every process."""
         self._read_logs()
         return [step for log in self._logs.values() for step in log.steps]
+
+    def step_seconds(self, generation: int) -> list[float]:
+        """Return how long the steps of a generation took, but for the first ones: from step to step."""
+        self._read_logs()
+        pairs = [pair for log in self._logs.values() for pair in pairwise(log.steps)]
+        return [b.at - a.at for a, b in pairs if a.generation == b.generation == generation]
 
     def begin_of(self, generation: int) -> float:
         """Return when the last of its ranks began the first step of a generation."""
