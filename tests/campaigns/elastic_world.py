@@ -31,6 +31,8 @@ DAEMON = ("prted", "orted", "hydra_pmi_proxy")
 """Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
 LOOK_SECONDS = 0.005
 """Between two looks at what ranks tell: the times are theirs, and they need the processors."""
+KEPT_SECONDS = 20.0
+"""For the log of a process that has ended."""
 _LAST_STEPS = 200
 
 
@@ -165,11 +167,22 @@ class ElasticJob:
         """
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.runs():
-            steps = [one for one in self.steps() if one.at > after and one.generation > generation]
+            steps = self.later_steps(generation, after)
             if found := [one.at for one in steps if size in (None, one.size)]:
                 return min(found)
             time.sleep(10 * LOOK_SECONDS)
         return None
+
+    def later_steps(self, generation: int, after: float) -> list[Step]:
+        """Return the steps of later generations that ended after a time, without a look at all the others."""
+        self._read_logs()
+        found = []
+        for log in self._logs.values():
+            for step in reversed(log.steps):
+                if step.generation <= generation or step.at <= after:
+                    break
+                found.append(step)
+        return found
 
     def steps(self) -> list[Step]:
         """Return the last steps of every process."""
@@ -199,7 +212,7 @@ class ElasticJob:
             if not log.is_whole:
                 log.is_whole = not path.with_suffix(".status").exists()
                 self._read_log(path, log)
-            if log.is_whole and time.time() - path.stat().st_mtime > 60.0:
+            if log.is_whole and time.time() - path.stat().st_mtime > KEPT_SECONDS:
                 path.unlink()
                 if not log.wrong:
                     del self._logs[path.stem]

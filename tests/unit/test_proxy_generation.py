@@ -6,8 +6,13 @@ import types
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from ringleader.collectives.mpi_proxy.call_table import Call
+from ringleader.collectives.mpi_proxy.creation import Creation
+from ringleader.collectives.mpi_proxy.proxy import Proxy
 from ringleader.collectives.mpi_proxy.proxy_generation import Pending, ProxyGeneration
+from ringleader.collectives.mpi_proxy.request_ring import DATA_START, Completion, Record, RequestRing
 
 
 def test_receives_are_cancelled_once_though_several_members_are_lost() -> None:
@@ -23,3 +28,25 @@ def test_receives_are_cancelled_once_though_several_members_are_lost() -> None:
         generation.end_requests()
     received.Cancel.assert_called_once_with()
     sent.Cancel.assert_not_called()
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_requests_wait_where_a_communicator_is_refused(is_made: bool) -> None:
+    """Its leader knows already that a member is lost. The rank, which asks for more, is not to fail."""
+    memory = memoryview(bytearray(DATA_START + 4096))
+    rank, ring = RequestRing(memory), RequestRing(memory)
+    present: Any = ProxyGeneration.__new__(ProxyGeneration)
+    present.broken, present.requests, present.ring, present._comms = False, [], ring, {}
+    present.generation = types.SimpleNamespace(number=3, done_fd=-1)
+    present._mpi, present._creations = None, types.SimpleNamespace(pending=None)
+    present._simple = {Call.BARRIER: lambda comm, record: mock.Mock(Test=mock.Mock(return_value=True))}
+    proxy: Any = Proxy.__new__(Proxy)
+    answers = iter([(Creation(3, 1, [0, 1], request=7, comms=[22]), [object()] if is_made else []), None])
+    proxy._creations = types.SimpleNamespace(turn=lambda: next(answers), pending=None)
+    proxy._present, proxy._kept = present, []
+    rank.push(Record(1 << 16, Call.BARRIER, 22))
+    for _ in range(2):
+        proxy._turn()
+    assert rank.done(1 << 16) is is_made
+    assert not is_made or rank.completion(1 << 16) == Completion()
+    assert present.broken is not is_made

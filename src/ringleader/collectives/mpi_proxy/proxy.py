@@ -80,10 +80,12 @@ class Proxy:
         if made is not None:
             creation, comms = made
             present = self._present
-            if present is not None and creation.generation == present.generation.number and comms:
-                present.created(creation, comms)
-            else:
+            if present is None or creation.generation != present.generation.number:
                 self._kept.extend(comms)
+            elif comms:
+                present.created(creation, comms)
+            else:  # its leader has heard that the generation is broken, as we shall: it has no communicator
+                present.end_requests()
         moved = self._present.turn() if self._present is not None else False
         return moved or made is not None
 
