@@ -111,6 +111,8 @@ class _Campaign:
                 told.append((("rank ", WORDS[kind]), 2 if WORDS[kind] == word else 1))
         else:
             ends = [job.strike(victim.name, phase, kind, STRIKE_SECONDS)], {victim.name}
+            # A change that was planned may have come before the strike, with another number for the rank.
+            told = [((f"rank {job.status(victim.name).get('rank')} on", word), 1)]
         times, hit = ends
         if None in times:
             return failed(what, f"rank {victim.rank}", "the rank could not be struck", job)
