@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -29,9 +31,14 @@ def one_step(model: Any, optimizer: Any) -> None:
 
 
 def note(rank: int, step: int) -> None:
-    """Write down that a step is done."""
-    with (PLACE / f"{os.getpid()}.log").open("a") as file:
+    """Write down that a step is done; the rank that is to be killed then is."""
+    with (PLACE / f"{socket.gethostname()}-{os.getpid()}.log").open("a") as file:
         file.write(f"{time.monotonic():.6f} {rank} {step}\n")
+    order = PLACE / f"kill-{rank}"
+    if order.exists():
+        order.write_text(f"{time.monotonic():.6f}")
+        order.rename(PLACE / "killed")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def train_with_torchrun(model: Any, optimizer: Any) -> None:
