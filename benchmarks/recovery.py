@@ -187,7 +187,11 @@ def _kill(place: Path, jobs: list[subprocess.Popen[bytes]]) -> tuple[float, int]
             killed.unlink()
             return at, max(one[2] for one in steps_of(place) if one[0] <= at)
         time.sleep(0.002)
-    sys.exit(f"the job makes no steps: {(place / 'said').read_text(errors='replace')[-2000:]}")
+    raise DoesNotGoOnError(f"the job makes no steps: {(place / 'said').read_text(errors='replace')[-2000:]}")
+
+
+class DoesNotGoOnError(Exception):
+    """A job made no steps, or none after a kill."""
 
 
 def _goes_on(jobs: list[subprocess.Popen[bytes]], since: float) -> bool:
@@ -208,7 +212,7 @@ def _next_step(
             return whole[0]
         time.sleep(0.01)
     said = (place / "said").read_text(errors="replace")[-2000:]
-    sys.exit(f"no step within {GIVE_UP:.0f} s after a kill: {said}")
+    raise DoesNotGoOnError(f"no step within {GIVE_UP:.0f} s after a kill: {said}")
 
 
 def main() -> None:
@@ -223,7 +227,11 @@ def main() -> None:
     lab = saved_state.load(words.lab) if words.lab else None
     found = {}
     for case in cases(words.peer_python, lab):
-        found[case.name] = measured(case, words.kills)
+        try:
+            found[case.name] = measured(case, words.kills)
+        except DoesNotGoOnError as error:
+            print(f"{case.name:18} {error}", flush=True)
+            continue
         median, worst = statistics.median(found[case.name]["seconds"]), max(found[case.name]["seconds"])
         steps = statistics.median(found[case.name]["steps_again"])
         text = f"next step after {median:.3f} s (worst {worst:.3f}), {steps:.0f} steps again"
