@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-_IMPORTED: set[str] = set()
-"""Names of the modules that there are when ranks begin to be forked."""
-
-
 class ForkedRank:
     """A rank that was forked warm: what it is to run, and what it must not close."""
 
@@ -80,7 +76,8 @@ def import_all(names: list[str]) -> dict[str, str]:
     import atexit
     from importlib import import_module
 
-    atexit.register(_leave_modules, frozenset(sys.modules))  # the first one, so that it runs last
+    own, imported = set(sys.modules), set[str]()
+    atexit.register(_leave_modules, imported)  # the first one, so that it runs last
     for name in names:
         try:
             import_module(name)
@@ -93,20 +90,21 @@ def import_all(names: list[str]) -> dict[str, str]:
     if threads := _threads_that_stay():
         words = f"importing {', '.join(names)} starts {threads} threads, which forked processes lack"
         return {"why": words}
+    imported.update(set(sys.modules) - own)
     _leave_libraries()
     return {}
 
 
-def _leave_modules(own: frozenset[str]) -> None:
+def _leave_modules(imported: set[str]) -> None:
     """At the end of a rank, hide from Python what was imported before the fork, so that it stays as it is.
 
-    ``own``: what the interpreter and we had imported before. To take modules apart writes to memory that the
+    ``imported``: their names. To take modules apart writes to memory that the
     rank shares with us, which copies it page by page, and so long the rank's slot is not free. The script's
     own objects and modules come to their end as ever.
     """
     import ctypes
 
-    kept = [sys.modules.pop(name) for name in _IMPORTED - own if name in sys.modules]
+    kept = [sys.modules.pop(name) for name in imported if name in sys.modules]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
@@ -118,7 +116,6 @@ def _leave_libraries() -> None:
     """
     import ctypes
 
-    _IMPORTED.update(sys.modules)
     libc = ctypes.CDLL(None)
     with suppress(AttributeError):  # a C library may lack on_exit: then all of them run
         libc.on_exit(libc._exit, None)

@@ -292,8 +292,7 @@ def _waits_for_more(draft: Draft, size: int) -> bool:
     if draft.last_generation or (draft.gather_until is not None and draft.now > draft.gather_until):
         return False
     most, start = draft.limits.max_np, draft.limits.start_np
-    asked = _hosts_start(draft)
-    if asked and (most is None or size < most):
+    if _hosts_start(draft) and (most is None or size < most):
         return True
     return start is not None and size < start and (not draft.limits.fixed_hosts or _some_return(draft))
 
@@ -527,8 +526,7 @@ def _layout_ahead(draft: Draft, world: WorldRecord) -> Layout | None:
     layout = draft.layout()
     leaving = [host for host in draft.hosts.values() if host.status is HostStatus.LEAVING]
     if layout is None or not _leaves_host(draft, world):
-        asked = _hosts_start(draft)
-        return None if asked else layout
+        return None if _hosts_start(draft) else layout
     if all(host.why == REMOVED for host in leaving if host.name in dict(world.layout)):
         return layout
     choices = [_with_ranks(draft, layout), layout]
