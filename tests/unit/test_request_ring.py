@@ -123,13 +123,13 @@ def test_descriptors_are_waited_for(above: int) -> None:
     try:
         high = fcntl.fcntl(second, fcntl.F_DUPFD_CLOEXEC, above)
         wait = DescriptorWait([first, high])
-        assert wait.wait(0.0001) == [False, False]
+        assert wait.ready(0.0001) == []
         os.eventfd_write(second, 1)
-        assert wait.wait(10) == [False, True]
+        assert wait.ready(10) == [high]
         os.eventfd_write(first, 1)
-        assert wait.wait(1.5) == [True, True]
+        assert wait.ready(1.5) == [first, high]
         assert (os.eventfd_read(first), os.eventfd_read(high)) == (1, 1)
-        assert wait.wait(0) == [False, False]
+        assert wait.ready(0) == []
         os.close(high)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

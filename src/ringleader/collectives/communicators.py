@@ -50,7 +50,8 @@ class RankLayout:
     least_local: int = 1
     """Fewest ranks on any host."""
     oversubscribed: bool = False
-    """Whether a host has more ranks than processors that they may use, by affinity and control groups."""
+    """Whether a host has more ranks, with MPI proxies that are at work, than processors that they may use, by
+    affinity and control groups."""
 
 
 def count_over(
@@ -209,14 +210,16 @@ def open_communicators(
 
 
 def any_oversubscribed(places: Sequence[tuple[int, int]], own: Sequence[processors.RankProcessors]) -> bool:
-    """Return whether a host has more ranks than processors.
+    """Return whether a host has fewer processors than ranks and the MPI proxies that work for them.
 
-    ``places``: by rank its host and its number there; ``own``: by rank what it may use.
+    Proxies do where there are several hosts. ``places``: by rank its host and its number there; ``own``: by
+    rank what it may use.
     """
     on_host: dict[int, list[processors.RankProcessors]] = {}
     for (host, _), one in zip(places, own, strict=True):
         on_host.setdefault(host, []).append(one)
-    return any(processors.oversubscribed(found) for found in on_host.values())
+    processes = 1 if len(on_host) == 1 else 2
+    return any(processors.oversubscribed(found * processes) for found in on_host.values())
 
 
 def open_shared_flags(

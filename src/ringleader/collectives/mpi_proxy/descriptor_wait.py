@@ -35,11 +35,13 @@ class DescriptorWait:
         self._time = _TimeSpec()
         self._arguments = self._polled, ctypes.c_ulong(len(fds)), ctypes.byref(self._time), None
 
-    def wait(self, seconds: float) -> list[bool]:
-        """Wait at most so long; return of each descriptor whether it can be read, or is at its end."""
+    def ready(self, seconds: float) -> list[int]:
+        """Wait at most so long; return those that can be read, or are at their end."""
         self._time.seconds = int(seconds)
         self._time.nanoseconds = int(seconds % 1 * 1e9)
         found = _libc.ppoll(*self._arguments)
+        if found > 0:
+            return [one.fd for one in self._polled if one.revents]
         if found < 0 and (error := ctypes.get_errno()) != errno.EINTR:
             raise OSError(error, os.strerror(error))
-        return [found > 0 and one.revents != 0 for one in self._polled]
+        return []

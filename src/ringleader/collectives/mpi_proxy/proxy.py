@@ -66,14 +66,7 @@ class Proxy:
             if self._turn():
                 self._busy = time.monotonic()
                 continue
-            self._sleep(self._nap(time.monotonic() - self._busy))
-
-    def _nap(self, idle: float) -> float:
-        """Return how long to sleep when nothing has happened for so long."""
-        present = self._present
-        if self._creations.pending is not None or (present is not None and present.waits_for_mpi()):
-            return nap_seconds(idle)
-        return IDLE_SECONDS if idle < RECENT_SECONDS else LONG_IDLE_SECONDS
+            self._sleep()
 
     def _turn(self) -> bool:
         made = self._creations.turn()
@@ -89,18 +82,41 @@ class Proxy:
         moved = self._present.turn() if self._present is not None else False
         return moved or made is not None
 
-    def _sleep(self, seconds: float) -> None:
-        """Sleep until the rank or the agent wants something, or so long."""
+    def _sleep(self) -> None:
+        """Sleep until the rank or the agent wants something, until MPI has done something, or a while."""
         present = self._present if self._present is not None and not self._present.broken else None
-        if present is not None and self._creations.pending is None and not present.ring.proxy_sleeps():
+        creating = self._creations.pending is not None
+        if present is not None and not creating and not present.ring.proxy_sleeps():
             return
-        agent, *wake = self._descriptors.wait(seconds)
+        idle = time.monotonic() - self._busy
+        if creating:
+            ready = self._descriptors.ready(nap_seconds(idle))
+        elif present is not None and present.waits_for_mpi():
+            ready = self._wait_for_mpi(present)
+        else:
+            ready = self._descriptors.ready(IDLE_SECONDS if idle < RECENT_SECONDS else LONG_IDLE_SECONDS)
         if present is not None:
             present.ring.proxy_awake()
-            if any(wake):
+            if present.generation.wake_fd in ready:
                 os.eventfd_read(present.generation.wake_fd)
-        if agent or self._agent.waiting:
+        if self._agent.fileno() in ready or self._agent.waiting:
             self._obey()
+
+    def _wait_for_mpi(self, present: ProxyGeneration) -> list[int]:
+        """Look at what MPI does, between naps; return the descriptors that can be read, if any.
+
+        Nothing but MPI is looked at for `IDLE_SECONDS`: the processor is the ranks'.
+        """
+        begun, now = self._busy, time.monotonic()
+        until = now + IDLE_SECONDS
+        while now < until:
+            if ready := self._descriptors.ready(nap_seconds(now - begun)):
+                return ready
+            if present.look():
+                self._busy = time.monotonic()
+                break
+            now = time.monotonic()
+        return []
 
     def _obey(self) -> None:
         while (order := self._agent.order()) is not None:

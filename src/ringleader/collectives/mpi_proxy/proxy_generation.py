@@ -23,6 +23,9 @@ from ringleader.ranks.generation_service import RING_BYTES
 from ringleader.ranks.host_agent_client import Generation, ProxyConnection
 
 DONE = Completion()
+LOOKS = 2
+"""Times that MPI is asked at one look: where a message has come, Open MPI reads it when it is asked first,
+and takes the collective call that it is for a step on when it is asked again."""
 
 
 class Place(NamedTuple):
@@ -93,7 +96,7 @@ class ProxyGeneration:
             moved = True
             self._begin(record)
         if self.requests:
-            moved = self._look() or moved
+            moved = self.look() or moved
         return moved
 
     def waits_for_mpi(self) -> bool:
@@ -163,11 +166,15 @@ class ProxyGeneration:
 
     # what MPI is doing
 
-    def _look(self) -> bool:
+    def look(self) -> bool:
+        """Let MPI move on; return whether it has done any of the requests."""
         before = len(self.requests)
-        for at in range(before - 1, -1, -1):
-            self._look_at(at)
-        return len(self.requests) < before
+        for _ in range(LOOKS):
+            for at in range(len(self.requests) - 1, -1, -1):
+                self._look_at(at)
+            if len(self.requests) < before:
+                return True
+        return False
 
     def _look_at(self, at: int) -> None:
         record, request, _places = self.requests[at]
