@@ -62,6 +62,7 @@ class ProxyWorld:
         self.proxies: dict[int, subprocess.Popen[bytes]] = {}
         """World → its mpirun."""
         self._ready: dict[int, set[int]] = {}
+        self._arrivals: dict[int, str] = {}
         self._halt, self._halted = os.pipe()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -142,6 +143,7 @@ class ProxyWorld:
             self._ready[event["world"]].add(event["world_rank"])
         elif event["do"] == "rank_waiting":
             self.waiting.add(event["incarnation"])
+            self._arrivals[event["incarnation"]] = event["arrival"]
         elif event["do"] == "rank_gone":
             self.waiting.discard(event["incarnation"])
             if event["generation"]:
@@ -159,13 +161,17 @@ class ProxyWorld:
             return
         self.number += 1
         self._began = list(self.members)
-        members = [[incarnation, slot, self._host(slot)] for incarnation, slot in self.members]
+        members = [
+            [incarnation, slot, self._host(slot), place]
+            for place, (incarnation, slot) in enumerate(self.members)
+        ]
         order = {
             "do": "generation",
             "number": self.number,
             "world": self.world,
             "restore": self._restore(),
             "members": members,
+            "arrivals": [self._arrivals[incarnation] for incarnation, _ in self.members],
             "hosts": [f"host{number}" for number in range(len(self._slots))],
         }
         self.waiting -= {one for one, _ in self.members}

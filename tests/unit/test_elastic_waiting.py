@@ -68,7 +68,7 @@ def waiting(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Future[An
     monkeypatch.setattr(membership, "WAIT_SECONDS", 0.05)
     environ = {membership.SOCKET: str(agent.path), membership.INCARNATION: "4", membership.TIMEOUT: "0.1"}
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(membership.ElasticRank().join, environ)
+        found = pool.submit(membership.ElasticRank().join, environ, {})
         assert agent.waits.wait(SECONDS)
         with pytest.raises(StillWaitsError):
             found.result(0.5)

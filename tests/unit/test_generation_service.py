@@ -52,8 +52,15 @@ class Host:
         return [one for one in self.heard if one["do"] == kind]
 
     def order(self, number: int, incarnations: list[int], world: int = 1) -> dict[str, Any]:
-        members = [[incarnation, rank, 0] for rank, incarnation in enumerate(incarnations)]
-        return {"do": "generation", "number": number, "world": world, "restore": 7, "members": members}
+        members = [[incarnation, rank, 0, rank % 2] for rank, incarnation in enumerate(incarnations)]
+        return {
+            "do": "generation",
+            "number": number,
+            "world": world,
+            "restore": 7,
+            "members": members,
+            "arrivals": ["new", "as it was"],
+        }
 
 
 @pytest.fixture(params=["host_agent.sock", "d" * 120 + "/host_agent.sock"], ids=["short", "long"])
@@ -89,12 +96,13 @@ def test_a_generation_begins(host: Host, pair: Any) -> None:
     ranks, proxies = pair
     assert [one["incarnation"] for one in host.events("rank_hello")] == [10, 11]
     assert [one["world_rank"] for one in host.events("proxy_ready")] == [0, 1]
-    ranks[0].wait(after=0, commits=[4, 5], reason="start")
-    said = {"do": "rank_waiting", "incarnation": 10, "after": 0, "commits": [4, 5], "reason": "start"}
-    assert host.events("rank_waiting") == [said]
+    told = {"after": 0, "commits": [4, 5], "reason": "start", "arrival": "new"}
+    ranks[0].wait(**told)
+    assert host.events("rank_waiting") == [{"do": "rank_waiting", "incarnation": 10} | told]
     found = started(host, ranks)
     assert [one.rank for one in found] == [0, 1]
     assert {(one.number, one.restore) for one in found} == {(3, 7)}
+    assert [one.arrivals for one in found] == [["new", "as it was"]] * 2
     assert PageReader(found[0].page_fd).generation == 3
     for rank, one in enumerate(found):
         order = proxies[rank].order(SECONDS)

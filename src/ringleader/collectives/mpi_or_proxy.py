@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ringleader.collectives import mpi_library
 from ringleader.collectives.engine_settings import EngineSettings
 
 
-def load(settings: EngineSettings) -> Any:
+def load(settings: EngineSettings, arrival: Mapping[str, Any]) -> Any:
     """Return mpi4py's MPI, or in an elastic job what stands for it in the next generation of the ranks.
 
-    Raises `WorldError` where the library that was loaded is not the launcher's, or no generation begins.
+    ``arrival``: what all ranks of that are to know of this one, plain values; see `arrivals`. Raises
+    `WorldError` where the library that was loaded is not the launcher's, or no generation begins.
     """
     if not settings.elastic:
         return mpi_library.load(settings)
     from ringleader.collectives.mpi_proxy.membership import ELASTIC
 
-    return ELASTIC.join(os.environ)
+    return ELASTIC.join(os.environ, arrival)
 
 
 def proxied(mpi: Any) -> bool:
     """Return whether `load` gave what stands for MPI: nothing may wait inside of it then."""
     return bool(getattr(mpi, "proxied", False))
+
+
+def arrivals(mpi: Any) -> list[Any]:
+    """Return of each rank of an elastic job what it gave `load`."""
+    return list(mpi.membership.arrivals)
 
 
 def why_broken(mpi: Any) -> Callable[[], str]:

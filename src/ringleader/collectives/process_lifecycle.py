@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -52,6 +53,8 @@ def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple
     return together, left
 
 
+NEW: Sequence[int] = ()
+"""How a process comes to the other ranks whose first session this is."""
 FORKED = (
     "This process was forked from a rank after hvd.init and is not a rank itself: MPI and the memory between "
     "the ranks are its parent's. Start it before hvd.init, or as a new Python (multiprocessing's 'spawn')."
@@ -77,8 +80,9 @@ class Process:
         *,
         dynamic: bool = False,
         with_sets: bool = True,
+        entry: Sequence[int] | None = None,
     ) -> None:
-        """Open a session, unless there is one. See `open_session`.
+        """Open a session, unless there is one. See `open_session`; the ``entry`` of a new process is `NEW`.
 
         A new rank of an elastic job whose generation breaks meanwhile waits for the next one: `elastic.run`,
         which sees to that later, has not begun.
@@ -98,7 +102,12 @@ class Process:
         while self.session is None:
             try:
                 self.session = open_session(
-                    kernels, environ=os.environ, comm=comm, dynamic=dynamic, with_sets=with_sets
+                    kernels,
+                    environ=os.environ,
+                    comm=comm,
+                    dynamic=dynamic,
+                    with_sets=with_sets,
+                    entry=NEW if is_new else entry,
                 )
             except BaseException as error:
                 again = is_new and isinstance(error, HorovodInternalError) and mpi_or_proxy.is_broken()

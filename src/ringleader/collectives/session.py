@@ -31,7 +31,7 @@ from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
 from ringleader.collectives.rank_group import Group, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
-from ringleader.collectives.stall_check import GroupWait
+from ringleader.collectives.stall_check import GroupWait, Limits
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
 from ringleader.collectives.traffic import GroupTraffic
 from ringleader.ranks import processors
@@ -212,12 +212,14 @@ def open_session(
     comm: Any = None,
     dynamic: bool = False,
     with_sets: bool = True,
+    entry: Sequence[int] | None = None,
 ) -> Session:
     """Make the engine of this process. Collective over the ranks.
 
     ``comm`` is an mpi4py communicator to live on, or a list of ranks among those that the launcher started;
     None for all of them. ``dynamic``: process sets can be added later, whatever the environment says.
-    ``with_sets``: whether this rank has process sets to register.
+    ``with_sets``: whether this rank has process sets to register. ``entry``: what in an elastic job the loop
+    around training tells those of the other ranks, plain numbers.
     `ValueError` where this rank is not among the ranks.
     """
     settings = read_settings(environ)
@@ -228,7 +230,13 @@ def open_session(
         return Session(
             group=lone_group(kernels, settings), kernels=kernels, settings=settings, requested=comm
         )
-    mpi = mpi_or_proxy.load(settings)
+    arrival = {
+        "settings": _shared(settings),
+        "processors": processors.rank_processors().values(),
+        "sets": with_sets,
+        "entry": entry,
+    }
+    mpi = mpi_or_proxy.load(settings, arrival)
     if chosen:
         base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
     elif mpi_or_proxy.proxied(mpi):
@@ -236,9 +244,7 @@ def open_session(
     else:
         base = (mpi.COMM_WORLD if comm is None or chosen is not None else comm).Dup()
     control = base.Dup()
-    settings, oversubscribed, with_sets = _agreed(
-        settings, control, elastic=mpi_or_proxy.proxied(mpi), with_sets=with_sets
-    )
+    settings, oversubscribed, with_sets = _agreed(settings, mpi, control)
     liveness_sources: list[LivenessSource] = []
     end_messages = EndMessages(mpi, control)
     traffic, launch_order = GroupTraffic(), LaunchOrder()
@@ -281,18 +287,28 @@ def open_session(
     )
 
 
-def _agreed(
-    settings: EngineSettings, comm: Any, *, elastic: bool, with_sets: bool
-) -> tuple[EngineSettings, bool | None, bool]:
+def _shared(settings: EngineSettings) -> dict[str, Any]:
+    """Return, as plain values, the settings of which rank 0's are those of all ranks."""
+    return {
+        "limits": vars(settings.limits),
+        "fusion_bytes": settings.fusion_bytes,
+        "transport": settings.transport,
+        "dynamic_sets": settings.dynamic_sets,
+    }
+
+
+def _agreed(settings: EngineSettings, mpi: Any, comm: Any) -> tuple[EngineSettings, bool | None, bool]:
     """Return the settings with rank 0's word on all that ranks must decide alike.
 
-    In an elastic job also, by the same exchange, whether a host has more ranks than processors, and whether
-    any rank has process sets to register.
+    In an elastic job also whether a host has fewer processors than it needs, and whether any rank has process
+    sets to register; it has brought all of that to the ranks with the beginning of the generation.
     """
-    names = ("limits", "fusion_bytes", "transport", "dynamic_sets")
-    mine = {name: getattr(settings, name) for name in names}
+    elastic = mpi_or_proxy.proxied(mpi)
+    arrivals = mpi_or_proxy.arrivals(mpi) if elastic else []
+    shared = arrivals[0]["settings"] if elastic else comm.bcast(_shared(settings), root=0)
+    settings = replace(settings, **{**shared, "limits": Limits(**shared["limits"])})
     if not elastic or settings.ranks_per_host is not None:
-        return replace(settings, **comm.bcast(mine, root=0)), None, True
-    told = comm.allgather((mine if comm.rank == 0 else {}, processors.rank_processors(), with_sets))
-    oversubscribed = any_oversubscribed(comm.places_on_hosts(), [own for _, own, _ in told])
-    return replace(settings, **told[0][0]), oversubscribed, any(sets for _, _, sets in told)
+        return settings, None, True
+    own = [processors.RankProcessors.of(one["processors"]) for one in arrivals]
+    oversubscribed = any_oversubscribed(comm.places_on_hosts(), own)
+    return settings, oversubscribed, any(one["sets"] for one in arrivals)

@@ -336,14 +336,14 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         elastic = membership() is not None
-        rejoin = Rejoin() if reset is None else reset
+        rejoin = Rejoin() if reset is None else lambda told: reset()
         entry, skip_sync = Entry.FRESH, False
         while True:
             try:
                 if entry is Entry.AS_IT_IS:
                     state.before_reset()
                 if entry is not Entry.FRESH:
-                    rejoin()
+                    rejoin(_facts(state, entry, skip_sync=skip_sync))
                 skip_sync = _join(state, entry, skip_sync=skip_sync)
                 if entry is not Entry.FRESH:
                     state.on_reset()
@@ -369,13 +369,32 @@ def _join(state: State, entry: Entry, *, skip_sync: bool) -> bool:
     member = membership()
     if member is None:
         return skip_sync
-    facts = [entry is Entry.AS_IT_IS, entry is Entry.RESTORES, not skip_sync, state._acted_on]
-    as_it_is, restored, needed, state._acted_on = SessionPeers(PROCESS.get()).most(facts, "elastic.join")
+    facts = _facts(state, entry, skip_sync=skip_sync)
+    if (told := member.take_entries()) is not None:  # which saves asking for it
+        agreed = [max(column) for column in zip(*(one or _NEW_FACTS for one in told), strict=True)]
+    else:
+        agreed = SessionPeers(PROCESS.get()).most(facts, "elastic.join")
+    as_it_is, restored, needed, acted_on = agreed
+    state._acted_on = max(state._acted_on, acted_on)
     state.forget_updates()
     # Some heard of new hosts and others of a failure: then the commit counts, for all of them.
     keeps = entry is Entry.AS_IT_IS and not (as_it_is and restored)
     state.join(member, restores=not keeps, fresh=entry is Entry.FRESH)
     return not needed
+
+
+_NEW_FACTS = (0, 0, 1, 0)
+"""The `_facts` of a rank that has just started."""
+
+
+def _facts(state: State, entry: Entry, *, skip_sync: bool) -> list[int]:
+    """Return what the others must know of how a rank comes; the largest of each number counts."""
+    return [
+        int(entry is Entry.AS_IT_IS),
+        int(entry is Entry.RESTORES),
+        int(not skip_sync),
+        state._acted_on,
+    ]
 
 
 class Rejoin:
@@ -388,8 +407,8 @@ class Rejoin:
         if (session := PROCESS.session) is not None:
             self._first = type(session.kernels), session.requested, session.settings.dynamic_sets
 
-    def __call__(self) -> None:
-        """Do it. Collective over the ranks of the new generation."""
+    def __call__(self, told: Sequence[int]) -> None:
+        """Do it; ``told`` goes to the others. Collective over the ranks of the new generation."""
         if self._first is None:
             raise NotInitializedError
         kernels, requested, dynamic = self._first
@@ -401,7 +420,7 @@ class Rejoin:
         if broken:
             # Errors and the calls that raised them keep each other, and the memory of the generation.
             gc.collect()
-        PROCESS.init(kernels(), requested, dynamic=dynamic, with_sets=bool(self._given))
+        PROCESS.init(kernels(), requested, dynamic=dynamic, with_sets=bool(self._given), entry=told)
         begin_sets(self._given, comm=requested, fresh=True)
         for one in self._added:
             add_process_set(one)

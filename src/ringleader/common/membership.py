@@ -42,6 +42,9 @@ class Membership(Protocol):
     def commit_memory(self) -> CommitMemory:
         """Return the memory of this host, which outlives ranks."""
 
+    def take_entries(self) -> list[Sequence[int]] | None:
+        """Return of each rank the ``entry`` that it came with (`open_session`), once; None: ask the ranks."""
+
     def updates(self) -> tuple[int, int]:
         """Return how many updates of the hosts there were, and what the last one did."""
 

@@ -6,7 +6,7 @@ and for each rank the ring, the eventfd by which it wakes its proxy (wake) and t
 (done). Nothing of one generation is ever used by another. The service decides nothing: orders come from
 the launcher, by `begin` and `end`.
 
-Messages of a rank: ``hello {kind: "rank", incarnation, pid}``; ``waiting {after, commits, reason}``;
+Messages of a rank: ``hello {kind: "rank", incarnation, pid}``; ``waiting {after, commits, reason, arrival}``;
 ``attached {generation}``; ``detached {generation}``, before it leaves one without wanting another;
 ``segment {generation, key, nbytes}``, ``free_segment {generation, key}``; ``commit_memory {nbytes}``;
 ``committed {number, nbytes}``. Of a proxy: ``hello {kind: "proxy", world, world_rank, size, pid, library}``,
@@ -244,7 +244,7 @@ class GenerationService:
         incarnation = peer.hello["incarnation"]
         if what == "waiting":
             peer.generation = 0
-            said = {name: message[name] for name in ("after", "commits", "reason")}
+            said = {name: message[name] for name in ("after", "commits", "reason", "arrival")}
             self._events({"do": "rank_waiting", "incarnation": incarnation, **said})
         elif what == "attached":
             said = {"incarnation": incarnation, "generation": message["generation"]}
@@ -327,7 +327,8 @@ class GenerationService:
     def begin(self, order: dict[str, Any]) -> None:
         """Begin a generation: give its ranks and proxies on this host what they share.
 
-        ``order``: ``{number, world, restore, members: [[incarnation, world_rank, host_index], …], hosts}``.
+        ``order``: ``{number, world, restore, members: [[incarnation, world_rank, host_index, arrival], …],
+        hosts, arrivals}``: ``arrival`` is a place in ``arrivals``, the words of the ranks for how they come.
         A member of this host that has ended meanwhile makes it a broken one at once. OSError where this host
         has no memory for it.
         """
@@ -345,7 +346,7 @@ class GenerationService:
             if peer.hello["world"] == generation.world
         }
         told = {**order, "do": "generation"}
-        for incarnation, world_rank, _host in order["members"]:
+        for incarnation, world_rank, *_ in order["members"]:
             if incarnation in ranks and world_rank in proxies:
                 self._begin_member(
                     generation,

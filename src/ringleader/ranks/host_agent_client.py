@@ -58,6 +58,8 @@ class Generation:
         """By rank, the number of its proxy in the world."""
         self.host_indexes: list[int] = [int(member[2]) for member in order["members"]]
         """By rank, the number of its host."""
+        self.arrivals: list[str] = [str(order["arrivals"][member[3]]) for member in order["members"]]
+        """By rank, what it said of how it comes."""
         self.page_fd = fds[0] if len(fds) == 4 else -1
         self.ring_fd, self.wake_fd, self.done_fd = fds[-3:] if len(fds) >= 3 else (-1, -1, -1)
 
@@ -194,12 +196,13 @@ class RankConnection(AgentConnection):
         self.incarnation = incarnation
         self.say(do="hello", kind="rank", incarnation=incarnation, pid=os.getpid())
 
-    def wait(self, *, after: int, commits: Sequence[int] = (), reason: str = "") -> None:
+    def wait(self, *, after: int, commits: Sequence[int] = (), reason: str = "", arrival: str = "") -> None:
         """Say that this rank is in no generation and wants the next one.
 
         ``after``: the one that it has left, 0 at first. ``commits``: numbers that its host holds complete.
+        ``arrival``: what all ranks of the next one are to know of this one; only they read it.
         """
-        self.say(do="waiting", after=after, commits=list(commits), reason=reason)
+        self.say(do="waiting", after=after, commits=list(commits), reason=reason, arrival=arrival)
 
     def next_generation(self, seconds: float) -> Generation | None:
         """Return the generation that has begun for this rank, None where none does in so long.

@@ -17,6 +17,7 @@ from ringleader.ranks.hardware import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
 V1_MOUNTS = ("sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu", "sys/fs/cgroup/cpu")
 """Where version 1 has its CPU controller, by distribution."""
@@ -40,6 +41,16 @@ class RankProcessors(NamedTuple):
     """CPUs that it may run on."""
     limits: tuple[CpuLimit, ...]
     """Limits of its control group and of all above it."""
+
+    def values(self) -> list[Any]:
+        """Return the same as plain values, short ones: a bit for each CPU, in hexadecimal."""
+        return [format(sum(1 << cpu for cpu in self.affinity), "x"), [list(limit) for limit in self.limits]]
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> RankProcessors:
+        """Return what has these `values`."""
+        bits, limits = int(values[0], 16), tuple(CpuLimit(*limit) for limit in values[1])
+        return cls(frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1), limits)
 
 
 # --- what files say; pure ---------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ The process keeps one connection to its host agent; each generation has memory o
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ringleader.collectives.exceptions import HorovodInternalError, WorldError
 from ringleader.collectives.mpi_proxy.requests import Channel
@@ -48,6 +50,9 @@ class Membership:
         self.order = order
         """What the launcher said of the generation."""
         self._page = PageReader(order.page_fd)
+        self.arrivals: list[Any] = [json.loads(words) for words in order.arrivals]
+        """By rank, what it gave `ElasticRank.join`."""
+        self._entries_taken = False
         self.channel = Channel(
             order, connection, why_broken=self.why_broken, deadline_seconds=deadline_seconds
         )
@@ -68,6 +73,15 @@ class Membership:
         """Let go of what the generation shares; what the page said last stays to be read."""
         self.channel.close()
         self._page.let_go()
+
+    def take_entries(self) -> list[Sequence[int]] | None:
+        """Return of each rank the ``entry`` that it arrived with, once; None where not all of them gave one.
+
+        All ranks get the same, so that those that get none can ask each other.
+        """
+        taken, self._entries_taken = self._entries_taken, True
+        entries = [one["entry"] for one in self.arrivals]
+        return None if taken or None in entries else entries
 
     def updates(self) -> tuple[int, int]:
         """Return how many updates of the hosts there were, and what the last one did (`ADDED` …)."""
@@ -108,8 +122,10 @@ class ElasticRank:
         self._last = 0
         self._commit_memory: CommitMemory | None = None
 
-    def join(self, environ: Mapping[str, str]) -> StandIn:
+    def join(self, environ: Mapping[str, str], arrival: Mapping[str, Any]) -> StandIn:
         """Wait for the next generation and take part in it; return what stands for MPI.
+
+        ``arrival``: plain values that all of its ranks are to know of this one.
 
         SystemExit(0) where the job goes on without this rank; `WorldError` where its host agent has gone;
         `HorovodInternalError` where one begins and breaks meanwhile: it has to be left then.
@@ -123,6 +139,7 @@ class ElasticRank:
                 after=self._last,
                 commits=self._held(commit_memory),
                 reason="reset" if self._last else "start",
+                arrival=json.dumps(arrival, separators=(",", ":")),
             )
             while (order := connection.next_generation(WAIT_SECONDS)) is None:
                 pass  # the launcher has all deadlines, and the agent ends with it

@@ -169,7 +169,7 @@ class ElasticJob:
             number=order.number,
             world=order.world,
             restore=order.restore,
-            members=[(one.incarnation, one.world_rank, one.host_index) for one in order.members],
+            members=[(one.incarnation, one.world_rank, one.host_index, one.arrival) for one in order.members],
             hosts=order.hosts,
         )
 
@@ -413,7 +413,11 @@ def limits_of(context: ElasticContext) -> Limits:
 
 _FACTS: dict[type, Callable[[Any], f.Fact]] = {
     h.RankWaiting: lambda event: f.RankWaiting(
-        incarnation=event.incarnation, after=event.after, commits=event.commits, reason=event.reason
+        incarnation=event.incarnation,
+        after=event.after,
+        commits=event.commits,
+        reason=event.reason,
+        arrival=event.arrival,
     ),
     h.RankAttached: lambda event: f.RankAttached(incarnation=event.incarnation, generation=event.generation),
     h.RankDetached: lambda event: f.RankDetached(incarnation=event.incarnation, generation=event.generation),

@@ -74,6 +74,8 @@ class RankWaiting:
     commits: tuple[int, ...] = ()
     """Commits that its host holds completely."""
     reason: str = ""
+    arrival: str = ""
+    """What the ranks of the next generation are to know of it; nobody else reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)

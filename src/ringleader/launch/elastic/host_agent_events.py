@@ -131,6 +131,8 @@ class RankWaiting:
     commits: tuple[int, ...] = ()
     """Numbers of the commits that its host holds complete."""
     reason: str = ""
+    arrival: str = ""
+    """What the ranks of the next generation are to know of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

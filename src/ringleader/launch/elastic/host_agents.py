@@ -241,16 +241,23 @@ class HostAgents:
         number: int,
         world: int,
         restore: int,
-        members: Sequence[tuple[int, int, int]],
+        members: Sequence[tuple[int, int, int, str]],
         hosts: Sequence[str],
     ) -> None:
-        """Tell all agents of a generation. ``members`` by rank: (incarnation, world rank, host index)."""
+        """Tell all agents of a generation.
+
+        ``members`` by rank: (incarnation, world rank, host index, arrival). Most ranks arrive alike, and what
+        is alike is sent once.
+        """
+        arrivals = {arrival: None for *_, arrival in members}
+        places = {arrival: place for place, arrival in enumerate(arrivals)}
         self.tell_all(
             do="generation",
             number=number,
             world=world,
             restore=restore,
-            members=[list(member) for member in members],
+            members=[[*numbers, places[arrival]] for *numbers, arrival in members],
+            arrivals=list(arrivals),
             hosts=list(hosts),
         )
 

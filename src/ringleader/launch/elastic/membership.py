@@ -386,7 +386,12 @@ def _begin(draft: Draft, world: WorldRecord) -> None:
     order = generation_order(present, before=draft.order, restore_hosts=holders)
     names = tuple(dict.fromkeys(host for (host, _), _ in order))
     members = tuple(
-        o.Member(incarnation=incarnation, world_rank=at[slot], host_index=names.index(slot[0]))
+        o.Member(
+            incarnation=incarnation,
+            world_rank=at[slot],
+            host_index=names.index(slot[0]),
+            arrival=draft.ranks[incarnation].arrival,
+        )
         for slot, incarnation in order
     )
     draft.last_generation += 1

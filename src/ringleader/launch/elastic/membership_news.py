@@ -140,7 +140,9 @@ def _rank_waiting(draft: Draft, fact: f.RankWaiting) -> None:
             why = f"{draft.name(rank)} left the generation"
             why += f": {fact.reason}" if fact.reason else ""
             draft.break_generation(why, supposed=True)
-    draft.change_rank(draft.ranks[fact.incarnation], status=RankStatus.WAITING, deadline=None)
+    draft.change_rank(
+        draft.ranks[fact.incarnation], status=RankStatus.WAITING, deadline=None, arrival=fact.arrival
+    )
 
 
 def _switches(draft: Draft) -> bool:

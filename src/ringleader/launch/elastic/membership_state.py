@@ -128,6 +128,8 @@ class RankRecord:
     """When it is ended if it has said nothing until then."""
     gone: float | None = None
     """Until when how it ended is waited for: its socket has ended."""
+    arrival: str = ""
+    """What it said, when it waited last, for the ranks of the next generation."""
 
 
 @dataclass(frozen=True, kw_only=True)

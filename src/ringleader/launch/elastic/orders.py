@@ -83,6 +83,8 @@ class Member:
     incarnation: int
     world_rank: int
     host_index: int
+    arrival: str = ""
+    """What it said for the others when it waited."""
 
 
 @dataclass(frozen=True, kw_only=True)
