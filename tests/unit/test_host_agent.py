@@ -24,6 +24,7 @@ from ringleader.launch.elastic.host_agent_events import (
     Spawned,
 )
 from ringleader.launch.elastic.host_agents import HostAgents
+from ringleader.ranks import process_tree
 from ringleader.ranks.host_agent_client import AgentGoneError, LeaveError, ProxyConnection
 
 pytestmark = pytest.mark.process
@@ -66,6 +67,25 @@ def script(tmp_path: Path, text: str) -> str:
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(text))
     return str(path)
+
+
+def fork_server(warm: Launcher) -> int:
+    """Return the first child of the host agent: others are forked from it."""
+    return min(pid for pid, parent in process_tree.parents().items() if parent == warm.pid)
+
+
+def standing_by(warm: Launcher) -> int:
+    """Return the rank agent that stands by, when there is one."""
+    found = list[int]()
+
+    def there() -> list[int]:
+        agents = {rank.hello["pid"] for rank in warm.ranks.values() if rank.hello}
+        children = [pid for pid, parent in process_tree.parents().items() if parent == warm.pid]
+        found[:] = sorted(set(children) - agents - {fork_server(warm)})
+        return found
+
+    warm.wait(there, "a rank agent that stands by")
+    return found[0]
 
 
 # --- starts and ends --------------------------------------------------------------------------------------
@@ -151,10 +171,9 @@ def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Pa
 def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, tmp_path: Path) -> None:
     rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
     warm.wait(lambda: rank.stdout, "its line")
-    agents = {rank.hello["pid"]}
-    server = [pid for pid in below(warm.pid) if pid not in agents and pid not in below(rank.hello["pid"])]
-    assert len(server) == 1
-    os.kill(server[0], signal.SIGKILL)
+    standby = standing_by(warm)
+    os.kill(fork_server(warm), signal.SIGKILL)
+    assert gone([standby], LEFT)
     assert "signal 9" in warm.until(NotPrepared).why
     warm.until(Prepared)
     other = warm.start(2, script(tmp_path, "print(2)"))
@@ -162,6 +181,21 @@ def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, t
     assert alive(rank.hello["pid"]) and rank.words("ended") is None
     warm.agents.kill(HOST, 1)
     assert warm.finish(rank)["signal"] == signal.SIGKILL
+
+
+def test_a_rank_agent_stands_by_and_serves_the_next_rank(warm: Launcher, tmp_path: Path) -> None:
+    path = script(tmp_path, "print('here')")
+    standby = standing_by(warm)
+    assert warm.run(1, path)[0].stdout == b"here\n"
+    assert warm.until(Spawned, incarnation=1).pid == standby
+    killed = standing_by(warm)
+    assert killed != standby
+    os.kill(killed, signal.SIGKILL)
+    assert gone([killed], LEFT)
+    rank, ended = warm.run(2, path)
+    assert (rank.stdout, ended["exit_code"]) == (b"here\n", 0)
+    spawned = warm.until(Spawned, incarnation=2)
+    assert spawned.warm and spawned.pid != killed
 
 
 def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> None:
@@ -172,8 +206,9 @@ def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> N
             warm=incarnation == 2,
         )
         warm.wait(lambda rank=rank: rank.stdout, "its line")
+    standing_by(warm)
     pids = below(warm.pid)
-    assert len(pids) == 5  # the fork server, two agents, two ranks
+    assert len(pids) == 6  # the fork server, two agents, one that stands by, two ranks
     os.kill(warm.pid, signal.SIGKILL)
     assert not warm.until(HostAgentLost).silent
     assert gone(pids, LEFT)
@@ -352,8 +387,8 @@ def test_five_hundred_killed_ranks_leave_nothing_behind(warm: Launcher, tmp_path
         return int(fields[1]) - int(fields[2])  # pages, without those shared with files
 
     def state() -> tuple[int, int, int, int]:
-        pids = below(warm.pid)
-        server = next(pid for pid in pids if b"fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        standing_by(warm)
+        server = fork_server(warm)
         descriptors = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (warm.pid, server)]
         return (*descriptors, len(below(warm.outer)), resident(warm.pid) + resident(server))
 

@@ -43,9 +43,9 @@ class CommitError(RuntimeError):
 class Offer:
     """What rank 0 tells of its state: all but the bytes of the arrays."""
 
-    parts: list[tuple[str, bytes, list[tuple[Any, ...]], list[int]]]
+    parts: list[tuple[str, bytes, list[tuple[Any, ...]], list[int]]] = field(default_factory=list)
     """Name, outline, description of each array, bytes of each array."""
-    sums: list[list[int]]
+    sums: list[list[int]] = field(default_factory=list)
     """Checksum of each array."""
 
 
@@ -220,24 +220,27 @@ class Commits:
         commits are those of all ranks, not of each by itself.
         """
         parts, error = self._take_apart(captured)
+        compares = shared and self.number > 0  # with nothing from a commit there is nothing alike
+        theirs = Offer()
+        if self.peers.size > 1:
+            theirs = broadcast(_offer(parts, sums=compares) if self.peers.rank == 0 else None)
+        mine = {part.name: part for part in parts}
+        wanted = [
+            int(not (compares and _has(mine, name, at, spec, total)))
+            for (name, _outline, specs, _sizes), sums in zip(theirs.parts, theirs.sums, strict=True)
+            for at, (spec, total) in enumerate(zip(specs, sums, strict=True))
+        ]
         own = int(any(part.per_rank is not None for part in parts))
-        failed, per_rank, newest, oldest = self.peers.most(
-            [int(error is not None), own, self.number, -self.number], "elastic.sync"
+        failed, per_rank, newest, oldest, *moves = self.peers.most(
+            [int(error is not None), own, self.number, -self.number, *wanted], "elastic.sync"
         )
         self._raise_together(failed, error)
         same = shared and newest == -oldest and newest > 0
         received = Received(same_commit=same, newest=newest, per_rank=bool(per_rank))
         if self.peers.size == 1:
             return received
-        theirs: Offer = broadcast(_offer(parts, sums=same) if self.peers.rank == 0 else None)
-        mine = {part.name: part for part in parts}
-        wanted = [
-            int(not (same and _has(mine, name, at, spec, total)))
-            for (name, _outline, specs, _sizes), sums in zip(theirs.parts, theirs.sums, strict=True)
-            for at, (spec, total) in enumerate(zip(specs, sums, strict=True))
-        ]
-        # Where they do not hold the same commit all ranks want everything, and know that of each other.
-        moves = self.peers.most(wanted, "elastic.sync.wanted") if wanted and same else wanted
+        if not same:  # then all ranks want everything, and know that of each other
+            moves = [1] * len(moves)
         found = self._bring(theirs, mine, moves)
         received.moved = any(moves)
         if self.peers.rank != 0:

@@ -19,17 +19,18 @@ from ringleader.ranks.rank_process import RankProcess
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ADOPTION_SECONDS = 5.0
 """For one that the fork server forked to become the host agent's child."""
 
 
-def run(host_agent: int, environ: Mapping[str, str], *, preloaded: bool = False) -> int:
+def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, preloaded: bool = False) -> int:
     """Serve one rank in a session of our own, and leave nothing; return our exit code.
 
-    ``host_agent``: its process id, and ours is a child of it, now or soon. ``preloaded``: we have imported
-    what the rank needs, so that it may be forked from us. Raises WarmRank in such a rank.
+    ``host_agent``: its process id, and ours is a child of it, now or soon. ``environ``: waits for our
+    environment, None where no rank is to be served. ``preloaded``: we have imported what the rank needs, so
+    that it may be forked from us. Raises WarmRank in such a rank.
     """
     ours = os.getpid()
     try:
@@ -38,7 +39,8 @@ def run(host_agent: int, environ: Mapping[str, str], *, preloaded: bool = False)
         until = time.monotonic() + ADOPTION_SECONDS
         while os.getppid() != host_agent and time.monotonic() < until:
             time.sleep(0.0005)
-        return _serve(host_agent, environ, preloaded)
+        given = environ()
+        return _serve(host_agent, given, preloaded) if given is not None else 0
     except LauncherUnreachableError as error:
         sys.stderr.write(f"ringleader agent: {error}\n")
     except Exception:

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 import time
+from functools import partial
 
 from ringleader.ranks import elastic_rank_agent, unix_messages
 from ringleader.ranks.fast_stdlib import signal, socket, suppress
@@ -21,6 +22,7 @@ from ringleader.ranks.rank_process_start import WarmRank
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -45,9 +47,19 @@ def serve() -> ForkedRank:
     gc.collect()
     gc.freeze()  # what is there now is shared with all ranks: nobody need look through it, and copy it so
     kept = open_descriptors() - {CONTROL_FD}
+    standby: socket.socket | None = None
     try:
         while (received := unix_messages.receive(control)) is not None:
-            _fork(control, agent, received[0], kept)
+            order = received[0]
+            if order["do"] == "standby":
+                standby = _fork_standby(control, agent, kept)
+                continue
+            waits, standby = standby, None
+            if waits is None or not _start_standby(control, waits, order):
+                words = {"incarnation": order["incarnation"]}
+                _fork(control, agent, words, partial(dict, order["environ"]), kept)
+            if waits is not None:
+                waits.close()
     except WarmRank as rank:
         argv, env, report = rank.argv, rank.env, rank.report
     else:
@@ -135,14 +147,50 @@ def _threads_that_stay() -> int:
     return len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208
 
 
-def _fork(control: socket.socket, agent: int, order: dict[str, Any], kept: set[int]) -> None:
-    """Fork a rank agent, twice, so that it becomes the host agent's child and outlives us."""
-    incarnation = order["incarnation"]
+def _fork_standby(control: socket.socket, agent: int, kept: set[int]) -> socket.socket:
+    """Fork a rank agent that waits until a rank is to be started; return the socket on which it waits."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def environ() -> dict[str, str] | None:
+        unix_messages.send(theirs, {"pid": os.getpid()})
+        received = unix_messages.receive(theirs)  # None where the fork server has ended
+        theirs.close()
+        return None if received is None else received[0]["environ"]
+
+    _fork(control, agent, {}, environ, kept | {theirs.fileno()})
+    theirs.close()
+    return ours
+
+
+def _start_standby(control: socket.socket, standby: socket.socket, order: dict[str, Any]) -> bool:
+    """Have the rank agent that waits serve a rank; return False where there is none any more."""
+    try:
+        found = unix_messages.receive(standby)
+        if found is None:
+            return False
+        unix_messages.send(standby, {"environ": order["environ"]})
+    except OSError:
+        return False
+    pid = found[0]["pid"]
+    unix_messages.send(control, {"do": "forked", "incarnation": order["incarnation"], "pid": pid})
+    return True
+
+
+def _fork(
+    control: socket.socket,
+    agent: int,
+    words: dict[str, Any],
+    environ: Callable[[], dict[str, str] | None],
+    kept: set[int],
+) -> None:
+    """Fork a rank agent, twice, so that it becomes the host agent's child and outlives us.
+
+    ``words`` stand in the answer; ``kept``: descriptors that it keeps.
+    """
     try:
         between = os.fork()
     except OSError as error:
-        words = {"do": "not_forked", "incarnation": incarnation, "why": str(error.strerror)}
-        unix_messages.send(control, words)
+        unix_messages.send(control, {"do": "not_forked", **words, "why": str(error.strerror)})
         return
     if between:
         os.waitpid(between, 0)
@@ -151,12 +199,11 @@ def _fork(control: socket.socket, agent: int, order: dict[str, Any], kept: set[i
     try:
         pid = os.fork()
     except OSError as error:
-        words = {"do": "not_forked", "incarnation": incarnation, "why": str(error.strerror)}
-        unix_messages.send(control, words)
+        unix_messages.send(control, {"do": "not_forked", **words, "why": str(error.strerror)})
         os._exit(1)
     if pid:
-        unix_messages.send(control, {"do": "forked", "incarnation": incarnation, "pid": pid})
+        unix_messages.send(control, {"do": "forked", **words, "pid": pid})
         os._exit(0)
     close_all_but(kept)
     control.detach()
-    os._exit(elastic_rank_agent.run(agent, order["environ"], preloaded=True))
+    os._exit(elastic_rank_agent.run(agent, environ, preloaded=True))

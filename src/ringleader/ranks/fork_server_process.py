@@ -1,8 +1,9 @@
 """The fork server as its host agent sees it: started, asked to fork, started again where it was killed.
 
 Between the two a socket that keeps the bounds of messages (``unix_messages``): the agent writes ``fork
-{incarnation, environ}``, the fork server ``ready {modules, seconds, versions}`` or ``failed {why, module}``,
-then ``forked {incarnation, pid}`` or ``not_forked {incarnation, why}``.
+{incarnation, environ}`` and ``standby {}``, the fork server ``ready {modules, seconds, versions}`` or
+``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked {incarnation, why}``, without an
+``incarnation`` of a rank agent that stands by: it was forked ahead of time, and serves the next rank.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ RESTARTS = 3
 """Times that it is started again before it has once been ready."""
 KEPT_WORDS = 8 * 1024
 """Bytes of what it prints that are kept, from the end."""
+STANDBY_SECONDS = 0.3
+"""From what was forked last to the fork of a rank agent that stands by: until then ranks start."""
 CONTROL_FD = 3
 """The descriptor on which it finds its socket."""
 PROGRAM = """\
@@ -61,14 +64,19 @@ class ForkServerProcess:
         self._forking: dict[int, dict[str, str]] = {}
         self._unsent: list[int] = []
         """Those of them for which its socket had no room yet."""
+        self._standby_at = float("inf")
+        """When it is to fork a rank agent that stands by."""
+        self._standby_asked = False
         self.pid = 0
+        self.standby = 0
+        """The process id of the rank agent that stands by, 0 for none."""
         self.ready = False
         """It has imported everything and can fork."""
 
     @property
     def forking(self) -> bool:
         """Whether an answer is awaited: there may be a child of ours that nobody knows yet."""
-        return bool(self._forking)
+        return bool(self._forking) or self._standby_asked
 
     # --- start and end ------------------------------------------------------------------------------------
 
@@ -124,6 +132,7 @@ class ForkServerProcess:
             os.close(self._output)
             self._output = -1
         self.pid, self.ready, self._give_up_at = 0, False, None
+        self._standby_at, self._standby_asked = float("inf"), False  # one that stands by ends with it
 
     def ended(self, status: int) -> list[dict[str, Any]]:
         """Take its end: say so, start it again, and return what is to be forked without it."""
@@ -146,13 +155,18 @@ class ForkServerProcess:
         return answers
 
     def tick(self, now: float) -> list[dict[str, Any]]:
-        """Give up one that imports for ever."""
+        """Give up one that imports for ever; have a rank agent forked that stands by."""
         if self._give_up_at is not None and now > self._give_up_at:
             self._give_up_at = None
             self._why = (
                 f"importing {', '.join(self._words['preload'])} took longer than {PREPARE_SECONDS:g} s"
             )
             process_tree.send([self.pid], signal.SIGKILL)
+        if now > self._standby_at and not self.forking and not self.standby and self._sock is not None:
+            self._standby_at = float("inf")
+            with suppress(OSError):
+                unix_messages.send(self._sock, {"do": "standby"})
+                self._standby_asked = True
         return []
 
     # --- messages -----------------------------------------------------------------------------------------
@@ -175,7 +189,13 @@ class ForkServerProcess:
         """Have a rank agent forked; return, as ``serve`` and ``ended`` do later, what it could not."""
         self._forking[incarnation] = environ
         self._unsent.append(incarnation)
+        self._standby_at = time.monotonic() + STANDBY_SECONDS
         return self._send()
+
+    def standby_ended(self, pid: int) -> None:
+        """Take the end of a process that may be the rank agent that stands by."""
+        if pid == self.standby:
+            self.standby = 0
 
     def _send(self) -> list[dict[str, Any]]:
         """Send what waits, as far as the socket takes it; return what is too long for it."""
@@ -211,13 +231,18 @@ class ForkServerProcess:
     def _heard(self, words: dict[str, Any]) -> list[dict[str, Any]]:
         if words["do"] == "ready":
             self.ready, self._give_up_at, self._failures = True, None, 0
+            self._standby_at = time.monotonic() + STANDBY_SECONDS
             self._print()
             printed = self._printed.decode(errors="replace")
             known = {name: words[name] for name in ("modules", "seconds", "versions")}
             self._say(do="prepared", words=printed, **known)
         elif words["do"] == "failed":
             self._why, self._lacks = str(words["why"]), str(words.get("module", ""))
+        elif "incarnation" not in words:
+            self.standby, self._standby_asked = int(words.get("pid", 0)), False
         elif words["do"] in ("forked", "not_forked"):
+            if words.get("pid") == self.standby:
+                self.standby = 0
             environ = self._forking.pop(int(words["incarnation"]), {})
             return [words if "pid" in words else {"incarnation": words["incarnation"], "environ": environ}]
         return []

@@ -140,7 +140,7 @@ class HostAgent:
             self._end(now)
         self._forked(self.fork_server.tick(now))
         if not self.fork_server.forking:
-            self.rank_agents.end_orphans((self.fork_server.pid, self.files.pid))
+            self.rank_agents.end_orphans((self.fork_server.pid, self.fork_server.standby, self.files.pid))
         if self._end_at is not None:
             self._advance_end(now, self._end_at)
 
@@ -194,6 +194,7 @@ class HostAgent:
             elif pid == self.files.pid:
                 self.files.ended(status)
             else:
+                self.fork_server.standby_ended(pid)
                 self.rank_agents.ended(pid, status)
 
     def _control(self, events: int) -> None:

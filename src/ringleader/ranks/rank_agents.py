@@ -57,7 +57,7 @@ class RankAgents:
                 from ringleader.ranks import elastic_rank_agent
 
                 close_all_but(())
-                os._exit(elastic_rank_agent.run(ours, environ))
+                os._exit(elastic_rank_agent.run(ours, lambda: environ))
         except OSError as error:
             self._say(do="not_spawned", incarnation=incarnation, why=f"cannot fork: {error.strerror}")
             return

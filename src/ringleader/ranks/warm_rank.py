@@ -77,8 +77,8 @@ def _fresh_signals() -> None:
 
 def _fresh_randomness() -> None:
     """Draw again what a Python draws at its start: ``random`` does it by itself."""
-    numpy = sys.modules.get("numpy.random") or getattr(sys.modules.get("numpy"), "random", None)
-    if numpy is not None:
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:  # else the script imports it, if it does
         numpy.seed()
     torch = sys.modules.get("torch")
     if torch is not None:

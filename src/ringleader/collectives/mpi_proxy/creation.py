@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.collectives.mpi_proxy.reordered_communicator import ReorderedCommunicator
+from ringleader.collectives.mpi_proxy.reordered_communicator import in_order
 
 READY, GO, NO = 1, 2, 3
 TAG = 7
@@ -107,11 +107,7 @@ class CreationProtocol:
             return None
         made = [comm for comm, _ in self._duplicates]
         self.pending, self._duplicates = None, []
-        ascending = sorted(creation.members)
-        if creation.members == ascending:
-            return creation, made
-        places = [ascending.index(one) for one in creation.members]
-        return creation, [ReorderedCommunicator(comm, places) for comm in made]
+        return creation, [in_order(comm, creation.members) for comm in made]
 
     def _decide(self, creation: Creation, where: tuple[int, int]) -> int:
         if creation.generation <= self._closed:

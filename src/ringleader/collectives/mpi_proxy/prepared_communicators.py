@@ -1,9 +1,10 @@
-"""Communicators that proxies make when their world starts: those that its first generation begins with.
+"""Communicators that proxies make before anybody needs them: those that each generation begins with.
 
 To make one takes all of its proxies several turns, and the first message to a peer a connection. All of that
-is done here before any rank waits. A rank asks for a communicator by its members; the proxies of all of them
-have made the same ones here, in the same order, and give each away once. What a generation needs beyond that,
-or in another order of ranks, is made by `CreationProtocol`.
+is done here before any rank waits: for the first generation of a world when it starts, for each later one
+while the one before trains. A rank asks for a communicator by its members; the proxies of all of them have
+made the same ones for this generation, in the same order, and give each away once. What a generation needs
+beyond that is made by `CreationProtocol`.
 """
 
 from __future__ import annotations
@@ -13,25 +14,43 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from ringleader.collectives.mpi_proxy.reordered_communicator import in_order
 from ringleader.collectives.short_messages import BLOCK_BYTES
 
 NAP_SECONDS = 0.0002
 OF_ALL = 2
 """Communicators of all ranks that a session has from its beginning."""
+QUIET_SECONDS = 0.25
+"""From the beginning of a generation on, for its first step: those for the next one are begun after that."""
+
+
+Members = tuple[int, ...]
+"""Of a communicator, by their ranks in the world and ascending."""
+Made = dict[Members, list[Any]]
 
 
 class PreparedCommunicators:
-    """Members, by their ranks in the world and in order → communicators of them that nobody uses yet."""
+    """Communicators that nobody uses yet."""
 
     def __init__(self, mpi: Any, world: Any) -> None:
-        """Make them; collective over the world."""
+        """Make those of the first generation; collective over the world."""
         self._mpi, self._world = mpi, world
-        self._made: dict[tuple[int, ...], list[Any]] = {}
+        self._present: Made = {}
+        self._next: Made | None = {}
+        """Those of the next generation, None where they are not begun."""
+        self._next_at = 0.0
+        self._queue: list[tuple[Made, Members]] = []
+        """What is to be made, in the same order everywhere, and where it goes: the first is being made."""
+        self._making: tuple[Any, Any] | None = None
+        self._sources: dict[Members, Any] = {}
+        """A communicator each of which nothing but the next generations' duplicates is made."""
+        self._sizes: dict[Members, int] = {}
+        """How many of them a generation is given."""
         host = world.Split_type(mpi.COMM_TYPE_SHARED, key=world.rank)
         cross = world.Split(host.rank, key=world.rank)
-        self.parents: dict[tuple[int, ...], Any] = {}
-        """Members, ascending → a communicator of them in that order that is given to nobody: the whole world,
-        the proxies of this one's host, and those with the same number on all hosts."""
+        self.parents: dict[Members, Any] = {}
+        """A communicator each, in that order, that is given to nobody: of the whole world, of the proxies of
+        this one's host, and of those with the same number on all hosts."""
         for comm, times in ((world, OF_ALL), (host, 1), (cross, 1)):
             if comm.size == 1:
                 continue
@@ -39,7 +58,10 @@ class PreparedCommunicators:
             self.parents.setdefault(members, comm)
             for made in [duplicate(self.parents[members]) for _ in range(times)]:
                 self._connect(made)
-                self._made.setdefault(members, []).append(made)
+                self._next.setdefault(members, []).append(made)
+            if comm is not host:
+                self._sizes[members] = self._sizes.get(members, 0) + times
+        self._sources = {members: duplicate(self.parents[members]) for members in self._sizes}
 
     def _connect(self, comm: Any) -> None:
         """Do what a session begins with, so that MPI opens its connections now."""
@@ -50,17 +72,65 @@ class PreparedCommunicators:
         comm.Iallgather([block, BLOCK_BYTES, byte], [blocks, BLOCK_BYTES, byte]).Wait()
         comm.Iallreduce([numbers, 3, word], [most, 3, word], op=self._mpi.MAX).Wait()
 
-    def _members(self, comm: Any) -> tuple[int, ...]:
+    def _members(self, comm: Any) -> Members:
         ours, whole = comm.Get_group(), self._world.Get_group()
         found = ours.Translate_ranks(list(range(comm.size)), whole)
         ours.Free()
         whole.Free()
         return tuple(found)
 
+    def begin_generation(self) -> None:
+        """Give the communicators that were made last, or are being made, to the generation that begins.
+
+        What is left of those for the one before belongs to nobody: some ranks may have asked for it.
+        """
+        if self._next is None:  # this one comes soon after the one before
+            self._make_more()
+        self._present, self._next = self._next or {}, None
+        self._next_at = time.monotonic() + QUIET_SECONDS
+
     def take(self, members: Sequence[int], count: int) -> list[Any] | None:
-        """Return so many communicators of these members, None where fewer are left."""
-        made = self._made.get(tuple(members), [])
-        return [made.pop(0) for _ in range(count)] if len(made) >= count else None
+        """Return so many communicators of these members, none while they are being made.
+
+        None where as many were not prepared: on the proxies of all members alike, as their ranks ask for the
+        same ones in the same order.
+        """
+        ascending = tuple(sorted(members))
+        made = self._present.get(ascending, [])
+        if len(made) < count:
+            coming = sum(there is self._present and what == ascending for there, what in self._queue)
+            return None if len(made) + coming < count else []
+        taken = [made.pop(0) for _ in range(count)]
+        return [in_order(comm, members) for comm in taken]
+
+    # for later generations
+
+    @property
+    def busy(self) -> bool:
+        """Return whether communicators are being made."""
+        return bool(self._queue)
+
+    def turn(self) -> bool:
+        """Begin what is due, and look at what is being made; return whether that has come further."""
+        if self._next is None and time.monotonic() > self._next_at:
+            self._make_more()
+        if not self._queue:
+            return False
+        made, members = self._queue[0]
+        if self._making is None:
+            self._making = self._sources[members].Idup()
+        comm, request = self._making
+        if not request.Test():
+            return False
+        made.setdefault(members, []).append(comm)
+        self._making = None
+        del self._queue[0]
+        return True
+
+    def _make_more(self) -> None:
+        self._next = {}
+        for members, times in self._sizes.items():
+            self._queue += [(self._next, members)] * times
 
 
 def duplicate(comm: Any) -> Any:

@@ -49,11 +49,9 @@ class Proxy:
     ) -> None:
         """``control``: a communicator of all proxies that nothing else uses.
 
-        ``prepared``: others, for the first generation. A later one could find that some proxies have given
-        away more of them than others.
+        ``prepared``: others, for the ranks.
         """
-        self._mpi, self._agent = mpi, agent
-        self._prepared: PreparedCommunicators | None = prepared
+        self._mpi, self._agent, self._prepared = mpi, agent, prepared
         self._creations = CreationProtocol(mpi, control, prepared.parents)
         self._present: ProxyGeneration | None = None
         self._descriptors = DescriptorWait([agent.fileno()])
@@ -79,17 +77,20 @@ class Proxy:
                 present.created(creation, comms)
             else:  # its leader has heard that the generation is broken, as we shall: it has no communicator
                 present.end_requests()
+        prepared = self._prepared.turn()
         moved = self._present.turn() if self._present is not None else False
-        return moved or made is not None
+        return moved or prepared or made is not None
 
     def _sleep(self) -> None:
         """Sleep until the rank or the agent wants something, until MPI has done something, or a while."""
         present = self._present if self._present is not None and not self._present.broken else None
-        creating = self._creations.pending is not None
-        if present is not None and not creating and not present.ring.proxy_sleeps():
+        waits = self._creations.pending is not None
+        if present is not None:
+            waits = present.waits_for_communicators()
+        if present is not None and not waits and not present.ring.proxy_sleeps():
             return
         idle = time.monotonic() - self._busy
-        if creating:
+        if waits or self._prepared.busy:
             ready = self._descriptors.ready(nap_seconds(idle))
         elif present is not None and present.waits_for_mpi():
             ready = self._wait_for_mpi(present)
@@ -125,10 +126,10 @@ class Proxy:
                 generation = Generation(message, fds)
                 self._break(generation.number - 1)
                 self._end()
-                prepared, self._prepared = self._prepared, None
+                self._prepared.begin_generation()
                 if generation.rank >= 0:
                     self._present = ProxyGeneration(
-                        self._mpi, self._agent, self._creations, generation, prepared
+                        self._mpi, self._agent, self._creations, generation, self._prepared
                     )
                     self._descriptors = DescriptorWait([self._agent.fileno(), generation.wake_fd])
             else:

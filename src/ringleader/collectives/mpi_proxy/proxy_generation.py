@@ -54,14 +54,16 @@ class ProxyGeneration:
         agent: ProxyConnection,
         creations: CreationProtocol,
         generation: Generation,
-        prepared: PreparedCommunicators | None = None,
+        prepared: PreparedCommunicators,
     ) -> None:
         """Map the ring; descriptors of eventfds stay the generation's.
 
-        ``prepared``: communicators that the ranks are given first, None where none is left for them.
+        ``prepared``: communicators that the ranks are given first.
         """
         self._mpi, self._agent, self._creations = mpi, agent, creations
         self._prepared = prepared
+        self._awaited: Creation | None = None
+        """Communicators that the rank has asked for and that are being prepared: it gets nothing before."""
         self.generation = generation
         self._memory: dict[int, Mapped] = {0: Mapped(os.dup(generation.ring_fd), RING_BYTES)}
         self.ring = RequestRing(self._memory[0].view)
@@ -91,8 +93,8 @@ class ProxyGeneration:
         """Take requests and look at those under way; return whether anything happened."""
         if self.broken:
             return False
-        moved = False
-        while self._creations.pending is None and (record := self.ring.pop()) is not None:
+        moved = self._given()
+        while not self.waits_for_communicators() and (record := self.ring.pop()) is not None:
             moved = True
             self._begin(record)
         if self.requests:
@@ -102,6 +104,10 @@ class ProxyGeneration:
     def waits_for_mpi(self) -> bool:
         """Return whether the rank waits for something that MPI is doing."""
         return bool(self.requests) and not self.broken
+
+    def waits_for_communicators(self) -> bool:
+        """Return whether communicators are being made for the rank: nothing else of it is begun meanwhile."""
+        return self._awaited is not None or self._creations.pending is not None
 
     def _begin(self, record: Record) -> None:
         try:
@@ -131,11 +137,8 @@ class ProxyGeneration:
             members = [self.generation.world_ranks[rank] for rank in ranks]
             comms = [comm for comm in (record.comm, record.peer) if comm]
             creation = Creation(self.generation.number, record.operation, members, record.number, comms)
-            made = self._prepared.take(members, len(comms)) if self._prepared is not None else None
-            if made is not None:
-                self.created(creation, made)
-            else:
-                self._creations.begin(creation)
+            self._awaited = creation
+            self._given()
         elif record.call == Call.FREE:
             comm = self._comms.pop(record.comm)
             if comm != self._mpi.COMM_SELF:
@@ -143,6 +146,23 @@ class ProxyGeneration:
             self._complete(record.number, DONE)
         elif record.call == Call.PROBE:
             self._probe(record)
+
+    def _given(self) -> bool:
+        """Give the rank the communicators that it has asked for, if they are there; say whether it got any.
+
+        Those that were not prepared are made now.
+        """
+        creation = self._awaited
+        if creation is None:
+            return False
+        made = self._prepared.take(creation.members, len(creation.comms))
+        if made is None:
+            self._awaited = None
+            self._creations.begin(creation)
+        elif made:
+            self._awaited = None
+            self.created(creation, made)
+        return bool(made)
 
     def created(self, creation: Creation, made: Sequence[Any]) -> None:
         """Take the communicators that were asked for."""

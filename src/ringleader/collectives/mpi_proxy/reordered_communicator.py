@@ -76,3 +76,11 @@ class ReorderedCommunicator:
     def Free(self) -> None:  # noqa: N802
         """Give it back."""
         self.comm.Free()
+
+
+def in_order(comm: Any, members: Sequence[int]) -> Any:
+    """Return a communicator with ranks in the order of its members; ``comm`` has them ascending."""
+    ascending = sorted(members)
+    if list(members) == ascending:
+        return comm
+    return ReorderedCommunicator(comm, [ascending.index(one) for one in members])
