@@ -17,7 +17,7 @@ from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 from ringleader.collectives.pending_operations import numbered
-from ringleader.collectives.polling_naps import NAP_SHARE, nap_seconds
+from ringleader.collectives.polling_naps import LOOKS, NAP_SHARE, nap_seconds
 
 LOOK_SECONDS = 0.02
 """How often a long wait looks for ended peers."""
@@ -136,9 +136,12 @@ class PeerWait:
 
         def ready() -> bool:
             # Tested one by one: a list costs mpi4py more.
-            while left and left[-1].Test():
-                left.pop()
-            return not left
+            for _ in range(LOOKS):
+                while left and left[-1].Test():
+                    left.pop()
+                if not left:
+                    return True
+            return False
 
         try:
             self.until(ready, lambda: None, agreeing=agreeing, nap_share=NAP_SHARE, sleep=self._sleep)

@@ -19,13 +19,11 @@ from ringleader.collectives.mpi_proxy.mapped_memory import Mapped
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.collectives.mpi_proxy.reordered_communicator import ReorderedCommunicator
 from ringleader.collectives.mpi_proxy.request_ring import Completion, Memory, Record, RequestRing
+from ringleader.collectives.polling_naps import LOOKS
 from ringleader.ranks.generation_service import RING_BYTES
 from ringleader.ranks.host_agent_client import Generation, ProxyConnection
 
 DONE = Completion()
-LOOKS = 2
-"""Times that MPI is asked at one look: where a message has come, Open MPI reads it when it is asked first,
-and takes the collective call that it is for a step on when it is asked again."""
 
 
 class Place(NamedTuple):
