@@ -84,9 +84,9 @@ class PreparedCommunicators:
 
         What is left of those for the one before belongs to nobody: some ranks may have asked for it.
         """
-        if self._next is None:  # this one comes soon after the one before
-            self._make_more()
-        self._present, self._next = self._next or {}, None
+        # Without a next one yet this one comes soon after the one before.
+        self._present = self._make_more() if self._next is None else self._next
+        self._next = None
         self._next_at = time.monotonic() + QUIET_SECONDS
 
     def take(self, members: Sequence[int], count: int) -> list[Any] | None:
@@ -113,7 +113,7 @@ class PreparedCommunicators:
     def turn(self) -> bool:
         """Begin what is due, and look at what is being made; return whether that has come further."""
         if self._next is None and time.monotonic() > self._next_at:
-            self._make_more()
+            self._next = self._make_more()
         if not self._queue:
             return False
         made, members = self._queue[0]
@@ -127,10 +127,12 @@ class PreparedCommunicators:
         del self._queue[0]
         return True
 
-    def _make_more(self) -> None:
-        self._next = {}
+    def _make_more(self) -> Made:
+        """Have those of one generation made; return where they go."""
+        made: Made = {}
         for members, times in self._sizes.items():
-            self._queue += [(self._next, members)] * times
+            self._queue += [(made, members)] * times
+        return made
 
 
 def duplicate(comm: Any) -> Any:

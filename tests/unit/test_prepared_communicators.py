@@ -1,0 +1,165 @@
+"""Communicators that MPI proxies make ahead of time: all give the same ones, whatever happens first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.collectives.mpi_proxy import prepared_communicators
+from ringleader.collectives.mpi_proxy.prepared_communicators import OF_ALL, PreparedCommunicators
+from ringleader.collectives.mpi_proxy.reordered_communicator import ReorderedCommunicator
+
+HOSTS = ((0, 1), (2, 3))
+"""Proxies of each host, by their ranks in the world."""
+
+
+class World:
+    """What duplicates the proxies have begun of each communicator, by its name."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.starts = True
+        """Whether duplicates are there at once, as each proxy waits for them when its world starts."""
+
+
+class Communicator:
+    """One proxy's side of a communicator: the n-th duplicates of all members are one communicator."""
+
+    def __init__(self, world: World, name: str, members: tuple[int, ...], me: int) -> None:
+        self.world, self.name, self.members, self.me = world, name, members, me
+        self.size, self.rank = len(members), members.index(me)
+
+    def Idup(self) -> tuple[Communicator, Any]:
+        begun = self.world.begun[self.name]
+        begun[self.me] += 1
+        number, instant = begun[self.me], self.world.starts
+        made = Communicator(self.world, f"{self.name}.{number}", self.members, self.me)
+        done = SimpleNamespace(Test=lambda: instant or all(begun[one] >= number for one in self.members))
+        return made, done
+
+    def Split_type(self, kind: int, key: int) -> Communicator:
+        members = next(host for host in HOSTS if self.me in host)
+        return Communicator(self.world, f"host{members[0]}", members, self.me)
+
+    def Split(self, color: int, key: int) -> Communicator:
+        return Communicator(self.world, f"cross{color}", tuple(host[color] for host in HOSTS), self.me)
+
+    def Get_group(self) -> Any:
+        def translate(ranks: list[int], whole: Any) -> list[int]:
+            return [self.members[rank] for rank in ranks]
+
+        return SimpleNamespace(Translate_ranks=translate, Free=lambda: None)
+
+    def Iallgather(self, send: Any, receive: Any) -> Any:
+        return SimpleNamespace(Wait=lambda: True)
+
+    def Iallreduce(self, send: Any, receive: Any, op: Any) -> Any:
+        return SimpleNamespace(Wait=lambda: True)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    found = SimpleNamespace(now=0.0)
+    time = SimpleNamespace(monotonic=lambda: found.now, sleep=lambda seconds: None)
+    monkeypatch.setattr(prepared_communicators, "time", time)
+    return found
+
+
+def proxies() -> list[PreparedCommunicators]:
+    mpi: Any = SimpleNamespace(COMM_TYPE_SHARED=0, INT64_T=0, BYTE=0, MAX=0)
+    world = World()
+    everybody = tuple(one for host in HOSTS for one in host)
+    made = [PreparedCommunicators(mpi, Communicator(world, "world", everybody, me)) for me in everybody]
+    world.starts = False
+    return made
+
+
+def names(taken: list[Any] | None) -> list[str]:
+    assert taken is not None
+    return [one.comm.name if isinstance(one, ReorderedCommunicator) else one.name for one in taken]
+
+
+def settle(there: list[PreparedCommunicators]) -> None:
+    while any(one.turn() for one in there):
+        pass
+
+
+def test_each_generation_is_given_its_own() -> None:
+    there = proxies()
+    given_away = set[str]()
+    for _ in range(3):
+        for one in there:
+            one.begin_generation()
+        settle(there)
+        found = {tuple(names(one.take([0, 1, 2, 3], OF_ALL))) for one in there}
+        assert len(found) == 1, "they differ"
+        crosses = [names(one.take([me % 2, 2 + me % 2], 1))[0] for me, one in enumerate(there)]
+        assert crosses[0] == crosses[2] != crosses[1] == crosses[3]
+        fresh = {*found.pop(), *crosses}
+        assert len(fresh) == 4 and not fresh & given_away
+        given_away |= fresh
+        assert [one.take([0, 1, 2, 3], 1) for one in there] == [None] * 4, "there are no more"
+
+
+def test_they_are_made_when_the_first_step_is_over(clock: SimpleNamespace) -> None:
+    there = proxies()
+    for one in there:
+        one.begin_generation()
+    settle(there)
+    assert not any(one.busy for one in there)
+    clock.now = prepared_communicators.QUIET_SECONDS + 0.01
+    for one in there[:3]:
+        one.turn()
+    assert [one.busy for one in there] == [True, True, True, False]
+    for one in there:
+        one.begin_generation()  # while they are being made
+    assert [one.take([0, 1, 2, 3], 2) for one in there] == [[]] * 4, "they are to be waited for"
+    settle(there)
+    assert len({tuple(names(one.take([0, 1, 2, 3], 2))) for one in there}) == 1
+
+
+def test_ranks_in_another_order_and_a_part_of_them() -> None:
+    there = proxies()
+    for one in there:
+        one.begin_generation()
+    taken = there[0].take([2, 3, 0, 1], 1)
+    assert taken is not None and taken[0].rank_at(0) == 2
+    assert there[0].take([0, 1, 2], 1) is None, "nobody has prepared that"
+
+
+@given(st.data())
+def test_proxies_agree_whatever_happens_first(data: st.DataObject) -> None:
+    """Turns, generations that break before all ranks have asked, and requests in any order."""
+    there = proxies()
+    generations = [0] * 4
+    asks: list[dict[int, list[Any]]] = [{} for _ in there]
+    taken: dict[int, dict[int, list[str]]] = defaultdict(dict)
+    for _ in range(data.draw(st.integers(1, 60))):
+        me = data.draw(st.integers(0, 3))
+        what = data.draw(st.sampled_from(("begin", "turn", "ask")))
+        if what == "begin" and generations[me] <= min(generations):  # no proxy is two generations ahead
+            there[me].begin_generation()
+            generations[me] += 1
+        elif what == "turn":
+            there[me].turn()
+        elif what == "ask" and generations[me] and generations[me] not in asks[me]:
+            found = there[me].take([0, 1, 2, 3], OF_ALL)
+            assert found is not None, "there are as many for each generation"
+            if found:
+                asks[me][generations[me]] = found
+                taken[generations[me]][me] = names(found)
+    for given_away in taken.values():
+        assert len({tuple(one) for one in given_away.values()}) == 1
+    everything = [name for given_away in taken.values() for name in next(iter(given_away.values()))]
+    assert len(set(everything)) == len(everything), "given away twice"
+    last = max(generations)
+    for one, number in zip(there, generations, strict=True):
+        for _ in range(last - number):
+            one.begin_generation()
+    settle(there)
+    assert not any(one.busy for one in there), "one waits for ever"
