@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+ANSWER_SECONDS = 1.0
+"""For the first word of a rank agent that stands by, which is there at once as a rule."""
+
+
 class ForkedRank:
     """A rank that was forked warm: what it is to run, and what it must not close."""
 
@@ -159,6 +163,7 @@ def _fork_standby(control: socket.socket, agent: int, kept: set[int]) -> socket.
 
     _fork(control, agent, {}, environ, kept | {theirs.fileno()})
     theirs.close()
+    ours.settimeout(ANSWER_SECONDS)
     return ours
 
 
