@@ -145,7 +145,9 @@ class MpirunProcess:
             selector.register(fd, selectors.EVENT_READ, self)
 
     def serve(self, fd: int) -> None:
-        """Read what mpirun or its supervisor wrote."""
+        """Read what mpirun or its supervisor wrote, unless we have let go of it since that was seen."""
+        if fd not in self._open:
+            return
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:

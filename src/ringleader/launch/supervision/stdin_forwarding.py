@@ -34,7 +34,8 @@ class StdinForwarding:
 
     def serve(self) -> None:
         """Something can be read: pass it on, and wait to be asked again."""
-        assert self._fd is not None and self._connection is not None
+        if self._fd is None or self._connection is None or not self._registered:
+            return  # rank 0 has ended since the selector saw it
         self._unregister()
         try:
             data = os.read(self._fd, 65536)

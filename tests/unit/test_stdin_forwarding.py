@@ -1,0 +1,47 @@
+"""The launcher's standard input, when rank 0 ends at the moment at which there is something to read."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+def test_what_is_there_is_passed_on_when_it_is_asked_for(pipe: tuple[int, int]) -> None:
+    selector, server, agent = selectors.DefaultSelector(), mock.Mock(), mock.Mock()
+    stdin = StdinForwarding(selector, server, pipe[0])
+    os.write(pipe[1], b"for rank 0")
+    assert not selector.get_map(), "nobody has asked"
+    stdin.asked(agent)
+    assert [key.data for key, _ in selector.select(1)] == [stdin]
+    stdin.serve()
+    assert b"for rank 0" in server.send.call_args.args[1]
+    assert not selector.get_map()
+
+
+def test_rank_0_ends_in_the_turn_in_which_there_is_something_to_read(pipe: tuple[int, int]) -> None:
+    """One look finds both; the end is served first."""
+    selector, server = selectors.DefaultSelector(), mock.Mock()
+    stdin = StdinForwarding(selector, server, pipe[0])
+    os.write(pipe[1], b"for the next")
+    stdin.asked(mock.Mock())
+    seen: list[Any] = [key.data for key, _ in selector.select(1)]
+    stdin.close()
+    for one in seen:
+        one.serve()
+    server.send.assert_not_called()
+    assert os.read(pipe[0], 100) == b"for the next", "it is left to whoever reads it next"
