@@ -230,12 +230,14 @@ def open_session(
         return Session(
             group=lone_group(kernels, settings), kernels=kernels, settings=settings, requested=comm
         )
-    arrival = {
-        "settings": _shared(settings),
-        "processors": processors.rank_processors().values(),
-        "sets": with_sets,
-        "entry": entry,
-    }
+    arrival: dict[str, Any] = {}
+    if settings.elastic:
+        arrival = {
+            "settings": _shared(settings),
+            "processors": processors.rank_processors().values(),
+            "sets": with_sets,
+            "entry": entry,
+        }
     mpi = mpi_or_proxy.load(settings, arrival)
     if chosen:
         base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
