@@ -52,3 +52,8 @@ def test_parameters_frozen_thawed_and_added(jobs: Any, size: int, per_host: str)
 
 def test_the_page_on_mixed_precision(jobs: Any, tmp_path: Path) -> None:
     jobs.train_page(GUIDE, tmp_path, blocks=3)
+
+
+@FEWER_SHAPES
+def test_memory_that_scripts_change_after_the_wrap(jobs: Any, size: int, per_host: str) -> None:
+    jobs("changed_memory.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)

@@ -297,7 +297,7 @@ for settings in ({}, {"sparse_as_dense": True}, {"op": hvd.Sum}, {"bucket_cap_mb
     close(values(model), values(alone), f"sparse {settings}")
 if SIZE > 1:
     assert optimizer._exchanger.sparse == {0: 1}
-    assert optimizer._exchanger._memory.views[0] is None
+    assert optimizer._exchanger._memory.places[0] is None
 
 # Adam for sparse gradients, on ranks of which one meets other words than the others.
 words = torch.nn.Embedding(10, 3, sparse=True)

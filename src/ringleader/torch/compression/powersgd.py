@@ -118,7 +118,7 @@ class PowerSgdReducer:
             # Made on the CPU: the generators of devices give other numbers.
             generator = torch.Generator().manual_seed(at)
             thin = torch.randn(matrix.shape[1], self._rank, generator=generator, dtype=matrix.dtype)
-            thin = thin.to(matrix.device)
+        thin = thin.to(matrix.device, matrix.dtype)
         # Only the space that its columns span counts; their length is of no interest.
         basis: torch.Tensor = torch.linalg.qr(thin).Q
         return basis

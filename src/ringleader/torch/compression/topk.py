@@ -57,7 +57,8 @@ class TopKReducer:
         """Send the largest elements of what is kept and what is new."""
         kinds = by_dtype_and_device(gradients)
         owners = [[parameters[at] for at in those] for those in kinds]
-        if [list(map(id, one)) for one in owners] != [list(map(id, one)) for one, _flat in self._residuals]:
+        known = [(list(map(id, one)), flat.dtype) for one, flat in self._residuals]
+        if [(list(map(id, one)), residual_dtype(one[0].dtype)) for one in owners] != known:
             self._rearrange(owners)
         for number, (those, (_owners, total)) in enumerate(zip(kinds, self._residuals, strict=True)):
             mine = [gradients[at] for at in those]
@@ -71,7 +72,7 @@ class TopKReducer:
         for those in owners:
             dtype = residual_dtype(those[0].dtype)
             parts = [
-                before[id(one)].reshape(-1)
+                before[id(one)].reshape(-1).to(dtype)
                 if id(one) in before
                 else torch.zeros(one.numel(), dtype=dtype, device=one.device)
                 for one in those

@@ -1,4 +1,4 @@
-"""Memory of gradients: buckets of the engine's memory, and a view into one of them for every parameter.
+"""Memory of gradients: buckets of the engine's memory, and a place in one of them for every parameter.
 
 The memory is allocated once; other plans cut it anew.
 """
@@ -18,6 +18,7 @@ from ringleader.collectives.operations import ReduceOp, Signature, Work, signatu
 from ringleader.collectives.transports.regions import Region
 from ringleader.torch.kernels import DTYPES
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, shapes_of
+from ringleader.torch.optimizer.memory_place import MemoryPlace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,13 +74,14 @@ class BucketMemory:
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
+        self.names = [name for name, _tensor in parameters]
         self.parameters = [tensor for _name, tensor in parameters]
         self._resources = BucketResources(engine)
         self.buckets = self._resources.buckets
         """The buckets, in the order in which backward fills them."""
         self.hooks = self._resources.hooks
         """Hooks that go when the memory is given back."""
-        self.views: list[torch.Tensor | None] = [None] * len(self.parameters)
+        self.places: list[MemoryPlace | None] = [None] * len(self.parameters)
         """For each parameter the place of its gradient, None where it has none."""
         self.bucket_of: dict[int, int] = {}
         """Parameter (by index) → bucket."""
@@ -106,25 +108,25 @@ class BucketMemory:
 
     def in_bucket(self, at: int) -> bool:
         """Return whether a parameter's gradient lies in its place."""
-        view, grad = self.views[at], self.parameters[at].grad
-        return (
-            grad is not None
-            and view is not None
-            and grad.layout is torch.strided
-            and grad.data_ptr() == view.data_ptr()
-        )
+        place, grad = self.places[at], self.parameters[at].grad
+        return grad is not None and place is not None and place.holds(grad)
 
     def replan(self, order: Sequence[int]) -> None:
         """Move the gradients to the places of a new plan."""
-        kept = {at: view.clone() for at in order if (view := self.views[at]) is not None}
-        inside = {at for at in order if self.in_bucket(at)}
+        kept = {at: place.view.clone() for at in order if (place := self.places[at]) is not None}
+        inside = {at for at in kept if self.in_bucket(at)}
+        for at in inside:
+            self.parameters[at].grad = None
+        for place in self.places:
+            if place is not None:
+                place.vacate()
         self._apply_plan(order)
         for at, values in kept.items():
-            view = self.views[at]
-            assert view is not None
-            view.copy_(values)
+            place = self.places[at]
+            assert place is not None
+            place.view.copy_(values)
             if at in inside:
-                self.parameters[at].grad = view
+                self.parameters[at].grad = place.alias()
 
     def resize(self, cap_bytes: int | None) -> None:
         """Cut the memory into buckets of at most ``cap_bytes``, and the engine's regions anew. Collective."""
@@ -136,7 +138,7 @@ class BucketMemory:
         for at, parameter in enumerate(self.parameters):
             if self.in_bucket(at) and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
-        self.views = [None] * len(self.parameters)
+        self.places = [None] * len(self.parameters)
         self._resources.release()
 
     def _apply_plan(self, order: Sequence[int] | None) -> None:
@@ -155,12 +157,12 @@ class BucketMemory:
         for bucket in self.buckets:
             self._engine.register_gradients(bucket.work)
         self.bucket_of = {}
-        self.views = [None] * len(self.parameters)
+        self.places = [None] * len(self.parameters)
         for index, (planned, bucket) in enumerate(zip(plan.buckets, self.buckets, strict=True)):
             for span in planned.spans:
                 flat = bucket.values[span.offset : span.offset + span.count]
                 self.bucket_of[span.parameter] = index
-                self.views[span.parameter] = shaped_like(self.parameters[span.parameter], flat)
+                self.places[span.parameter] = MemoryPlace(self.parameters[span.parameter], flat)
 
     def _kind_of(self, place: str) -> str:
         devices = self._engine.queue.devices
@@ -213,13 +215,3 @@ class BucketMemory:
         )
         apart = values is not region.mine and region.values is None
         return GradientBucket(region=region, values=values, apart=apart, work=work, requesting=requesting)
-
-
-def shaped_like(parameter: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """Return flat memory with the shape of a parameter and, where that is dense, with its strides."""
-    formats = (torch.channels_last, torch.channels_last_3d)
-    for form, dims in zip(formats, (4, 5), strict=True):
-        last = parameter.dim() == dims and parameter.is_contiguous(memory_format=form)
-        if last and not parameter.is_contiguous():
-            return flat.as_strided(parameter.shape, parameter.stride(), flat.storage_offset())
-    return flat.view(parameter.shape)

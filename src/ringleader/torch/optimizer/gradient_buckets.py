@@ -1,9 +1,14 @@
 """Gradients that live where they are exchanged (see `bucket_memory`).
 
-Every gradient is a view into a bucket of the engine's memory: backward writes or adds into it, the exchange
-works on it in place, the optimizer reads it. Nothing is packed or unpacked, and there is one copy of the
-gradients. A parameter whose gradient was set to None gets it back in its bucket while backward runs: what
-autograd computed is copied there once, and autograd takes the copy for the gradient.
+Every gradient lies in a bucket of the engine's memory: backward writes or adds into it, the exchange works on
+it in place, the optimizer reads it. Nothing is packed or unpacked, and there is one copy of the gradients. A
+parameter whose gradient was set to None gets it in its bucket while backward runs: what autograd computed is
+copied there once, and autograd takes the copy for the gradient.
+
+Scripts convert models, replace gradients and keep them in memory of their own. So each step checks where
+every gradient lies. One that lies elsewhere is copied into its bucket and, where something else looks at its
+memory, back again. Where parameters have another type or layout than their places, the ranks agree on new
+buckets.
 
 Buckets on devices are launched straight from backward once the ranks have settled their order in the first
 step: see `launch_sequence`.
@@ -27,6 +32,16 @@ from ringleader.torch.optimizer.freed_memory import keep_freed_memory
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
+from ringleader.torch.optimizer.memory_place import is_alone
+
+CONVERTED_TOO_LATE = (
+    "the type or shape of this parameter's gradient changed during backward. Convert a model before "
+    "backward, or after optimizer.step()."
+)
+CHANGED_TOO_LATE = (
+    "the gradient was changed between backward and optimizer.step(), while it was being exchanged. Call "
+    "optimizer.synchronize() before you change gradients, and step within optimizer.skip_synchronize()."
+)
 
 
 class GradientBuckets(GradientExchange):
@@ -55,11 +70,12 @@ class GradientBuckets(GradientExchange):
         """Buckets that were handed to the engine during backward."""
         self._failed: list[int] = []
         self._idle: list[int] = []
-        self._blank = [tensor.grad is None for tensor in self._parameters]
+        self._versions: dict[int, int] = {}
+        """How often each gradient had been changed in place when its bucket began to travel."""
+        self._elsewhere: dict[int, torch.Tensor] = {}
+        """Gradients in memory of the script's, which get the result copied back."""
         keep_freed_memory()
         self._begin()
-        for at in range(len(self._parameters)):
-            self._settle(at)
         self._nodes: list[Any] = []
         self._hook()
 
@@ -71,27 +87,49 @@ class GradientBuckets(GradientExchange):
     # where gradients lie
 
     def _settle(self, at: int) -> None:
-        """Move a gradient into its bucket if it lies elsewhere; one that is not there counts as zero."""
-        parameter, view = self._parameters[at], self._memory.views[at]
-        if view is None or self._memory.in_bucket(at):
-            return
+        """Have a gradient's values in its bucket; one that does not exist counts as zero."""
+        parameter, place = self._parameters[at], self._memory.places[at]
         grad = parameter.grad
-        if grad is None:
-            view.zero_()
-        elif grad.is_sparse and at not in self.sparse:
-            # The other ranks do not know; the exchange of buckets goes on as if there were none.
-            self.new_sparse[at] = grad.sparse_dim()
-            self._wants_agreement = True
-            if self._sequence is None or not self._sequence.asked:
-                view.zero_()
+        if place is None or (grad is not None and place.holds(grad)):
+            return
+        dense = grad
+        if grad is not None and grad.is_sparse:
+            # The other ranks do not know; the exchange of buckets continues as if there were none. Where
+            # that is too late, it goes as a dense one, and they learn of it in the next step.
+            if at not in self.sparse and self._can_still_ask():
+                self.new_sparse[at] = grad.sparse_dim()
+                place.vacate().zero_()
                 return
-            # Too late to tell the others in this step: it goes as a dense one, and they are told in the next.
-            with torch.no_grad():
-                view.copy_(grad.to_dense())
+            dense = grad.to_dense()
+        if not place.fits(parameter if dense is None else dense):
+            if not self._can_still_ask():
+                raise RuntimeError(f"{self._memory.names[at]}: {CONVERTED_TOO_LATE}")
+            self.restart = True
+            self.left_out.add(at)
+            place.vacate().zero_()
+            return
+        with torch.no_grad():
+            if dense is None:
+                place.vacate().zero_()
+            else:
+                place.vacate().copy_(dense)
+        if dense is None or grad is not dense or dense.requires_grad:
+            parameter.grad = place.alias()
+        elif is_alone(dense) and place.is_laid_out_as(parameter):
+            dense.data = place.alias()
         else:
-            with torch.no_grad():
-                view.copy_(grad.to_dense() if grad.is_sparse else grad)
-        parameter.grad = view
+            self._elsewhere[at] = dense
+
+    def _can_still_ask(self) -> bool:
+        """Have this step's exchange request an agreement; return False where it is too late for that."""
+        self._wants_agreement = True
+        return self._sequence is None or not self._sequence.asked
+
+    def _check_places(self) -> None:
+        """Have the ranks agree on new buckets where parameters have another type or layout by now."""
+        for parameter, place in zip(self._parameters, self._memory.places, strict=True):
+            if place is not None and not (place.is_laid_out_as(parameter) and place.fits(parameter)):
+                self.restart = self._wants_agreement = True
 
     def _hook(self) -> None:
         me = weakref.ref(self)
@@ -105,16 +143,14 @@ class GradientBuckets(GradientExchange):
 
     def _accumulating(self, at: int, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Called before autograd puts a gradient into ``.grad``: return the place that it is to go to."""
-        grad, view, parameter = inputs[0], self._memory.views[at], self._parameters[at]
+        grad, place, parameter = inputs[0], self._memory.places[at], self._parameters[at]
         if grad is None or torch.is_grad_enabled():
             return None  # with create_graph the gradient is part of a graph and stays what it is
-        blank, self._blank[at] = self._blank[at], False
-        if grad.is_sparse:
-            if blank:
-                parameter.grad = None  # added to zeros it would become dense
+        if parameter.grad is not None or place is None or grad.is_sparse:
             return None
-        if parameter.grad is not None or view is None or grad.dtype != view.dtype:
+        if not (place.fits(grad) and place.is_laid_out_as(parameter)):
             return None
+        view = place.vacate()
         view.copy_(grad)
         return (view.detach(),)
 
@@ -126,16 +162,17 @@ class GradientBuckets(GradientExchange):
             return
         at = self._index[id(parameter)]
         grad = parameter.grad
-        if self._memory.views[at] is None or grad is None or grad.requires_grad:
+        if self._memory.places[at] is None or grad is None or grad.requires_grad:
             return
         if self._is_captured(at):
             return
         if self._arrivals is not None:
             self._arrivals.append(at)
-        self._settle(at)
         index, sequence = self._memory.bucket_of[at], self._sequence
-        if sequence is not None:
+        if sequence is not None and not sequence.asked:
+            self._check_places()
             sequence.ask(requesting=self._wants_agreement)
+        self._settle(at)
         launching = sequence is not None and index in sequence
         if self._wants_agreement and not launching:
             return
@@ -143,10 +180,20 @@ class GradientBuckets(GradientExchange):
             sequence.written(index)
         self._missing[index] -= 1
         if self._missing[index] == 0:
+            if len(self._under_way) == len(self._memory.buckets) - 1:
+                return  # the last one goes with the step: until then something can be requested with it
             self._lay_out(index)
+            self._note_versions(index)
             refused = sequence.ready(index) if sequence is not None and launching else [index]
             if not self._wants_agreement:
                 self._submit(refused)
+
+    def _note_versions(self, index: int) -> None:
+        """Note how the gradients of a bucket are when it begins to travel."""
+        for span in self._memory.plan.buckets[index].spans:
+            grad = self._parameters[span.parameter].grad
+            if grad is not None and not grad.is_sparse and span.parameter not in self.left_out:
+                self._versions[span.parameter] = grad._version
 
     def _submit(self, indices: list[int]) -> None:
         for index in indices:
@@ -177,9 +224,7 @@ class GradientBuckets(GradientExchange):
             for at, parameter in enumerate(self._parameters)
             if parameter.grad is None and not parameter.requires_grad
         ]
-        for at, index in self._memory.bucket_of.items():
-            if index not in self._loaded and not self._memory.in_bucket(at):
-                self._settle(at)
+        self._check_gradients()
         try:
             self._failed = self._carry_out()
         finally:
@@ -189,6 +234,28 @@ class GradientBuckets(GradientExchange):
             return True
         self._conclude()
         return False
+
+    def _check_gradients(self) -> None:
+        """Have all gradients in their buckets; `RuntimeError` where one was changed when it had travelled."""
+        for at, index in self._memory.bucket_of.items():
+            parameter, place = self._parameters[at], self._memory.places[at]
+            assert place is not None
+            if not place.is_laid_out_as(parameter):
+                self.restart = self._wants_agreement = True
+            grad = parameter.grad
+            inside = grad is not None and place.holds(grad)
+            if index in self._loaded:
+                if not self._is_as_it_travelled(at, grad, inside=inside):
+                    raise RuntimeError(f"{self._memory.names[at]}: {CHANGED_TOO_LATE}")
+            elif not inside:
+                self._settle(at)
+
+    def _is_as_it_travelled(self, at: int, grad: torch.Tensor | None, *, inside: bool) -> bool:
+        if at in self._elsewhere:  # views of one tensor have one version, so that tells nothing
+            return grad is self._elsewhere[at]
+        return at not in self._versions or (
+            inside and grad is not None and grad._version == self._versions[at]
+        )
 
     def _carry_out(self) -> list[int]:
         """Exchange all buckets; return those whose exchange another rank declined to ask a question."""
@@ -235,17 +302,21 @@ class GradientBuckets(GradientExchange):
         self._conclude()
 
     def _conclude(self) -> None:
-        self._blank = [False] * len(self._parameters)
+        places = self._memory.places
         for bucket in self._memory.buckets:
             if bucket.apart:
                 bucket.values.copy_(bucket.region.mine)
+        for at, grad in self._elsewhere.items():
+            if self._parameters[at].grad is grad:
+                grad.detach().copy_(places[at].view)  # type: ignore[union-attr]
+        self._elsewhere.clear()
         for at in self._idle:
-            view = self._memory.views[at]
-            if view is not None and not view.any():
+            place = places[at]
+            if place is not None and not place.view.any():
                 self._parameters[at].grad = None  # frozen, and no rank has a gradient for it
         if self._config.sparse_as_dense:
             for at, dims in self.sparse.items():
-                self._parameters[at].grad = self._memory.views[at].to_sparse(dims)  # type: ignore[union-attr]
+                self._parameters[at].grad = places[at].view.to_sparse(dims)  # type: ignore[union-attr]
         if not self._unsettled:
             return
         if self._on_devices() or (self._arrivals is not None and len(self._memory.buckets) > 1):
@@ -258,6 +329,7 @@ class GradientBuckets(GradientExchange):
     def _begin(self) -> None:
         """Expect all gradients anew."""
         self._under_way.clear()
+        self._versions.clear()
         self._loaded.clear()
         self._missing = self._memory.members
         if self._sequence is not None:
@@ -318,8 +390,9 @@ class GradientBuckets(GradientExchange):
 
         Returns, for each, the sum of those that were dense on some ranks and so went through a bucket.
         """
-        parts = {at: self._memory.views[at] for at in sparse}
-        dense = {at: part.clone() for at, part in parts.items() if part is not None and bool(part.any())}
+        places = {at: self._memory.places[at] for at in sparse}
+        parts = {at: place.view for at, place in places.items() if place is not None}
+        dense = {at: part.clone() for at, part in parts.items() if bool(part.any())}
         for at in sparse:
             if self._memory.in_bucket(at):
                 self._parameters[at].grad = None

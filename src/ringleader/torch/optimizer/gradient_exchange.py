@@ -19,6 +19,10 @@ class GradientExchange:
         the number of sparse dimensions."""
         self.sparse: dict[int, int] = {}
         """Parameters that all ranks know to have sparse gradients."""
+        self.restart = False
+        """Whether parameters have another type or layout here than the exchange was made for."""
+        self.left_out: set[int] = set()
+        """Parameters (by index) whose gradients this exchange could not take: they are exchanged after it."""
         self._wants_agreement = False
         self.too_late = False
         """Whether this rank noticed something too late for the last exchange: it is told with the next."""
@@ -41,6 +45,13 @@ class GradientExchange:
     def resume(self) -> None:
         """Exchange what was left for after the agreement. Collective."""
         raise NotImplementedError
+
+    def take_changes(self) -> tuple[bool, list[int]]:
+        """Return ``restart`` and ``left_out``, which the other ranks get now, and forget them."""
+        changes = self.restart, sorted(self.left_out)
+        self.restart = False
+        self.left_out.clear()
+        return changes
 
     def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
         """Know which gradients are sparse, from all ranks.

@@ -43,6 +43,10 @@ TOO_LATE = (
     "A parameter on a GPU with a gradient joined the optimizer, or was unfrozen, after backward had begun; "
     "the gradients of that step are exchanged without it. Do that before backward, or after optimizer.step()."
 )
+LEFT_OUT = (
+    "the gradient of {name} has another type or shape than the parameter, but not on rank {rank}: give it "
+    "the same on all ranks"
+)
 _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
 
@@ -166,9 +170,13 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
-        mine = (exchanger.new_sparse, self._trained_parameters.propose(self.param_groups))
+        mine = (
+            exchanger.new_sparse,
+            self._trained_parameters.propose(self.param_groups),
+            exchanger.take_changes(),
+        )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
-        new = self._trained_parameters.agree([proposal for _sparse, proposal in facts])
+        new = self._trained_parameters.agree([proposal for _sparse, proposal, _changes in facts])
         if exchanger.agrees_first:
             if new is not None:
                 self.prepare()
@@ -176,11 +184,26 @@ class ReplicatedMixin(OptimizerMixin):
                 self._exchanger.resume()
             return
         exchanger.resume()
-        sparse = {at: dims for one, _proposal in facts for at, dims in one.items()}
+        sparse = {at: dims for one, _proposal, _changes in facts for at, dims in one.items()}
         self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
-        if new is not None:
+        self._begin_anew(new, [changes for _sparse, _proposal, changes in facts])
+
+    def _begin_anew(self, new: list[torch.Tensor] | None, changes: list[tuple[bool, list[int]]]) -> bool:
+        """Make new buckets where parameters came or changed, and exchange what the last ones did not have.
+
+        ``changes`` are those of all ranks (see `GradientExchange.take_changes`). Returns whether there are
+        new buckets. `ValueError`, on all ranks, where a gradient was left out on some ranks alone.
+        """
+        named, left_out = self._named, sorted({at for _restart, those in changes for at in those})
+        anew = new is not None or any(restart for restart, _left_out in changes)
+        if anew:
             self.prepare()
-            self._exchange_singly(new)
+        for rank, (_restart, those) in enumerate(changes):
+            missing = sorted(set(left_out).difference(those))
+            if missing:
+                raise ValueError(LEFT_OUT.format(name=named[missing[0]][0], rank=rank))
+        self._exchange_singly([*(new or []), *(named[at][1] for at in left_out)])
+        return anew
 
     def _exchange_sparse(
         self, exchanger: GradientExchange, dense: dict[int, torch.Tensor], which: dict[int, int]

@@ -41,7 +41,8 @@ class ShardedGradients(GradientBuckets):
 
         Where it returns True, `resume` leaves the reduced gradients on all ranks.
         """
-        self.parameters.settle()  # now: after the exchange, owners may write into them
+        if not self.parameters.settle():  # now: after the exchange, owners may write into them
+            self.restart = self._wants_agreement = True
         self._to_owners, asked = True, False
         try:
             asked = self.exchange()
@@ -79,7 +80,12 @@ class ShardedGradients(GradientBuckets):
         """Have everything where it belongs after a script has had its hands on it, and all ranks here."""
         for at in range(len(self._parameters)):
             self._settle(at)
-        self.parameters.settle()
+        self._elsewhere.clear()
+        if self.left_out or not self.parameters.settle():
+            raise ValueError(
+                "shard=True: parameters or gradients were converted between optimizer.synchronize() and "
+                "optimizer.step(): convert a model before backward, or after optimizer.step()"
+            )
         self._meet("begin")
 
     def finish_step(self, *, left_over: bool) -> None:
@@ -100,7 +106,8 @@ class ShardedGradients(GradientBuckets):
 
     def _accumulating(self, at: int, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         left_over, self._left_over[at] = self._left_over[at], False
-        if left_over and self._memory.in_bucket(at) and bool(self._parameters[at].grad.any()):  # type: ignore[union-attr]
+        grad = self._parameters[at].grad
+        if left_over and grad is not None and bool(grad.any()):
             raise RuntimeError(
                 "backward adds to gradients of the last step, of which shard=True has reduced only this "
                 "rank's part: call optimizer.zero_grad() before backward, or optimizer.synchronize() before "

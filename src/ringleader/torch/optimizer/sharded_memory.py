@@ -14,8 +14,8 @@ import torch
 from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.transports.regions import Region
-from ringleader.torch.optimizer.bucket_memory import shaped_like
 from ringleader.torch.optimizer.gradient_config import Named
+from ringleader.torch.optimizer.memory_place import MemoryPlace
 
 
 class ParameterMemory:
@@ -27,33 +27,34 @@ class ParameterMemory:
         check_no_overlap(parameters)
         self.regions: list[Region] = []
         """For each bucket of the plan its memory."""
-        self._views: list[torch.Tensor] = [tensor.detach() for _name, tensor in parameters]
+        self._places: list[MemoryPlace] = [None] * len(parameters)  # type: ignore[list-item]
         for bucket in plan.buckets:
             region = engine.register(bucket.count, bucket.dtype, bucket.device)
             region.mine.zero_()
             self.regions.append(region)
             for span in bucket.spans:
-                flat = _own_storage(region.mine[span.offset : span.offset + span.count])
-                parameter = parameters[span.parameter][1]
-                self._views[span.parameter] = shaped_like(parameter, flat)
+                flat = region.mine[span.offset : span.offset + span.count]
+                self._places[span.parameter] = MemoryPlace(parameters[span.parameter][1], flat)
         weakref.finalize(self, _release, engine, self.regions).atexit = False
         self._engine = engine
         self.settle()
 
-    def settle(self) -> None:
-        """Move parameters in that lie elsewhere: a script may have put other data in their place."""
-        for at, (name, parameter) in enumerate(self._named):
-            view = self._views[at]
-            if parameter.data_ptr() == view.data_ptr() and parameter.shape == view.shape:
+    def settle(self) -> bool:
+        """Move parameters in that lie elsewhere: a script may have put other data in their place.
+
+        Returns whether all are here; those of another type or layout stay where they are.
+        """
+        all_here = True
+        for (_name, parameter), place in zip(self._named, self._places, strict=True):
+            if place.holds(parameter):
                 continue
-            if (parameter.shape, parameter.dtype, parameter.device) != (view.shape, view.dtype, view.device):
-                raise ValueError(
-                    f"parameter {name} was {_described(view)} when its optimizer was made and is "
-                    f"{_described(parameter)} now: make the optimizer anew"
-                )
+            if not (place.fits(parameter) and place.is_laid_out_as(parameter)):
+                all_here = False
+                continue
             with torch.no_grad():
-                view.copy_(parameter)
-            parameter.data = view
+                place.view.copy_(parameter)
+            parameter.data = place.alias()
+        return all_here
 
     def changed(self) -> None:
         """Tell autograd that the values have changed."""
@@ -62,10 +63,10 @@ class ParameterMemory:
 
     def detach(self) -> None:
         """Move the parameters into memory of this rank's own, before the engine's memory goes."""
-        for (_name, parameter), view in zip(self._named, self._views, strict=True):
-            if parameter.data_ptr() == view.data_ptr():
-                parameter.data = view.clone()
-        self._views = []
+        for (_name, parameter), place in zip(self._named, self._places, strict=True):
+            if place.holds(parameter):
+                parameter.data = place.view.clone()
+        self._places = []
         self._named = []
         _release(self._engine, self.regions)
 
@@ -83,17 +84,6 @@ def check_no_overlap(parameters: Named) -> None:
                 f"shard=True: the parameters {name} and {other} share memory. Use one Parameter in both "
                 "places to tie weights."
             )
-
-
-def _described(tensor: torch.Tensor) -> str:
-    return f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
-
-
-def _own_storage(flat: torch.Tensor) -> torch.Tensor:
-    """Return the same memory as a tensor whose storage ends with it, so that `torch.save` saves no more."""
-    if not flat.is_cpu or not flat.numel():
-        return flat
-    return torch.from_numpy(flat.view(torch.uint8).numpy()).view(flat.dtype)
 
 
 def _release(engine: Engine, regions: list[Region]) -> None:

@@ -211,21 +211,20 @@ class ShardedMixin(ReplicatedMixin):
         mine = (
             sorted(exchanger.new_sparse),
             self._trained_parameters.propose(self.param_groups),
+            exchanger.take_changes(),
             self._inner is None,
         )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
-        sparse = sorted({self._named[at][0] for found, _proposal, _whole in facts for at in found})
+        sparse = sorted({self._named[at][0] for found, *_more in facts for at in found})
         if sparse:
             exchanger.new_sparse.clear()
             raise ValueError(
                 f"shard=True does not support sparse gradients, which {', '.join(sparse)} has: make the "
                 "embedding with sparse=False"
             )
-        new = self._trained_parameters.agree([proposal for _sparse, proposal, _whole in facts])
-        if new is not None:
-            self.prepare()
-            self._exchange_singly(new)
-        if self._sharded is not None and (new is not None or any(whole for *_facts, whole in facts)):
+        new = self._trained_parameters.agree([proposal for _sparse, proposal, *_more in facts])
+        anew = self._begin_anew(new, [changes for _sparse, _proposal, changes, _whole in facts])
+        if self._sharded is not None and (anew or any(whole for *_facts, whole in facts)):
             self._divide_state(self._sharded)
 
     def synchronize(self) -> None:

@@ -19,7 +19,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.common.object_exchange import gather_objects
 from ringleader.torch.engine_operations import gather
-from ringleader.torch.optimizer.bucket_memory import shaped_like
+from ringleader.torch.optimizer.memory_place import shaped_like
 
 State = Mapping[str, Any]
 """What an optimizer keeps of one parameter."""
