@@ -1,0 +1,107 @@
+"""What `nvidia-smi` prints of GPUs, compared with the facts of `ringleader doctor`. For gpu_parts.py."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ringleader.fabric.facts import HostFacts, from_document
+from ringleader.fabric.topology.matrix import topology_matrix
+from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi
+
+FIELDS = (
+    *("index", "uuid", "pci.bus_id", "name", "memory.total", "driver_version", "persistence_mode"),
+    *("ecc.errors.uncorrected.volatile.total", "compute_mode"),
+)
+QUESTIONS = {
+    "gpus": (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"),
+    "nvlink": ("nvlink", "--status"),
+    "topology": ("topo", "-m"),
+}
+
+
+def nvidia_smi(seconds: float) -> dict[str, str]:
+    """Return what nvidia-smi prints to each of `QUESTIONS`; empty where there is no such program."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    printed = {}
+    for name, words in QUESTIONS.items():
+        done = subprocess.run(
+            [program, *words],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        printed[name] = done.stdout if done.returncode == 0 else ""
+    return printed
+
+
+def differences_from_nvidia_smi(document: Any, printed: Mapping[str, str]) -> list[str]:
+    """Return where facts of a host say something else than nvidia-smi. Pure.
+
+    ``document``: what ``ringleader doctor --facts`` prints. What nvidia-smi does not know (``[N/A]``), or
+    could not be asked, is compared with nothing.
+    """
+    facts = from_document(HostFacts, document)
+    rows = [dict(zip(FIELDS, _cells(line), strict=False)) for line in printed.get("gpus", "").splitlines()]
+    found = list(_of_gpus(facts, rows))
+    links = _active_links(printed.get("nvlink", ""))
+    for gpu in facts.gpus:
+        told = links.get(gpu.uuid)
+        if told is not None and (gpu.nvlinks_active or 0) != told:
+            found.append(f"GPU {gpu.index}: {gpu.nvlinks_active} NVLinks up here, {told} there")
+    if "GPU0" in printed.get("topology", ""):
+        found += differences(topology_matrix(facts), parse_nvidia_smi(printed["topology"]))
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split(",")]
+
+
+def _of_gpus(facts: HostFacts, rows: list[dict[str, str]]) -> Iterator[str]:
+    usable = {gpu.uuid: gpu for gpu in facts.gpus if gpu.uuid}
+    if not rows:
+        yield f"nvidia-smi names no GPU, doctor {len(facts.gpus)}"
+    for row in rows:
+        gpu = usable.get(row.get("uuid", ""))
+        if gpu is None:
+            yield f"{row.get('uuid')} is not among doctor's GPUs ({', '.join(usable) or facts.nvidia.nvml})"
+            continue
+        memory = None if gpu.memory is None else str(gpu.memory >> 20)
+        pairs = {
+            "index": str(gpu.index),
+            "pci.bus_id": gpu.pci_address,
+            "name": gpu.name,
+            "memory.total": memory,
+            "driver_version": facts.nvidia.version,
+            "persistence_mode": {True: "Enabled", False: "Disabled", None: None}[gpu.persistence],
+            "ecc.errors.uncorrected.volatile.total": None
+            if gpu.uncorrected_errors is None
+            else str(gpu.uncorrected_errors),
+        }
+        for field, ours in pairs.items():
+            theirs = row.get(field, "")
+            if field == "pci.bus_id":
+                theirs = theirs.lower()[-len(gpu.pci_address) :]  # eight digits of domain there, four here
+            if theirs and not theirs.startswith("[") and theirs != str(ours):
+                yield f"{field}: {ours} here, {theirs} there"
+
+
+def _active_links(text: str) -> dict[str, int]:
+    """Return for each UUID how many NVLinks are up, of ``nvidia-smi nvlink --status``."""
+    counts: dict[str, int] = {}
+    uuid = ""
+    for line in text.splitlines():
+        if named := re.search(r"UUID: (\S+?)\)", line):
+            uuid = named[1]
+            counts[uuid] = 0
+        elif uuid and re.match(r"\s*Link \d+: [\d.]+ GB/s", line):
+            counts[uuid] += 1
+    return counts
