@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-frameworks bench-controller bench-cuda test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
+	bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -171,8 +171,9 @@ bench: setup system  ## speed against peers in the same run, and a table of requ
 bench-frameworks: setup $(VENV)/.frameworks  ## the same of JAX, Keras, TensorFlow and MXNet (`make mxnet`)
 	@$(BIN)/python benchmarks/run.py --frameworks
 
-bench-cuda: setup  ## what needs a GPU: steps against plain torch, memory, the contract on CUDA; without one it says so
-	@$(BIN)/python benchmarks/cuda.py
+# No setup: it runs with any Python that has torch with CUDA, mpi4py and an MPI library.
+gpu:  ## what needs a GPU, one is enough: operations, training, failures, steps against plain torch, in 5 minutes
+	@$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo $(PYTHON)) benchmarks/gpu.py $(WORDS)
 
 bench-predict: setup  ## predictions held against published tables: every other point is held out
 	@$(BIN)/python benchmarks/predict.py

@@ -51,36 +51,42 @@ class Part:
     """Ranks of ``ringleader run``; 0: one process without a launcher."""
     options: tuple[str, ...] = ()
     """More of ``ringleader run``."""
+    function: str = ""
+    """What the processes run; empty: the function of the part's name."""
+    over_nccl: bool = False
+    """Whether NCCL is to carry the tensors of several ranks."""
 
 
 PARTS = (
     Part(name="first", what="the first allreduce of a CUDA tensor, and one over NCCL", seconds=60),
-    Part(
-        name="contract", what="all operations in a job of one rank, and over NCCL with one rank", seconds=45
-    ),
+    Part(name="contract", what="all operations with one rank, without NCCL and over it", seconds=45),
     Part(name="raw", what="PyTorch's own NCCL group between 2 ranks of one GPU", seconds=45, ranks=2),
-    Part(name="nccl-2", what="all operations between 2 ranks of one GPU over NCCL", seconds=45, ranks=2),
-    Part(name="nccl-4", what="all operations between 4 ranks of one GPU over NCCL", seconds=50, ranks=4),
-    Part(name="optimizer", what="training on 2 ranks equals that of one process", seconds=40, ranks=2),
-    Part(name="sharding", what="shard=True trains the same, with its part of the state", seconds=40, ranks=2),
-    Part(name="half", what="bfloat16 and float16, with factors and predivide", seconds=45, ranks=2),
-    Part(name="graphs", what="forward and backward in a CUDA graph", seconds=40, ranks=2),
-    Part(name="compile", what="a model under torch.compile", seconds=80, ranks=2),
-    Part(name="sets", what="process sets that share ranks, on 4 ranks", seconds=50, ranks=4),
+    *(
+        Part(name=name, what=what, seconds=seconds, ranks=ranks, function=function, over_nccl=True)
+        for name, ranks, seconds, function, what in (
+            ("nccl-2", 2, 45, "nccl", "all operations between 2 ranks of one GPU"),
+            ("nccl-4", 4, 50, "nccl", "all operations between 4 ranks of one GPU"),
+            ("optimizer", 2, 40, "", "training on 2 ranks equals that of one process"),
+            ("sharding", 2, 40, "", "shard=True trains the same, with its part of the state"),
+            ("half", 2, 45, "", "bfloat16 and float16, with factors and predivide"),
+            ("graphs", 2, 40, "", "forward and backward in a CUDA graph"),
+            ("compile", 2, 80, "compiled", "a model under torch.compile"),
+            ("sets", 4, 50, "", "process sets that share ranks"),
+        )
+    ),
     Part(
         name="elastic",
         what="a rank is killed: communicators are aborted, and the next ones made",
         seconds=70,
         ranks=2,
-        options=("--min-np", "1"),
+        options=("--min-np", "2", "--max-np", "2"),
+        over_nccl=True,
     ),
-    Part(name="ddp", what="DistributedDataParallel beside ours", seconds=40, ranks=2),
+    Part(name="ddp", what="DistributedDataParallel beside ours", seconds=40, ranks=2, over_nccl=True),
     Part(name="steps", what="steps against plain PyTorch, at most 1.01 times", seconds=75),
     Part(name="doctor", what="doctor's facts of the GPU against nvidia-smi's", seconds=45),
-    Part(name="jax", what="JAX's arrays on the GPU, between 2 ranks", seconds=60, ranks=2),
+    Part(name="jax", what="JAX's arrays on the GPU", seconds=60, ranks=2, function="jax_arrays"),
 )
-AFTER_RAW = {"nccl-2", "nccl-4", "optimizer", "sharding", "half", "graphs", "compile", "sets", "elastic"}
-"""Parts whose tensors NCCL carries where it can."""
 
 
 @dataclass(kw_only=True)
@@ -122,16 +128,23 @@ def judged(part: Part, ended: Ended, *, rehearsal: bool) -> Outcome:
     lacking = next((one for one in ranks if one["result"] == NOT_RUN), None)
     unfinished = next((one for one in ranks if one["result"] == "unfinished"), None)
     tail = ended.output.splitlines()[-TAIL:]
+    # A process that stands still prints its stacks shortly before the deadline, and ends: see gpu_process.py.
+    still = ended.code is None or bool(re.search(r"^Timeout \(\d+:\d+:", ended.output, re.MULTILINE))
+    details["stood still"] = still
     where = next((f"rank {one['rank']} at “{one['stage']}”" for one in (bad, unfinished) if one), "")
     if bad is not None:
         note, trace = f"{where}: {bad['note']}", [*bad["trace"], *tail[-10:]]
-    elif ended.code is None:
-        note, trace = f"killed at its deadline: {where or 'it passed, but did not end'}", tail
+    elif still:
+        note, trace = (
+            f"killed at its deadline: {where or 'all was well, but it did not end'}",
+            stacks(ended.output),
+        )
     elif lacking is not None:
         return Outcome(result=NOT_RUN, note=lacking["note"], details=details)
     elif ended.code or unfinished is not None or len(ranks) < max(1, part.ranks):
         said = next((line for line in reversed(tail) if line.strip()), "it printed nothing")
-        note, trace = f"exit code {ended.code}, {where or 'no rank began'}: {said[:300]}", tail
+        well = f"{len(ranks)} of {max(1, part.ranks)} ranks ended well" if ranks else "no rank began"
+        note, trace = f"exit code {ended.code}, {where or well}: {said[:300]}", tail
     else:
         return _passed(part, [str(one["note"]) for one in ranks], ended, details, rehearsal=rehearsal)
     if (refusal := details.get("nccl", {}).get("warning")) and not rehearsal:
@@ -145,7 +158,7 @@ def _passed(
     """Return how a part ended whose ranks found nothing wrong: the wire counts, too."""
     note = next((one for one in notes if one), "")
     through_host = re.search(r"tensors on GPUs travel through host memory[^:]*: (.*)", ended.output)
-    if rehearsal or part.name not in AFTER_RAW:
+    if rehearsal or not part.over_nccl:
         return Outcome(result=PASSED, note=note, details=details)
     if through_host:
         words = f"right, but through host memory: {through_host[1]}"
@@ -157,6 +170,13 @@ def _passed(
         words = f"right, but NCCL made {communicators} communicators: none after the rank was replaced"
         return Outcome(result=FAILED, note=words, details=details)
     return Outcome(result=PASSED, note=note, details=details)
+
+
+def stacks(output: str) -> list[str]:
+    """Return the Python stacks that a process printed when it stood still, or the last lines."""
+    lines = output.splitlines()
+    begin = next((at for at, line in enumerate(lines) if line.startswith("Timeout (")), None)
+    return lines[-TAIL:] if begin is None else lines[begin : begin + 2 * TAIL]
 
 
 def nccl_facts(log: str) -> dict[str, Any]:
@@ -176,7 +196,7 @@ def nccl_facts(log: str) -> dict[str, Any]:
 
 def command_of(part: Part, seconds: float, environ: Mapping[str, str]) -> list[str]:
     """Return what to start. ``environ``: variables that every rank gets."""
-    program = [sys.executable, str(HERE / "gpu_parts.py"), part.name]
+    program = [sys.executable, str(HERE / "gpu_process.py"), part.function or part.name]
     if not part.ranks:
         return program
     passed_on = [word for name in sorted(environ) for word in ("-x", name)]
@@ -192,23 +212,26 @@ def environment(part: Part, place: Path, seconds: float, *, device: str, nccl: b
     values = {
         "GPU_PART_DEVICE": device,
         "GPU_PART_DIR": str(place),
-        "GPU_PART_SECONDS": f"{seconds:.0f}",
+        "GPU_PART_END": f"{time.time() + seconds:.1f}",
         TOKEN: place.name,
         "PYTHONPATH": f"{SRC}:{path}" if path else str(SRC),
         # All ranks are on this machine, whatever NCCL takes them for.
-        **{"NCCL_RAS_ENABLE": "0", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0"},
+        **{"NCCL_RAS_ENABLE": "0", "NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_MNNVL_ENABLE": "0"},
         **{
             "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET",
             "NCCL_DEBUG_FILE": f"{place}/nccl.%p",
         },
         # JAX takes three quarters of a GPU's memory otherwise, for each rank.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes for two small kernels
         "RINGLEADER_DEADLINE": f"{max(5.0, seconds / 2):.0f}",
     }
+    if not part.ranks and (library := _libmpi()):
+        values["MPI4PY_LIBMPI"] = os.environ.get("MPI4PY_LIBMPI", library)  # as the launcher has it
     if device == "cpu":
         values |= {"RINGLEADER_TRANSPORT": "distributed", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    elif not nccl and part.name in AFTER_RAW:
+    elif not nccl and part.over_nccl:
         values["RINGLEADER_TRANSPORT"] = "mpi"
     return values
 
@@ -230,15 +253,23 @@ def run_part(part: Part, seconds: float, *, device: str, nccl: bool) -> Outcome:
             nccl="\n".join(_text(path) for path in sorted(place.glob("nccl.*"))),
         )
     outcome = judged(part, ended, rehearsal=device == "cpu")
-    if not nccl and device != "cpu" and part.name in AFTER_RAW:
+    if not nccl and device != "cpu" and part.over_nccl:
         outcome.note = f"through host memory, as “raw” has no NCCL between ranks of one GPU; {outcome.note}"
         outcome.result = FAILED
     outcome.seconds = round(time.monotonic() - start, 1)
     return outcome
 
 
-def _mpirun() -> bool:
-    return bool(shutil.which("mpirun") or Path(sys.executable).with_name("mpirun").exists())
+def _mpirun() -> Path | None:
+    found = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
+    return Path(found) if found else None
+
+
+def _libmpi() -> str:
+    """Return the library that belongs to mpirun, empty where it is elsewhere."""
+    mpirun = _mpirun()
+    found = sorted(mpirun.parent.parent.glob("lib*/libmpi.so.40")) if mpirun else []
+    return str(found[0]) if found else ""
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], place: Path, seconds: float) -> int | None:
@@ -358,10 +389,9 @@ class Results:
         """Store how a part ended; one that did not run replaces no result."""
         if outcome.result == NOT_RUN and self.result_of(part.name) in (PASSED, FAILED):
             return
-        stamp = {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "version": self._value["context"]["ringleader"],
-        }
+        context = self._value["context"]
+        stamp = {name: context.get(name, "") for name in ("ringleader", "torch", "nccl")}
+        stamp["date"] = time.strftime("%Y-%m-%d", time.gmtime())
         self._value["parts"][part.name] = {"what": part.what, **asdict(outcome), **stamp}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
@@ -386,7 +416,7 @@ def plan_lines(parts: Sequence[Part]) -> list[str]:
 def nccl_works(outcome: Outcome) -> bool:
     """Return whether NCCL connected the ranks of “raw” and its processes ended."""
     connected = outcome.details.get("nccl", {}).get("communicators", 0)
-    return outcome.result == PASSED or (bool(connected) and not outcome.note.startswith("killed"))
+    return outcome.result == PASSED or (bool(connected) and not outcome.details["stood still"])
 
 
 def run_all(parts: Sequence[Part], results: Results, *, device: str, end: float) -> dict[str, Outcome]:
@@ -395,7 +425,9 @@ def run_all(parts: Sequence[Part], results: Results, *, device: str, end: float)
     nccl = results.result_of("raw") in ("", PASSED)
     for part in parts:
         left = end - time.monotonic() - 6.0  # for killing it
-        if left < min(10.0, part.seconds):
+        if part.name == "ddp" and not nccl and device != "cpu":
+            outcome = Outcome(result=NOT_RUN, note="DDP needs NCCL between ranks of one GPU, see “raw”")
+        elif left < min(10.0, part.seconds):
             outcome = Outcome(
                 result=NOT_RUN, note="the time of the whole command was up: repeat it with --only"
             )
@@ -421,7 +453,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", metavar="PART[,PART]", help="only these")
     parser.add_argument("--list", action="store_true", help="print the parts and their deadlines")
-    parser.add_argument("--deadline", type=float, default=285.0, help="seconds for everything (default: 285)")
+    parser.add_argument("--deadline", type=float, default=270.0, help="seconds for everything (default: 270)")
     parser.add_argument(
         "--output", type=Path, help="directory of the result file (default: benchmarks/results)"
     )

@@ -82,7 +82,34 @@ ringleader = LazyGroup(
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-click.version_option(__version__, prog_name="ringleader")(ringleader)
+
+
+def _version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+    verbose = ctx.params.pop("verbose", False)
+    if ctx.resilient_parsing or not (asked or verbose):
+        return
+    if not asked:
+        raise click.UsageError("--verbose goes with --version; a command's own follows its name.", ctx)
+    print(f"ringleader, version {__version__}")
+    if verbose:
+        from ringleader.gpu_record import lines
+
+        print("\n".join(lines()))
+    ctx.exit()
+
+
+ringleader.params += [
+    click.Option(
+        ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."
+    ),
+    click.Option(
+        ["--verbose"],
+        is_flag=True,
+        is_eager=True,  # known when --version is processed, in whichever order the two are written
+        allow_from_autoenv=False,
+        help="With --version: show what has run on a GPU, too.",
+    ),
+]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,13 +1,21 @@
-"""What `nvidia-smi` prints of GPUs, compared with the facts of `ringleader doctor`. For gpu_parts.py."""
+"""Parts of `gpu.py` without PyTorch: doctor's facts against what `nvidia-smi` prints, and JAX's arrays.
+
+What tries PyTorch is in gpu_operations.py and gpu_training.py.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpu_process import END, HERE, REHEARSAL, NotRunError, Report
 from ringleader.fabric.facts import HostFacts, from_document
 from ringleader.fabric.topology.matrix import topology_matrix
 from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi
@@ -105,3 +113,74 @@ def _active_links(text: str) -> dict[str, int]:
         elif uuid and re.match(r"\s*Link \d+: [\d.]+ GB/s", line):
             counts[uuid] += 1
     return counts
+
+
+def doctor(report: Report) -> str:
+    """Compare what doctor reads from NVML and sysfs with what nvidia-smi prints."""
+    report.stage("ringleader doctor --facts")
+    command = [sys.executable, "-m", "ringleader", "doctor", "--facts"]
+    environ = {**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        command,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=max(5.0, END - time.time() - 8.0),
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-300:]}"
+    facts = json.loads(done.stdout)
+    report.details.update(gpus=facts["gpus"], nvidia=facts["nvidia"])
+    report.stage("nvidia-smi")
+    printed = nvidia_smi(10.0)
+    if not printed:
+        if REHEARSAL:
+            return "there is no nvidia-smi here; doctor's facts were read"
+        raise NotRunError("there is no nvidia-smi to compare with")
+    report.details["nvidia-smi"] = printed
+    found = differences_from_nvidia_smi(facts, printed)
+    assert not found, "; ".join(found)
+    return (
+        f"{len(facts['gpus'])} GPU: name, UUID, PCI address, memory, driver, ECC, NVLinks and topology agree"
+    )
+
+
+def jax_arrays(report: Report) -> str:
+    """Reduce JAX's arrays on the GPU, eagerly and inside of jit; they go through the host."""
+    report.stage("import jax")
+    try:
+        import jax
+        import jax.numpy as jnp
+    except ImportError as error:
+        raise NotRunError(f"JAX cannot be imported: {error}") from None
+
+    import ringleader.jax as hvd_jax
+
+    hvd_jax.init()
+    report.stage("jax.devices")
+    here = jax.devices()[0]
+    if here.platform not in ("gpu", "cuda") and not REHEARSAL:
+        raise NotRunError(f"JAX {jax.__version__} has no GPU here: its device is {here}")
+    rank, size = hvd_jax.rank(), hvd_jax.size()
+    mine = jax.device_put(jnp.full((1024,), rank + 1.0), here)
+
+    def check(result: Any, want: float, what: str) -> None:
+        assert result.devices() == {here}, f"{what}: on {result.devices()}"
+        assert bool((result == want).all()), f"{what}: {result[:3]}, not {want}"
+
+    total = size * (size + 1) / 2
+    report.stage("allreduce")
+    check(hvd_jax.allreduce(mine, op=hvd_jax.Sum), total, "allreduce")
+    report.stage("allreduce inside of jit")
+    twice = jax.jit(lambda one: 2 * hvd_jax.allreduce(one, op=hvd_jax.Sum))
+    for _ in range(3):
+        check(twice(mine), 2 * total, "allreduce inside of jit")
+    report.stage("allgather and broadcast")
+    assert hvd_jax.allgather(mine).shape == (1024 * size,)
+    check(hvd_jax.broadcast(mine, size - 1), float(size), "broadcast")
+    report.stage("a gradient through it")
+    gradient = jax.grad(lambda one: hvd_jax.allreduce(one, op=hvd_jax.Sum).sum())(mine)
+    check(gradient, float(size), "the gradient of allreduce")
+    hvd_jax.shutdown()
+    return f"JAX {jax.__version__} on {here.platform}"

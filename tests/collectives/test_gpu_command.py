@@ -1,0 +1,82 @@
+"""`make gpu` as a command: without a GPU it runs nothing, and its rehearsal runs parts on real ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.rank_pool import clean_environment
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+COMMAND = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "gpu.py")]
+
+
+def run(*words: str, **more: str) -> Any:
+    environ = clean_environment() | more
+    return subprocess.run(
+        [*COMMAND, *words], env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_without_a_gpu_nothing_runs(tmp_path: Path) -> None:
+    done = run("--output", str(tmp_path), "--only", "first,elastic", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Nothing ran: there is no GPU here (PyTorch ")
+    assert "first                  60 s  " in done.stdout and "elastic " in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rehearsal_runs_parts_and_is_marked(tmp_path: Path) -> None:
+    parts = ("first", "nccl-2", "doctor")
+    done = run("--device", "cpu", "--output", str(tmp_path), "--only", ",".join(parts))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("REHEARSAL on the CPU") and "REHEARSAL, not a GPU: 3 passed" in done.stdout
+    (path,) = tmp_path.iterdir()
+    stored = json.loads(path.read_text())
+    assert (path.name, stored["kind"]) == ("rehearsal.json", "rehearsal")
+    assert {name: one["result"] for name, one in stored["parts"].items()} == dict.fromkeys(parts, "passed")
+
+
+@pytest.mark.long
+def test_the_whole_rehearsal(tmp_path: Path) -> None:
+    done = run("--device", "cpu", "--output", str(tmp_path), "--deadline", "280")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_part_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    """One of its processes is in another process group, as mpirun's ranks are, and ignores SIGTERM."""
+    script = (
+        "import sys, signal; sys.path.insert(0, sys.argv[1]); import gpu, pathlib, os, subprocess\n"
+        "away = 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(300)'\n"
+        'inner = f\'import subprocess, sys; print(subprocess.Popen([sys.executable, "-c", {away!r}], '
+        "start_new_session=True).pid, flush=True); sys.stdin.read(); import time; time.sleep(300)'\n"
+        "place = pathlib.Path(sys.argv[2])\n"
+        "code = gpu._run([sys.executable, '-c', inner], {gpu.TOKEN: 'a-token'}, place, 1.5)\n"
+        "print(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(COMMAND[1]).parent), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "None\n", done.stdout + done.stderr
+    pid = int((tmp_path / "output").read_text())
+    end = time.monotonic() + 10
+    try:
+        while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < end:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists()
+    finally:
+        if Path(f"/proc/{pid}").exists():
+            os.kill(pid, signal.SIGKILL)
