@@ -187,6 +187,7 @@ def graphs(report: Report) -> str:
         return graph.replay
 
     report.stage("steps before the capture")
+    idle()  # the model is there before another stream reads it
     side = None if REHEARSAL else torch.cuda.Stream()
     with contextlib.nullcontext() if side is None else torch.cuda.stream(side):
         for step in range(3):
@@ -230,7 +231,7 @@ def compiled(report: Report) -> str:
         ready = 0.0
     if hvd.allreduce(torch.tensor([ready]), op=hvd.Min, name="ready").item() == 0.0:
         backend = "aot_eager"
-    torch._dynamo.reset()
+    torch.compiler.reset()
     report.stage(f"training, {backend}")
     model = network(here)
     run = torch.compile(model, backend=backend)
