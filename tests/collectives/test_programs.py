@@ -23,17 +23,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.collectives.served_ranks import ServedRanks
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(900)]
 
 SIZE = 3
 PROGRAMS = 500
 FEW_PROGRAMS = 40
-ANSWER_SECONDS = 60.0
-"""A program that takes longer hangs; the engine's own deadline, which is shorter, must have ended it."""
-LIFE_SECONDS = 5.0
-"""Ranks that wait for one that failed, or begin anew, take less."""
-SILENT = {"failed": "no answer"}
 EVERYBODY = list(range(SIZE))
 SETS = [EVERYBODY, [0, 1], [0, 2], [1, 2], [1]]
 KINDS = (
@@ -199,130 +195,13 @@ def programs(draw: Any) -> list[Drawn]:
     return [draw(phases(number)) for number in range(draw(st.integers(1, 4)))]
 
 
-class Line:
-    """The way to one rank and back."""
-
-    def __init__(self, line: socket.socket) -> None:
-        self.socket = line
-        self._text = line.makefile("r")
-
-    def fileno(self) -> int:
-        """For `select`."""
-        return self.socket.fileno()
-
-    def answer(self) -> Any:
-        """Return the next answer."""
-        text = self._text.readline()
-        return json.loads(text) if text else {"failed": "it ended"}
-
-
-class Ranks:
-    """A job whose ranks carry out one program after another."""
-
-    def __init__(self, jobs: Any, place: Path) -> None:
-        self._jobs = jobs
-        self._place = place
-        self._lines: list[Line] = []
-        self._pids: list[int] = []
-        self._mpirun: subprocess.Popen[bytes] | None = None
-        self._lives = 0
-
-    def _start(self) -> None:
-        self._lives += 1
-        path = self._place / f"socket{self._lives}"
-        program = str(self._jobs.programs / "random_programs.py")
-        mpirun = str(Path(sys.executable).with_name("mpirun"))
-        environ = self._jobs.environment(
-            RINGLEADER_MISMATCH_PATIENCE="0.2", RINGLEADER_DEADLINE="25", OMPI_MCA_osc="^ucx"
-        )
-        with socket.socket(socket.AF_UNIX) as door, (self._place / "ranks").open("wb") as words:
-            door.bind(str(path))
-            door.listen(SIZE)
-            door.settimeout(60)
-            command = [mpirun, "--oversubscribe", "-n", str(SIZE), sys.executable, program, str(path)]
-            self._mpirun = subprocess.Popen(command, env=environ, stdout=words, stderr=words)
-            lines = [Line(door.accept()[0]) for _ in range(SIZE)]
-        hellos = [(line.answer(), line) for line in lines]
-        self._lines = [line for _, line in sorted(hellos, key=lambda hello: hello[0]["rank"])]
-        self._pids = [hello["pid"] for hello, _ in hellos]
-
-    def carry_out(self, program: list[Drawn]) -> list[list[str | None]]:
-        """Return what each rank said of each operation; AssertionError where one failed or hangs."""
-        if self._mpirun is None:
-            self._start()
-        answers = self._ask(program, ANSWER_SECONDS)
-        failed = [
-            f"rank {rank}: {answer['failed']}" for rank, answer in enumerate(answers) if "failed" in answer
-        ]
-        if not failed:
-            return [answer["said"] for answer in answers]
-        words = self._words()[-3000:]
-        # A new life costs a hundredth of a new job, and shrinking takes hundreds of failures.
-        if SILENT in answers or any("said" not in answer for answer in self._ask(None, LIFE_SECONDS)):
-            self.kill()
-        raise AssertionError("\n".join([*failed, words, f"program: {json.dumps(program)}"]))
-
-    def _ask(self, program: list[Drawn] | None, seconds: float) -> list[Any]:
-        """Return every rank's answer."""
-        answers: dict[int, Any] = {}
-        end = time.monotonic() + seconds
-        for line in self._lines:
-            with contextlib.suppress(OSError):
-                line.socket.sendall(json.dumps(program).encode() + b"\n")
-        while len(answers) < SIZE and (left := end - time.monotonic()) > 0:
-            waiting = [line for rank, line in enumerate(self._lines) if rank not in answers]
-            for line in select.select(waiting, [], [], left)[0]:
-                answers[self._lines.index(line)] = line.answer()
-            if any("failed" in answer for answer in answers.values()):
-                # The others may wait for the one that failed; they are told that it has shut down.
-                end = min(end, time.monotonic() + LIFE_SECONDS)
-        return [answers.get(rank, SILENT) for rank in range(SIZE)]
-
-    def close(self) -> str:
-        """Let the ranks end by themselves; return what they printed."""
-        for line in self._lines:
-            line.socket.shutdown(socket.SHUT_WR)
-        if self._mpirun is not None:
-            try:
-                code = self._mpirun.wait(90)  # a busy machine
-            except subprocess.TimeoutExpired:
-                raise AssertionError(f"no end within 90 s\n{self._where_ranks_stand()}") from None
-            assert code == 0, self._words()
-        return self._words()
-
-    def _words(self) -> str:
-        return (self._place / "ranks").read_text(errors="replace")
-
-    def _where_ranks_stand(self) -> str:
-        """Return what ranks have said and, of each that is there still, the stacks of its threads."""
-        for pid in self._pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)
-                time.sleep(0.5)  # so that they do not write at once
-        return self._words()[-8000:]
-
-    def kill(self) -> None:
-        """End a job that went wrong."""
-        if self._mpirun is None:
-            return
-        for pid in self._pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        try:
-            self._mpirun.wait(15)
-        except subprocess.TimeoutExpired:
-            self._mpirun.kill()
-            self._mpirun.wait()
-        self._mpirun = None
-        self._lines = []
-
-
 @pytest.mark.parametrize(
     "count", [FEW_PROGRAMS, pytest.param(PROGRAMS, marks=pytest.mark.long)], ids=["few", "many"]
 )
 def test_random_programs(jobs: Any, tmp_path: Path, count: int) -> None:
     """Every result is NumPy's, every planted mistake an error, nothing hangs, ranks have the same bits."""
-    ranks = Ranks(jobs, tmp_path)
+    environ = jobs.environment(RINGLEADER_MISMATCH_PATIENCE="0.2", RINGLEADER_DEADLINE="25")
+    ranks = ServedRanks(jobs.programs / "random_programs.py", size=SIZE, place=tmp_path, environ=environ)
     met: Counter[str] = Counter()
 
     @settings(
@@ -334,7 +213,7 @@ def test_random_programs(jobs: Any, tmp_path: Path, count: int) -> None:
     )
     @given(programs())
     def carry_out(program: list[Drawn]) -> None:
-        said = ranks.carry_out(program)
+        said = [answer["said"] for answer in ranks.carry_out(program)]
         met.update(["program", *_met(program)])
         # Where a result is everybody's, all who have it have the same bits.
         for one, other in combinations(said, 2):
