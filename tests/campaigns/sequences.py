@@ -49,7 +49,7 @@ def main() -> int:
                 words.seeds = (words.seed, words.seed + 1)
             outcome = trials.run(range(*words.seeds), shrink=not words.no_shrink)
         finally:
-            ranks.close()
+            ranks.kill()
             pools.close()
     count = words.seeds[1] - words.seeds[0]
     print(f"{count} sequences in {time.monotonic() - began:.0f} s: {len(outcome.failures)} failed")

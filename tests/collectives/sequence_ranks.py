@@ -32,4 +32,8 @@ class SequenceRanks:
         """Let the ranks end by themselves."""
         for ranks in self._ranks.values():
             ranks.close()
+
+    def kill(self) -> None:
+        """End ranks that are left."""
+        for ranks in self._ranks.values():
             ranks.kill()

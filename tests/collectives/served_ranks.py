@@ -1,8 +1,8 @@
 """Ranks that answer one line of JSON after another: for tests that carry out thousands of small programs.
 
-The program that the ranks run connects to a socket, says ``{"rank", "pid"}``, and answers each line with one. An
-answer with "failed" in it is a failure; then the ranks are sent null, and begin a new life of the engine. See
-`tests.rank_pool` for ranks that carry out whole programs instead.
+The program that the ranks run connects to a socket, sends ``{"rank", "pid"}``, and answers each line with one.
+An answer with "failed" in it is a failure; then the ranks get null, and begin a new life of the engine. Ranks of
+`tests.rank_pool` carry out whole programs instead.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ServedRanks:
                 self.kill()
         return answers
 
-    def _ask(self, program: list[Drawn] | None, seconds: float) -> list[Any]:
+    def _ask(self, program: Any, seconds: float) -> list[Any]:
         """Return every rank's answer."""
         answers: dict[int, Any] = {}
         end = time.monotonic() + seconds

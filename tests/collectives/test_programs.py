@@ -6,15 +6,6 @@ A failing program is printed as JSON; `programs/random_programs.py FILE` under m
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import select
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections import Counter
 from itertools import combinations
 from pathlib import Path

@@ -82,6 +82,7 @@ class _Draw:
         start += [["keep group"]] if self._often(0.15) else []
         start += [["hook", pick(["tensor", "accumulated"])]] if self._often(0.1) else []
         start += [["freeze", pick(PARTS), True]] if self._often(0.15) else []
+        self._when = pick(["first", "last"])
         # About one sequence in three changes much, the others one or two things.
         self._share = pick([0.15, 0.15, 0.5])
         drawn["start"] = start
@@ -128,7 +129,7 @@ class _Draw:
     def _zero(self) -> list[str]:
         never = self._wrap.get("op") or self._wrap.get("shard") or self._equal_only
         how = self._dice.choice([one for one in ZEROS if one != "never" or not never])
-        return [self._dice.choice(["first", "last"]), how]
+        return [self._when, how]
 
     def _backward(self) -> list[list[str]]:
         """Return backward passes: [where, kind]."""
@@ -228,6 +229,10 @@ def shrinks(sequence: Sequence) -> Iterator[Sequence]:
                     yield _with_step(sequence, at, {key: rest})
         for plain in _plainer(step):
             yield _with_step(sequence, at, plain)
+    if any(step["zero"][0] == "last" for step in steps):
+        # All at once: a step that zeroes first before one that zeroes last adds up.
+        firsts = [step | {"zero": ["first", step["zero"][1]]} for step in steps]
+        yield sequence | {"steps": firsts}
     for index in range(len(sequence["start"])):
         yield sequence | {"start": sequence["start"][:index] + sequence["start"][index + 1 :]}
     for key in sequence["wrap"]:
@@ -245,8 +250,8 @@ def shrinks(sequence: Sequence) -> Iterator[Sequence]:
 def _plainer(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if step["update"] != ["step"]:
         yield {"update": ["step"], "backward": step["backward"] or [["sync", "plain"]]}
-    if step["zero"] != ["first", "none"]:
-        yield {"zero": ["first", "none"]}
+    if step["zero"][1] != "none":
+        yield {"zero": [step["zero"][0], "none"]}
     for index, one in enumerate(step["backward"]):
         if one[1] not in ("plain", "two losses"):
             rest = [*step["backward"][:index], [one[0], "plain"], *step["backward"][index + 1 :]]

@@ -12,10 +12,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import nn
-
 from tests.sequences.generator import Operation, Sequence, equal_only
 from tests.sequences.worlds import parameters_of
+from torch import nn
 
 CLIP = 0.5
 EDIT = 0.5
@@ -241,9 +240,14 @@ class Script:
         return self._scaler.scale(loss)
 
     def _grads(self) -> list[torch.Tensor]:
-        """Return the parameters of this step's optimizers that have a dense gradient."""
+        """Return the parameters of this step's optimizers that have a gradient, without sparse embeddings."""
         everything = [p for optimizer in self._current for p in parameters_of(optimizer)]
-        return [p for p in everything if p.grad is not None and not p.grad.is_sparse]
+        return [p for p in everything if p.grad is not None and p is not self._sparse]
+
+    @property
+    def _sparse(self) -> torch.Tensor | None:
+        """The parameter with sparse gradients; on some steps they are dense, which scripts may not rely on."""
+        return self._model.embedding.weight if self._sequence["net"]["embedding"] == "sparse" else None
 
     def _edit(self, how: str, factor: float = EDIT) -> None:
         """Change the gradients."""
@@ -317,7 +321,7 @@ class Script:
 
     def _share_memory(self) -> None:
         for p in self._model.parameters():
-            if p.grad is not None and p.grad.is_sparse:
+            if p is self._sparse:
                 p.grad = None  # PyTorch cannot share it
         self._model.share_memory()
 
@@ -327,7 +331,7 @@ class Script:
 
     def _replace_grad_data(self) -> None:
         for p in self._model.parameters():
-            if p.grad is not None and not p.grad.is_sparse:
+            if p.grad is not None and p is not self._sparse:
                 p.grad.data = p.grad.data * 0.9
         self._flat = None
 
@@ -358,7 +362,9 @@ class Script:
         for optimizer in which:
             group = optimizer.param_groups[0]
             more = {"initial_lr": group["initial_lr"]} if "initial_lr" in group else {}
-            optimizer.add_param_group({"params": list(self._model.late.parameters()), "lr": group["lr"]} | more)
+            optimizer.add_param_group(
+                {"params": list(self._model.late.parameters()), "lr": group["lr"]} | more
+            )
 
     def _scheduler(self, kind: str) -> None:
         if len(self._schedulers) == 2:
@@ -402,8 +408,7 @@ class Script:
 
     def _flat_buffer(self) -> None:
         everything = [p for o in self._optimizers for p in parameters_of(o)]
-        sparse = self._model.embedding.weight if self._sequence["net"]["embedding"] == "sparse" else None
-        unique = list({id(p): p for p in everything if p is not sparse}.values())
+        unique = list({id(p): p for p in everything if p is not self._sparse}.values())
         self._flat = torch.zeros(sum(p.numel() for p in unique), dtype=unique[0].dtype)
         at = 0
         for p in unique:

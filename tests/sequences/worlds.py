@@ -39,7 +39,10 @@ class Ranks:
         hvd = self._hvd
         words = {name: value for name, value in arguments.items() if name != "named"}
         if "compression" in words:
-            made = {"topk": lambda: hvd.Compression.topk(0.5), "powersgd": lambda: hvd.Compression.powersgd(1)}
+            made = {
+                "topk": lambda: hvd.Compression.topk(0.5),
+                "powersgd": lambda: hvd.Compression.powersgd(1),
+            }
             name = words["compression"]
             words["compression"] = made[name]() if name in made else getattr(hvd.Compression, name)
         if "op" in words:
