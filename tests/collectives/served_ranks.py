@@ -1,7 +1,7 @@
 """Ranks that answer one line of JSON after another: for tests that carry out thousands of small programs.
 
-The program that the ranks run connects to a socket, sends ``{"rank", "pid"}``, and answers each line with one.
-An answer with "failed" in it is a failure; then the ranks get null, and begin a new life of the engine. Ranks of
+The program of the ranks connects to a socket, sends ``{"rank", "pid"}``, and answers each line with one. An
+answer with "failed" in it is a failure; then the ranks get null, and begin a new life of the engine. Ranks of
 `tests.rank_pool` carry out whole programs instead.
 """
 

@@ -1,7 +1,7 @@
 """What scripts do between wrap and step, in random sequences on living ranks, against plain PyTorch.
 
-Drawn by `tests.sequences.generator`; `tests/campaigns/sequences.py` repeats one by its seed or from the JSON that
-a failure prints.
+Drawn by `tests.sequences.generator`; `tests/campaigns/sequences.py` repeats one by its seed or from the JSON
+that a failure prints.
 """
 
 from __future__ import annotations

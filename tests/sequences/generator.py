@@ -1,7 +1,7 @@
 """Draws what a script does between wrap and step, as a plain value; `script.py` carries it out.
 
-A sequence is valid as it is drawn, and so is every sequence that has fewer operations: what has nothing to act
-on (a thaw where nothing is frozen) does nothing. It is a dictionary that JSON can hold:
+A sequence is valid as it is drawn, and so is every one that has fewer operations: what has nothing to act on
+(a thaw where nothing is frozen) does nothing. It is a dictionary that JSON can hold:
 
     seed, size, per_host   the data; the number of ranks; RINGLEADER_RANKS_PER_HOST, or "" for one host
     net                    what the model has: conv, branch (which ranks use it), embedding
@@ -216,35 +216,32 @@ class _Draw:
 
 def shrinks(sequence: Sequence) -> Iterator[Sequence]:
     """Give sequences that do less than this one, those that do much less first."""
-    steps = sequence["steps"]
-    for at in range(len(steps)):
-        if len(steps) > 1:
-            yield sequence | {"steps": steps[:at] + steps[at + 1 :]}
+    steps, start, wrap = sequence["steps"], sequence["start"], sequence["wrap"]
+    if len(steps) > 1:
+        yield from (sequence | {"steps": steps[:at] + steps[at + 1 :]} for at in range(len(steps)))
     for at, step in enumerate(steps):
-        for key in ("before", "edits", "after", "backward"):
-            least = 1 if key == "backward" else 0
-            for index in range(len(step[key])):
-                if len(step[key]) > least:
-                    rest = step[key][:index] + step[key][index + 1 :]
-                    yield _with_step(sequence, at, {key: rest})
-        for plain in _plainer(step):
-            yield _with_step(sequence, at, plain)
+        yield from (_with_step(sequence, at, less) for less in (*_shorter(step), *_plainer(step)))
     if any(step["zero"][0] == "last" for step in steps):
         # All at once: a step that zeroes first before one that zeroes last adds up.
-        firsts = [step | {"zero": ["first", step["zero"][1]]} for step in steps]
-        yield sequence | {"steps": firsts}
-    for index in range(len(sequence["start"])):
-        yield sequence | {"start": sequence["start"][:index] + sequence["start"][index + 1 :]}
-    for key in sequence["wrap"]:
+        yield sequence | {"steps": [step | {"zero": ["first", step["zero"][1]]} for step in steps]}
+    yield from (sequence | {"start": start[:at] + start[at + 1 :]} for at in range(len(start)))
+    for key in wrap:
         if key != "backward_passes_per_step" or not _needs_passes(sequence):
-            yield sequence | {"wrap": {name: one for name, one in sequence["wrap"].items() if name != key}}
+            yield sequence | {"wrap": {name: one for name, one in wrap.items() if name != key}}
     for key, plain in (("conv", False), ("branch", "none"), ("embedding", "none")):
         if sequence["net"][key] != plain:
             yield sequence | {"net": sequence["net"] | {key: plain}}
-    if sequence["optimizers"] != "one":
-        yield sequence | {"optimizers": "one"}
-    if sequence["optimizer"] != "sgd":
-        yield sequence | {"optimizer": "sgd"}
+    for key, plain in (("optimizers", "one"), ("optimizer", "sgd")):
+        if sequence[key] != plain:
+            yield sequence | {key: plain}
+
+
+def _shorter(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give what to change of a step so that it has an operation less."""
+    for key in ("before", "edits", "after", "backward"):
+        some = step[key]
+        if len(some) > (key == "backward"):
+            yield from ({key: some[:at] + some[at + 1 :]} for at in range(len(some)))
 
 
 def _plainer(step: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -184,7 +183,8 @@ class Trials:
             # Ranks that waited for another one name its end; that one names the reason.
             first = min(failed, key=_is_consequence)
             last = first[1].strip().splitlines()[-1]
-            return f"{last.partition(':')[0]} {last.partition(':')[2].strip()[:60]}: on rank {first[0]}\n{first[1]}"
+            kind, _colon, said = last.partition(":")
+            return f"{kind} {said.strip()[:60]}: on rank {first[0]}\n{first[1]}"
         return verdict(sequence, [one["records"] for one in answers], expected)
 
     def smallest(self, found: Failure) -> Failure:
@@ -273,7 +273,3 @@ def _used(sequence: Sequence) -> Iterable[str]:
     yield from (f"{key}={value}" for key, value in sequence["wrap"].items())
     yield from (f"{key}={sequence[key]}" for key in ("size", "per_host", "optimizer", "optimizers"))
     yield from (f"{key}={value}" for key, value in sequence["net"].items())
-
-
-if __name__ == "__main__":
-    print(reference(json.loads(sys.argv[1])))

@@ -246,7 +246,7 @@ class Script:
 
     @property
     def _sparse(self) -> torch.Tensor | None:
-        """The parameter with sparse gradients; on some steps they are dense, which scripts may not rely on."""
+        """The parameter with sparse gradients; on some steps they are dense, which no script relies on."""
         return self._model.embedding.weight if self._sequence["net"]["embedding"] == "sparse" else None
 
     def _edit(self, how: str, factor: float = EDIT) -> None:

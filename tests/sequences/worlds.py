@@ -1,8 +1,8 @@
 """The two worlds in which `script.py` runs: ranks of Ringleader, and replicas in plain PyTorch.
 
-A *replica* stands for one rank: a thread with its own copy of the model and a plain optimizer. Before a step the
-replicas average their gradients by hand, each in place, as a script without Ringleader would. Replicas meet at
-barriers, so a script of ranks and of replicas is the same code.
+A *replica* stands for one rank: a thread with its own copy of the model and a plain optimizer. Before a step
+the replicas average their gradients by hand, in place, as a plain script would. Replicas exchange
+values at barriers, so the script of ranks and of replicas is the same code.
 """
 
 from __future__ import annotations
