@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.rank_pool import START_SECONDS, slowness
+
 ANSWER_SECONDS = 60.0
 """A program that takes longer hangs; the engine's own deadline, which is shorter, must have ended it."""
 LIFE_SECONDS = 5.0
@@ -63,10 +65,14 @@ class ServedRanks:
         with socket.socket(socket.AF_UNIX) as door, (self._place / "ranks").open("wb") as words:
             door.bind(str(path))
             door.listen(self._size)
-            door.settimeout(60)
+            door.settimeout(START_SECONDS * slowness(self._size))
             command = [mpirun, "--oversubscribe", "-n", str(self._size), *program]
             self._mpirun = subprocess.Popen(command, env=environ, stdout=words, stderr=words)
-            lines = [Line(door.accept()[0]) for _ in range(self._size)]
+            try:
+                lines = [Line(door.accept()[0]) for _ in range(self._size)]
+            except TimeoutError as error:
+                self._mpirun.kill()
+                raise TimeoutError(f"{self._size} ranks did not start: {self._words()}") from error
         hellos = [(line.answer(), line) for line in lines]
         self._lines = [line for _, line in sorted(hellos, key=lambda hello: hello[0]["rank"])]
         self._pids = [hello["pid"] for hello, _ in hellos]
@@ -97,7 +103,7 @@ class ServedRanks:
     def _ask(self, program: Any, seconds: float) -> list[Any]:
         """Return every rank's answer."""
         answers: dict[int, Any] = {}
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * slowness(self._size)
         for line in self._lines:
             with contextlib.suppress(OSError):
                 line.socket.sendall(json.dumps(program).encode() + b"\n")
@@ -107,7 +113,7 @@ class ServedRanks:
                 answers[self._lines.index(line)] = line.answer()
             if any("failed" in answer for answer in answers.values()):
                 # The others may wait for the one that failed; they are told that it has shut down.
-                end = min(end, time.monotonic() + LIFE_SECONDS)
+                end = min(end, time.monotonic() + LIFE_SECONDS * slowness(self._size))
         return [answers.get(rank, SILENT) for rank in range(self._size)]
 
     def close(self) -> str:

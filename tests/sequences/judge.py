@@ -65,6 +65,13 @@ KNOWN_FAULTS: tuple[Fault, ...] = (
         needs=lambda sequence, one: bool(sequence["wrap"].get("shard")) and one == ["update", "skip", "drop"],
     ),
     Fault(
+        name="broadcast_optimizer_state refuses sparse momentum",
+        needs=lambda sequence, one: (
+            (sequence["net"]["embedding"], sequence["optimizer"]) == ("sparse", "momentum")
+            and one[0] in ("broadcast optimizer", "local step")
+        ),
+    ),
+    Fault(
         name="two optimizers of the same parameters",
         needs=lambda _all, one: one == ["optimizers", "alternate"],
     ),
