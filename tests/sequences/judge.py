@@ -61,7 +61,7 @@ KNOWN_FAULTS: tuple[Fault, ...] = (
         needs=lambda sequence, one: bool(sequence["wrap"].get("shard")) and one[0] == "rewrap",
     ),
     Fault(
-        name="shard=True steps with gradients that were set to None after synchronize",
+        name="shard=True takes a gradient dropped after synchronize for zeros, so weight decay acts",
         needs=lambda sequence, one: bool(sequence["wrap"].get("shard")) and one == ["update", "skip", "drop"],
     ),
     Fault(
