@@ -84,6 +84,11 @@ class GradientBuckets(GradientExchange):
         """Return the number of buckets."""
         return len(self._memory.buckets)
 
+    @property
+    def under_way(self) -> bool:
+        """See `GradientExchange`."""
+        return bool(self._under_way) or (self._sequence is not None and self._sequence.asked)
+
     # where gradients lie
 
     def _settle(self, at: int) -> None:

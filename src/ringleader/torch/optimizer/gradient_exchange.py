@@ -27,6 +27,11 @@ class GradientExchange:
         self.too_late = False
         """Whether this rank noticed something too late for the last exchange: it is told with the next."""
 
+    @property
+    def under_way(self) -> bool:
+        """Whether gradients of this step travel already."""
+        return False
+
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Note that a gradient is complete."""
 

@@ -47,6 +47,10 @@ LEFT_OUT = (
     "the gradient of {name} has another type or shape than the parameter, but not on rank {rank}: give it "
     "the same on all ranks"
 )
+TWO_OPTIMIZERS = (
+    "another optimizer of the same parameters exchanges the gradients of this step already. To step two of them "
+    "in turn, make both with a bucket_cap_mb above the size of the model: then nothing travels before step()."
+)
 _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
 
@@ -96,7 +100,9 @@ class ReplicatedMixin(OptimizerMixin):
         everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
         self._named = [everything[at] for at in sorted(self._trained_parameters.choose(self.param_groups))]
         mine = {id(p) for _name, p in self._named}
-        for other in [other for other in _EXCHANGING if other.holds(mine)]:
+        for other in [other for other in _EXCHANGING if other is not self and other.holds(mine)]:
+            if other._exchanger is not None and other._exchanger.under_way:
+                raise RuntimeError(TWO_OPTIMIZERS)
             other.release()
         _EXCHANGING.add(self)
         config = self._config(self._named, group.ranks.hosts)
@@ -144,6 +150,7 @@ class ReplicatedMixin(OptimizerMixin):
     def release(self) -> None:
         """Let go of the engine's memory; the next step makes new buckets."""
         remove_hooks(self._hooks)
+        self._forget_passes()
         if self._exchanger is not None:
             self._exchanger.detach()
             self._exchanger = None
