@@ -8,6 +8,7 @@ without such a fraction, such as 1/3 + 1e-12, multiplies in float64. For floats 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -61,7 +62,7 @@ def scaled(
     half, odd = (amount >> 1) & _MOST, amount & 1
     ratio = fraction_of(factor)
     if ratio is None:
-        product = (to_float(half) * 2 + to_float(odd)) * abs(factor)
+        product = (to_float(half) * 2 + to_float(odd)) * min(abs(factor), sys.float_info.max)
         product = where(product < 2.0**64, product, 2.0**64)
         high = product // 2.0**32
         result = to_int(high) * (1 << 32) + to_int(product - high * 2.0**32)
@@ -82,7 +83,7 @@ def scaled(
 
 
 def _exceeds(whole: Any, rest: Any, numerator: int, limit: int) -> Any:
-    """Return whether ``whole`` times the numerator plus ``rest``, which is less than that, is over a limit."""
+    """Return whether ``whole`` times the numerator plus ``rest``, which is less than it, is over a limit."""
     if not numerator:
         return whole < 0
     top, top_rest = divmod(limit, numerator)

@@ -49,7 +49,7 @@ _BOOL_OPS = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.MIN: "BAND", Red
 def may_drop_nan(op: ReduceOp, dtype: str) -> bool:
     """Return whether a library's own reduction may turn a NaN of one rank into another's number.
 
-    MPI leaves it open, NCCL uses ``fmin`` and ``fmax``, Gloo compares: which operand survives depends on order.
+    MPI leaves that open, Gloo compares, and NCCL takes ``fminf`` and ``fmaxf`` (src/device/reduce_kernel.h).
     """
     return op in (ReduceOp.MIN, ReduceOp.MAX) and "float" in dtype
 

@@ -1,9 +1,10 @@
 """`torch.distributed` as a transport: NCCL for tensors on GPUs, and the same code over Gloo on the CPU.
 
 Reductions of the types that the backend knows are its own; they leave the same bits on every rank. For all
-others, and for the minimum and maximum of floats, where it may drop a NaN, every rank receives one piece of everybody's tensor, reduces it in rank order with PyTorch's kernels
-and sends the result to all. NCCL applies averages and factors of floating-point sums itself, within the
-reduction; all others are applied here, by the rules of all transports.
+others, and for the minimum and maximum of floats, where it may drop a NaN, every rank receives one piece of
+everybody's tensor, reduces it in rank order with PyTorch's kernels and sends the result to all. NCCL applies
+averages and factors of floating-point sums itself, within the reduction; all others are applied here, by the
+rules of all transports.
 
 On a GPU nothing here waits for the device: calls are put on the current stream, in their order.
 """
