@@ -218,6 +218,8 @@ def wrap(
     kept = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(kept)
     wrapped.init_mixin(named=named, settings=settings, passes=passes)
+    # Nobody calls its own step any more, of which schedulers that were made for it would warn.
+    optimizer._opt_called = True  # type: ignore[attr-defined]
     optimizer.register_load_state_dict_post_hook(partial(_load_beside, weakref.ref(wrapped)))
     if membership() is None:
         wrapped.prepare()
