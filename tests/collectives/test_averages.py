@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.integer_scaling import scaled
+from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.torch.kernels import TorchKernels
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
@@ -52,3 +59,59 @@ def test_the_last_bit(dtype: torch.dtype, size: int) -> None:
 )
 def test_ranks(jobs: Any, size: int, transport: str, environ: dict[str, str]) -> None:
     jobs("averages.py", transport, ranks=size, **environ).passed(size)
+
+
+INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+FRACTIONS = st.builds(Fraction, st.integers(-99_999, 99_999), st.integers(1, 99_999))
+
+
+@given(
+    name=st.sampled_from(INTEGERS),
+    fraction=st.one_of(FRACTIONS, st.builds(Fraction, st.just(1), st.integers(1, 5000))),
+    near=st.lists(st.tuples(st.sampled_from([0, 1, 2, 3]), st.integers(0, 300)), min_size=1, max_size=20),
+)
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@example(name="uint64", fraction=Fraction(1, 49), near=[(1, 49), (3, 0)])
+@example(name="int64", fraction=Fraction(10_000_001, 10_000_000), near=[(3, 0), (0, 0)])
+@example(name="int64", fraction=Fraction(-1), near=[(3, 0), (0, 0)])
+def test_integers_scale_as_python_divides(name: str, fraction: Fraction, near: list[tuple[int, int]]) -> None:
+    """NumPy's arrays, tensors, and the arithmetic of tensors on devices: exact, cut, within the type."""
+    least, most = int(np.iinfo(name).min), int(np.iinfo(name).max)
+    places = (least, 0, most // 2, most)
+    numbers = [min(max(places[at] + (-away if at == 3 else away), least), most) for at, away in near]
+    want = [min(max(int(number * fraction), least), most) for number in numbers]
+    array = np.array(numbers, name)
+    tensor, device = torch.from_numpy(array.copy()), torch.from_numpy(array.copy())
+    bits = device.view(torch.int64) if name == "uint64" else device
+    NumpyAdapter().scale(array, float(fraction))
+    TorchKernels().scale(tensor, float(fraction))
+    result = scaled(
+        bits.long(),
+        float(fraction),
+        (least, most),
+        where=torch.where,
+        to_float=torch.Tensor.double,
+        to_int=torch.Tensor.long,
+    )
+    bits.copy_(result)
+    assert array.tolist() == tensor.tolist() == device.tolist() == want
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("factor", [math.pi, -math.pi / 1e5, 1e30, -1e30, 1 + 2**-40, math.inf])
+def test_a_factor_that_is_no_small_fraction_stays_within_the_type(name: str, factor: float) -> None:
+    least, most = int(np.iinfo(name).min), int(np.iinfo(name).max)
+    numbers = [least, most, 1, most // 3]
+    array = np.array(numbers, name)
+    NumpyAdapter().scale(array, factor)
+    for number, got in zip(numbers, array.tolist(), strict=True):
+        exact = number * Fraction(factor) if math.isfinite(factor) else Fraction(number * 10**30)
+        want = min(max(int(exact), least), most)
+        assert abs(got - want) <= abs(want) * 2.0**-51 + 1, (number, got, want)
+
+
+def test_long_arrays_of_integers_scale_in_pieces() -> None:
+    array = np.arange(300_000).reshape(3, 100_000)
+    tensor = torch.from_numpy(array.copy())
+    TorchKernels().scale(tensor, 1 / 7)
+    assert np.array_equal(tensor.numpy(), array // 7)

@@ -57,3 +57,8 @@ def test_the_page_on_mixed_precision(jobs: Any, tmp_path: Path) -> None:
 @FEWER_SHAPES
 def test_memory_that_scripts_change_after_the_wrap(jobs: Any, size: int, per_host: str) -> None:
     jobs("changed_memory.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
+@pytest.mark.parametrize("how", ["plain", "shard", "adasum"])
+def test_what_is_loaded_goes_into_the_groups_that_schedulers_hold(jobs: Any, how: str) -> None:
+    jobs("held_groups.py", how, ranks=2).passed(2)

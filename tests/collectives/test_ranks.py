@@ -64,6 +64,35 @@ def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_end
     assert job.code == 5 and "waiting for rank" not in job.err, job.err
 
 
+@pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [("sys.exit(5)", 5), ("raise SystemExit(6)", 6), ("sys.exit('words')", 1), ("pass", 0)],
+    ids=["exit", "SystemExit", "words", "returns"],
+)
+def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
+    jobs: Any, tmp_path: Path, starter: str, way: str, code: int
+) -> None:
+    """Under mpirun alone, where no launcher knows the code. ``starter`` initialises MPI."""
+    (tmp_path / "script.py").write_text(
+        ("from mpi4py import MPI\n" if starter == "mpi4py" else "")
+        + "import sys\nfrom pathlib import Path\nimport ringleader.torch as hvd\n"
+        "hvd.init()\nhvd.barrier()\nraised = Path(__file__).with_name('raised')\n"
+        "def note(*_arguments):\n    raised.touch()\n"
+        "if hvd.rank() == 1:\n    sys.excepthook = note\n    raise RuntimeError\n"
+        "import time\nwhile not raised.exists():\n    time.sleep(0.01)\n"
+        f"{way}\n"
+    )
+    ended = f"echo $? > {tmp_path}/code$OMPI_COMM_WORLD_RANK"
+    # Shells outlive their ranks until both codes are known: mpirun stops what is left after the first.
+    both = f"until [ -s {tmp_path}/code0 ] && [ -s {tmp_path}/code1 ]; do sleep 0.1; done"
+    mpirun = str(Path(sys.executable).with_name("mpirun"))
+    shell = f"{sys.executable} {tmp_path}/script.py; {ended}; {both}"
+    jobs.run([mpirun, "--oversubscribe", "-n", "2", "sh", "-c", shell], timeout=60)
+    codes = [(tmp_path / f"code{rank}").read_text().strip() for rank in range(2)]
+    assert codes == [str(code), "1"]
+
+
 def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
     assert jobs.fresh("ending.py", "is killed", ranks=2, timeout=60).code != 0
 

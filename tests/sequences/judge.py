@@ -38,18 +38,8 @@ def _moves_memory(sequence: Sequence, operation: list[Any]) -> bool:
     return operation[0] in ("convert", "share memory", "replace grad data") or "data" in operation
 
 
-def _loads(sequence: Sequence, operation: list[Any]) -> bool:
-    through_plain = (["start", "scheduler"], ["start", "keep group"], ["lr", "plain"], ["add group", "plain"])
-    plain = any(one[:2] in through_plain or one[0] == "rewrap" for one in operations(sequence))
-    loads = operation[0] in ("load", "broadcast optimizer", "local step")
-    # The script converts the state of AdamW by loading it.
-    converts = sequence["optimizer"] == "adamw" and operation[0] == "convert"
-    return plain and (loads or converts)
-
-
 KNOWN_FAULTS: tuple[Fault, ...] = (
     Fault(name="memory that changes after wrap", needs=_moves_memory),
-    Fault(name="the plain optimizer after its wrapped one has loaded a state", needs=_loads),
     Fault(name="kept gradients are overwritten", needs=lambda _all, one: "keep" in one),
     Fault(name="a flat gradient buffer of the script", needs=lambda _all, one: one == ["flat buffer"]),
     Fault(

@@ -145,6 +145,35 @@ def test_memory_is_made_once_and_is_zero(host: Host, pair: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) == before - 1
 
 
+def test_memory_of_a_rank_that_ended_is_not_held_by_the_next_with_its_descriptor(
+    host: Host, pair: Any
+) -> None:
+    ranks, _proxies = pair
+    started(host, ranks)
+    before = set(os.listdir("/proc/self/fd"))
+    ranks[1].say(do="segment", generation=3, key="flags", nbytes=8192)
+    host.serve()
+    os.close(ranks[1].answer("segment", "flags")[1][0])
+    ranks[1].close()
+    host.serve()
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in set(os.listdir("/proc/self/fd")) - before if fd]
+    assert not [link for link in links if "memfd:ringleader " in link]
+    ranks[0].say(do="segment", generation=3, key="flags", nbytes=4096)
+    host.serve()
+    message, fds = ranks[0].answer("segment", "flags")
+    assert message["nbytes"] == 4096
+    again = RankConnection(host.path, 12)  # its descriptor in the service is that of the rank that ended
+    again.free_segment(3, "flags")
+    host.serve()
+    ranks[0].say(do="segment", generation=3, key="flags", nbytes=4096)
+    host.serve()
+    _message, more = ranks[0].answer("segment", "flags")
+    assert os.fstat(more[0]).st_ino == os.fstat(fds[0]).st_ino, "the memory that rank 0 holds was dropped"
+    for fd in (*fds, *more):
+        os.close(fd)
+    again.close()
+
+
 @pytest.mark.parametrize(("generation", "key"), [(2, "flags"), (3, "nobody asked for it")])
 def test_memory_that_is_not_there(host: Host, pair: Any, generation: int, key: str) -> None:
     ranks, proxies = pair

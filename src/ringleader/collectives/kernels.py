@@ -124,7 +124,7 @@ class Kernels(Protocol):
         """Copy element by element; counts are equal, shapes need not be."""
 
     def scale(self, array: Array, factor: float) -> None:
-        """Multiply in place: integers in float64 and cut toward zero, half types in float32.
+        """Multiply in place: half types in float32, integers exactly, cut toward zero, within their type.
 
         One n-th divides by n, so that an average is the sum divided by the number of ranks to the last bit.
         """

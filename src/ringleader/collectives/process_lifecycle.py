@@ -166,7 +166,12 @@ class Process:
             mpi_library.finalize()
 
     def leave(self) -> None:
-        """Be the last exit handler: where ranks have left this one, MPI's own end would wait for them."""
+        """Be the last exit handler. Where ranks have left this one, an interrupt becomes its end.
+
+        The interpreter ends with the script's exit code, which no exit handler knows. Only where the script
+        initialised MPI itself does mpi4py finalize it afterwards, which would wait for the other ranks: our
+        launcher has reported any other code, so it is 0, and mpirun alone stops ranks that wait there.
+        """
         if self._left_alone and self._pid == os.getpid() and mpi_library.runs():
             for stream in (sys.stdout, sys.stderr):
                 with suppress(AttributeError, OSError, ValueError):
@@ -174,7 +179,8 @@ class Process:
             if self._interrupted:  # the end of a process that SIGINT ends: the launcher stops the others
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
-            os._exit(0)
+            if not mpi_library.ours() and report_fd(os.environ) is not None:
+                os._exit(0)
 
 
 PROCESS = Process()

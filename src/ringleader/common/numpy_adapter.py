@@ -134,8 +134,8 @@ class NumpyAdapter:
         numpy.copyto(target, source)
 
     def scale(self, array: Array, factor: float) -> None:
-        """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
-        float64 and cut toward zero."""
+        """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
+        as `integer_scaling` says."""
         with numpy.errstate(all="ignore"):
             scale(array, factor)
 

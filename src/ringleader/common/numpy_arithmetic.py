@@ -11,6 +11,7 @@ import numpy
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.integer_scaling import scale_pieces, scaled
 
 Array = numpy.ndarray[Any, Any]
 COMBINE: dict[ReduceOp, Any] = {
@@ -36,8 +37,8 @@ def dtype_named(name: str) -> numpy.dtype[Any]:
 
 
 def scale(array: Array, factor: float) -> None:
-    """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
-    float64 and cut toward zero. NumPy's warnings are the caller's to silence."""
+    """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
+    as `integer_scaling` says. NumPy's warnings are the caller's to silence."""
     name = array.dtype.name
     if name in FULL_TYPES:
         _scale_floats(array, factor)
@@ -63,16 +64,20 @@ def scaling(array: Array, factor: float) -> tuple[Any, ...]:
 
 
 def _scale_integers(array: Array, factor: float) -> None:
-    divisor = round(1 / factor) if factor else 0
-    # One n-th is not exact in binary: 49 · (1/49) is less than 1 and would be cut to 0.
-    if divisor > 1 and 1 / divisor == factor:
-        wide = array if array.dtype.itemsize == 8 else array.astype("int64")  # a type that holds the divisor
-        quotient, rest = numpy.divmod(wide, wide.dtype.type(divisor))
-        quotient += ((rest != 0) & (wide < 0)).astype(wide.dtype)  # NumPy cuts toward minus infinity
-        numpy.copyto(array, quotient, casting="unsafe")
-    else:
-        scaled = numpy.trunc(array.astype("float64") * factor)
-        numpy.copyto(array, scaled, casting="unsafe")
+    limits = numpy.iinfo(array.dtype)
+
+    def scale_piece(piece: Array) -> None:
+        result = scaled(
+            piece.astype("int64"),
+            factor,
+            (int(limits.min), int(limits.max)),
+            where=numpy.where,
+            to_float=lambda integers: integers.astype("float64"),
+            to_int=lambda floats: floats.astype("int64"),
+        )
+        numpy.copyto(piece, result, casting="unsafe")
+
+    scale_pieces(array, array.size, scale_piece)
 
 
 def float_reduction(chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:

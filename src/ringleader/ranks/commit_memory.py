@@ -16,6 +16,8 @@ import os
 import time
 from struct import Struct
 
+from ringleader.ranks.memory_fence import Fence
+
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +45,7 @@ class _Header:
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, mmap.PAGESIZE)
+        self._fence = Fence()
 
     def get(self, word: int) -> int:
         return int(_WORD.unpack_from(self._page, word * _WORD.size)[0])
@@ -51,8 +54,10 @@ class _Header:
         _WORD.pack_into(self._page, word * _WORD.size, value)
 
     def number(self, index: int) -> int:
-        """Number of the commit that a buffer holds; 0: none that is complete."""
-        return self.get(_FIRST + 2 * index)
+        """Number of the commit that a buffer holds; 0: none that is complete. What it holds is read after."""
+        number = self.get(_FIRST + 2 * index)
+        self._fence()
+        return number
 
     def nbytes(self, index: int) -> int:
         return self.get(_FIRST + 2 * index + 1)
@@ -64,6 +69,7 @@ class _Header:
         start = (place + 1) * _WORD.size
         self._page[start : start + len(text)] = text
         self.set(place, len(text))
+        self._fence()  # whoever reads the number finds all of the commit
         self.set(_FIRST + 2 * index, number)
 
     def origin(self, index: int) -> str:
@@ -74,6 +80,7 @@ class _Header:
 
     def invalidate(self, index: int) -> None:
         self.set(_FIRST + 2 * index, 0)
+        self._fence()  # before anything is written there
 
     def held(self) -> tuple[int, ...]:
         """Numbers of the complete commits, the newest first."""

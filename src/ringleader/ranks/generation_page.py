@@ -3,12 +3,15 @@
 A generation is one membership as ranks see it: its number, its size, the order of the ranks. The page is
 4096 bytes of memory that the host agent alone writes and ranks map for reading: little-endian words of 64
 bits. A rank that waits reads the word `BROKEN` every few milliseconds, which costs no call of the system.
+A fence on either side orders `BROKEN` after what says why, and `UPDATES` after `LAST_UPDATE`.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+
+from ringleader.ranks.memory_fence import Fence
 
 PAGE_BYTES = 4096
 GENERATION, BROKEN, ENDED_RANK, EXIT_CODE, UPDATES, LAST_UPDATE, NOTICE, PREPARING = range(8)
@@ -36,6 +39,7 @@ class PageReader:
     def __init__(self, fd: int) -> None:
         """Map the page; ``fd`` stays the caller's."""
         self._words = memoryview(mmap.mmap(fd, PAGE_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)).cast("Q")
+        self._fence = Fence()
 
     @property
     def generation(self) -> int:
@@ -51,12 +55,15 @@ class PageReader:
         words = self._words
         if not words[BROKEN]:
             return None
+        self._fence()
         rank, code = words[ENDED_RANK], words[EXIT_CODE]
         return Break(rank - 1 if rank else None, code - 1 if code else None)
 
     def updates(self) -> tuple[int, int]:
         """Return how many updates of the hosts there were, and what the last one did (`ADDED` …)."""
-        return self._words[UPDATES], self._words[LAST_UPDATE]
+        counter = self._words[UPDATES]
+        self._fence()
+        return counter, self._words[LAST_UPDATE]
 
     def preparing(self) -> bool:
         """Return whether an update of the hosts is being prepared, of which `updates` will tell."""
@@ -88,6 +95,7 @@ class PageWriter:
         os.ftruncate(self.fd, PAGE_BYTES)
         self._map = mmap.mmap(self.fd, PAGE_BYTES)
         self._words = memoryview(self._map).cast("Q")
+        self._fence = Fence()
         self._words[GENERATION] = generation
         self.notify(*updates)
         self.set_preparing(preparing)
@@ -101,11 +109,13 @@ class PageWriter:
             words[ENDED_RANK] = 0 if rank is None else rank + 1
         if exit_code is not None and rank is not None and words[ENDED_RANK] == rank + 1:
             words[EXIT_CODE] = exit_code + 1
+        self._fence()
         words[BROKEN] = 1  # last: whoever reads it reads the others after it
 
     def notify(self, counter: int, result: int) -> None:
         """Say that hosts were added or removed."""
         self._words[LAST_UPDATE] = result
+        self._fence()
         self._words[UPDATES] = counter
 
     def set_preparing(self, preparing: bool) -> None:

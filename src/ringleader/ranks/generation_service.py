@@ -94,7 +94,7 @@ class _Segment:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.fd = os.memfd_create("ringleader", os.MFD_CLOEXEC)
-        self.holders: set[int] = set()
+        self.holders: set[_Peer] = set()
         try:
             os.ftruncate(self.fd, nbytes)
         except OSError:
@@ -275,6 +275,9 @@ class GenerationService:
         del self._peers[fd]
         peer.close()
         generation = self._generation
+        if generation is not None:
+            for key in list(generation.segments):
+                self._let_go(generation, key, peer)
         if peer.kind == "rank":
             incarnation = peer.hello["incarnation"]
             if generation is not None and peer.generation == generation.number:
@@ -308,18 +311,22 @@ class GenerationService:
             self._say(peer, {"do": "segment", "key": key, "why": f"there is no memory of the name {key}"})
             return
         if peer.kind == "rank":
-            segment.holders.add(peer.sock.fileno())
+            segment.holders.add(peer)
         self._say(peer, {"do": "segment", "key": key, "nbytes": segment.nbytes}, [segment.fd])
 
     def _free_segment(self, peer: _Peer, message: dict[str, Any]) -> None:
         generation = self._generation
         if generation is None or generation.number != message["generation"]:
             return
-        segment = generation.segments.get(message["key"])
-        if segment is not None:
-            segment.holders.discard(peer.sock.fileno())
+        self._let_go(generation, message["key"], peer)
+
+    def _let_go(self, generation: _Generation, key: str, peer: _Peer) -> None:
+        """Note that a rank no longer uses a segment, which goes with the last one that does."""
+        segment = generation.segments.get(key)
+        if segment is not None and peer in segment.holders:
+            segment.holders.discard(peer)
             if not segment.holders:
-                del generation.segments[message["key"]]
+                del generation.segments[key]
                 os.close(segment.fd)
 
     # --- orders -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ringleader.common.handles import synchronize
 from ringleader.common.object_operations import allgather_object, broadcast_object
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.torch.ops.broadcast import broadcast_async_
+from ringleader.torch.optimizer.optimizer_mixin import loading_in_place
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
@@ -41,6 +42,9 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
     """Give every rank the optimizer state and options of ``root_rank``, with their Python types.
 
+    Options are set in the groups that exist, so schedulers and references to a group stay connected; one that
+    is a tensor is set in place.
+
     Ranks that have no state yet (a fresh start) get the root's, as a rank that resumed from a checkpoint has
     it. LBFGS, whose state is not a list of tensors, is a `ValueError`. ``model`` is not needed.
     """
@@ -63,7 +67,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     for handle in handles:
         synchronize(handle)
     if rank() != root_rank:
-        optimizer.load_state_dict(_filled(outline, tensors))
+        with loading_in_place(optimizer):
+            optimizer.load_state_dict(_filled(outline, tensors))
     elif sharded is not None:
         optimizer.load_state_dict(state)
 

@@ -12,8 +12,10 @@ import torch
 
 from ringleader.collectives.kernels import FlatKernels, divisor_of
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.integer_scaling import scale_pieces, scaled
 from ringleader.common.numpy_adapter import DOT_COUNT
 from ringleader.common.numpy_arithmetic import HALF_TYPES, Array, NumpyFlat, dtype_named, float_reduction
+from ringleader.common.numpy_arithmetic import scale as scale_array
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -116,8 +118,8 @@ class TorchKernels:
         target.copy_(source)
 
     def scale(self, array: torch.Tensor, factor: float) -> None:
-        """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
-        float64 and cut toward zero."""
+        """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
+        as `integer_scaling` says."""
         dtype = array.dtype
         if dtype in (torch.float32, torch.float64):
             _scale_floats(array, factor)
@@ -127,12 +129,24 @@ class TorchKernels:
             self._scale_integers(array, factor)
 
     def _scale_integers(self, array: torch.Tensor, factor: float) -> None:
-        divisor = round(1 / factor) if factor else 0
-        # One n-th is not exact in binary: 49 · (1/49) is less than 1 and would be cut to 0.
-        if divisor > 1 and 1 / divisor == factor and array.dtype not in _SIGNED:
-            array.copy_(torch.div(array, divisor, rounding_mode="trunc"))
-        else:
-            array.copy_(array.double().mul_(factor).trunc_())
+        if array.is_cpu:
+            scale_array(array.numpy(), factor)
+            return
+        limits = torch.iinfo(array.dtype)
+
+        def scale_piece(piece: torch.Tensor) -> None:
+            bits = piece.view(torch.int64) if piece.dtype == torch.uint64 else piece
+            result = scaled(
+                bits.to(torch.int64),
+                factor,
+                (limits.min, limits.max),
+                where=torch.where,
+                to_float=torch.Tensor.double,
+                to_int=torch.Tensor.long,
+            )
+            bits.copy_(result)
+
+        scale_pieces(array, array.numel(), scale_piece)
 
     def reduce(self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float) -> None:
         """Reduce in the order of the parts, so that every rank gets the same bits."""

@@ -1,6 +1,7 @@
 """Every operation, element type and reduction against NumPy. argv: the transport that must be in use."""
 
 import sys
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -81,6 +82,23 @@ for dtype in DTYPES:
         rows = [values(rank, (rank, 3), dtype) for rank in range(SIZE)]
         check(hvd.allgather(rows[RANK]), np.concatenate([as_numpy(one) for one in rows]), "differing rows")
 
+# A NaN of any rank is everybody's, by every algorithm; the other elements are right.
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    for count in (1, 64, 5000, 70_001):
+        for holder in range(SIZE):
+            mine = torch.full((count,), RANK + 1.0, dtype=dtype)
+            if holder == RANK:
+                mine[:: max(1, count // 7)] = float("nan")
+            lost = torch.isnan(mine) if UNCOUPLED else torch.arange(count) % max(1, count // 7) == 0
+            for op, best in ((hvd.Min, 1.0), (hvd.Max, float(SIZE))):
+                registered = hvd.registered_empty(count, dtype=dtype)
+                registered.copy_(mine)
+                for got in (hvd.allreduce(mine, op=op), hvd.allreduce_(registered, op=op)):
+                    CHECKS += 1
+                    what = ("NaN", dtype, count, holder, op)
+                    assert torch.equal(torch.isnan(got), lost), what
+                    assert UNCOUPLED or (got[~lost] == best).all(), what
+
 # Averages: integers are cut toward zero, half types are exact for these values.
 for dtype in (
     torch.int8,
@@ -107,6 +125,18 @@ for dtype in (
         )
     else:
         check(got, np.trunc(want).astype(as_numpy(numbers).dtype), "average", dtype)
+
+# Sums up to each type's limits divide exactly, unsigned ones too; a factor saturates.
+for dtype in (one for one in DTYPES if not one.is_floating_point and one != torch.bool):
+    most, least = torch.iinfo(dtype).max, torch.iinfo(dtype).min
+    numbers = [most // SIZE, least // SIZE + (least < 0), min(49, most // SIZE), 0]
+    sums = [number * (1 if UNCOUPLED else SIZE) for number in numbers]
+    mine = torch.tensor(numbers, dtype=torch.uint64 if dtype == torch.uint64 else torch.int64).to(dtype)
+    assert hvd.allreduce(mine).tolist() == numbers, ("average", dtype)
+    for by in (Fraction(1, 49), Fraction(10_000_001, 10_000_000), Fraction(-3)):
+        want = [min(max(int(one * by), least), most) for one in sums]
+        got = hvd.allreduce(mine, op=hvd.Sum, postscale_factor=float(by)).tolist()
+        assert UNCOUPLED or got == want, ("factor", dtype, by, got, want)
 
 if not UNCOUPLED:
     # Scales: before the sum per rank and cast back, after it once.

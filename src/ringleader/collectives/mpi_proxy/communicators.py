@@ -15,9 +15,9 @@ from typing import Any
 from ringleader.collectives.mpi_proxy.call_table import Call
 from ringleader.collectives.mpi_proxy.datatypes import DATATYPE_OF, Operation
 from ringleader.collectives.mpi_proxy.rank_memory import SharedMemory, bytes_of
-from ringleader.collectives.mpi_proxy.request_ring import Fence
 from ringleader.collectives.mpi_proxy.requests import Channel, Operand, Request, Status
 from ringleader.collectives.short_messages import BLOCK_BYTES, block_of, lengths_in, messages_in
+from ringleader.ranks.memory_fence import Fence
 
 ANY_SOURCE = -1
 IN_PLACE: Any = object()

@@ -13,8 +13,9 @@ used twice, so a slot that was used before is not taken for this one's.
 from __future__ import annotations
 
 import struct
-import threading
 from typing import NamedTuple
+
+from ringleader.ranks.memory_fence import Fence
 
 HEADER_BYTES = 4096
 RECORDS = 1024
@@ -71,25 +72,6 @@ class Completion(NamedTuple):
     """Of a message: the rank that sent it, -1 where a probe found none."""
     tag: int = 0
     nbytes: int = 0
-
-
-class Fence:
-    """Orders this thread's reads and writes of shared memory before it against those after it.
-
-    A lock that is taken and given back twice: what was before it is done when the first is given back, what
-    follows begins when the second is taken.
-    """
-
-    def __init__(self) -> None:
-        """Make the lock."""
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        """Be the fence."""
-        with self._lock:
-            pass
-        with self._lock:
-            pass
 
 
 class RequestRing:

@@ -1,7 +1,8 @@
 """Plain MPI: for small messages, for groups without shared memory, and for gather and broadcast everywhere.
 
-MPI's own reduction is used for the element types it knows. Half types, which it does not, go pairwise, and
-so do long arrays between hosts: every rank receives one piece of everybody's array, reduces it in rank order
+MPI's own reduction is used for the element types it knows, but not for the minimum and maximum of floats,
+where it may drop a NaN. These and half types, which MPI does not know, go pairwise, and so do long arrays
+between hosts: every rank receives one piece of everybody's array, reduces it in rank order
 with the framework's kernels, and sends the result back to all. That moves 2(n-1)/n of the bytes, in the type
 itself.
 """
@@ -45,6 +46,14 @@ _OPS = {ReduceOp.SUM: "SUM", ReduceOp.MIN: "MIN", ReduceOp.MAX: "MAX", ReduceOp.
 _BOOL_OPS = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.MIN: "BAND", ReduceOp.PRODUCT: "BAND"}
 
 
+def may_drop_nan(op: ReduceOp, dtype: str) -> bool:
+    """Return whether a library's own reduction may turn a NaN of one rank into another's number.
+
+    MPI leaves that open, Gloo compares, and NCCL takes ``fminf`` and ``fmaxf`` (src/device/reduce_kernel.h).
+    """
+    return op in (ReduceOp.MIN, ReduceOp.MAX) and "float" in dtype
+
+
 class MpiReducer:
     """Reduces arrays in place over one communicator."""
 
@@ -68,7 +77,7 @@ class MpiReducer:
         count = self._kernels.count(flat)
         if self.mpi_calls.size == 1 or count == 0:
             return
-        if self._in_one_call(count, dtype):
+        if self._in_one_call(count, dtype, op):
             self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
             step = max(1, self.mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
@@ -94,15 +103,15 @@ class MpiReducer:
         count = self._kernels.count(flat)
         if self.mpi_calls.size == 1 or count == 0:
             return
-        if self._in_one_call(count, dtype):
+        if self._in_one_call(count, dtype, op):
             self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
             yield self.mpi_calls.begin_reduce(*self._message(flat, dtype, op))
         else:
             yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
 
-    def _in_one_call(self, count: int, dtype: str) -> bool:
+    def _in_one_call(self, count: int, dtype: str, op: ReduceOp) -> bool:
         long = self._between_hosts and count * ITEMSIZE[dtype] >= self.table.pairwise_bytes
-        return dtype in _MPI_TYPES and not long
+        return dtype in _MPI_TYPES and not long and not may_drop_nan(op, dtype)
 
     def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
         for start in range(0, count, step):
@@ -122,6 +131,8 @@ class MpiReducer:
         nbytes = count * ITEMSIZE[dtype]
         if self.mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self.mpi_calls.most_bytes:
             return None
+        if may_drop_nan(op, dtype):
+            return None
         memory, address = self.mpi_calls.mpi.buffer.fromaddress, self._kernels.address
         kind, operation = self._types[dtype], self._operations[dtype][op]
         allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
@@ -138,7 +149,10 @@ class MpiReducer:
         return reduce
 
     def prepared(self, flat: Array, dtype: str) -> Callable[[ReduceOp, float], None] | None:
-        """Return one MPI call that reduces this memory and scales it, None where there is no such call."""
+        """Return one MPI call that reduces this memory and scales it, None where there is no such call.
+
+        What MPI may not reduce itself goes pairwise.
+        """
         if self.mpi_calls.polling or dtype not in _MPI_TYPES:
             return None
         message, _sum = self._message(flat, dtype, ReduceOp.SUM)
@@ -147,8 +161,11 @@ class MpiReducer:
         total, nbytes = self.mpi_calls.traffic.total, self._kernels.count(flat) * ITEMSIZE[dtype]
 
         def reduce(op: ReduceOp, factor: float) -> None:
-            total.local += nbytes
-            allreduce(in_place, message, op=operations[op])
+            if may_drop_nan(op, dtype):
+                self.reduce(flat, dtype, op)
+            else:
+                total.local += nbytes
+                allreduce(in_place, message, op=operations[op])
             if factor != 1.0:
                 scale(flat, factor)
 

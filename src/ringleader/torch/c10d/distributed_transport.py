@@ -1,9 +1,10 @@
 """`torch.distributed` as a transport: NCCL for tensors on GPUs, and the same code over Gloo on the CPU.
 
 Reductions of the types that the backend knows are its own; they leave the same bits on every rank. For all
-others every rank receives one piece of everybody's tensor, reduces it in rank order with PyTorch's kernels
-and sends the result to all. NCCL applies averages and factors of floating-point sums itself, within the
-reduction; all others are applied here, by the rules of all transports.
+others, and for the minimum and maximum of floats, where it may drop a NaN, every rank receives one piece of
+everybody's tensor, reduces it in rank order with PyTorch's kernels and sends the result to all. NCCL applies
+averages and factors of floating-point sums itself, within the reduction; all others are applied here, by the
+rules of all transports.
 
 On a GPU nothing here waits for the device: calls are put on the current stream, in their order.
 """
@@ -20,14 +21,14 @@ from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.alltoall import splits_of
-from ringleader.collectives.transports.plain_mpi import plain_op
+from ringleader.collectives.transports.plain_mpi import may_drop_nan, plain_op
 from ringleader.collectives.transports.reduce_scatter import row_counts
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import PrivateMemoryTransport, Transport
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.kernels import DTYPES, TorchKernels
 
 
 class DistributedTransport(PrivateMemoryTransport):
@@ -204,7 +205,7 @@ class DistributedTransport(PrivateMemoryTransport):
             either = op in (ReduceOp.SUM, ReduceOp.MAX)
             bytes_ = [flat.view(torch.uint8) for flat in flats]
             self._group.allreduce(bytes_, ReduceOp.MAX if either else ReduceOp.MIN)
-        elif dtype in NATIVE:
+        elif dtype in NATIVE and not may_drop_nan(op, DTYPES[dtype]):
             factor = self._group.allreduce(flats, op, factor)
         else:
             for flat in flats:

@@ -12,7 +12,7 @@ from ringleader.common.basics import rank
 from ringleader.common.commit_layout import Captured
 from ringleader.common.object_operations import broadcast_object
 from ringleader.torch.elastic.tensor_codec import TensorCodec
-from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
 
 
@@ -105,7 +105,8 @@ class OptimizerStateHandler(HandlerWithContent):
 
     def load(self, value: Any) -> None:
         """See `HandlerWithContent`. Gradients of a step that was not made are forgotten."""
-        self.value.load_state_dict(value)
+        with loading_in_place(self.value):
+            self.value.load_state_dict(value)
         for group in self.value.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -89,9 +90,14 @@ class OptimizerMixin:
         self._passes.clear()
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Load, and forget what backward passes did before."""
+        """Load into the groups and the state that exist, and forget what backward passes did before."""
+        with loading_in_place(self):
+            super().load_state_dict(state_dict)  # type: ignore[misc]
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Forget what backward passes did before a state was loaded, here or into the plain optimizer."""
         self._forget_passes()
-        super().load_state_dict(state_dict)  # type: ignore[misc]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -132,6 +138,60 @@ def remove_hooks(hooks: list[Any]) -> None:
         hooks.pop().remove()
 
 
+@contextmanager
+def loading_in_place(optimizer: Any) -> Iterator[None]:
+    """Within it a state dict is loaded; afterwards its values are in the objects that existed before.
+
+    PyTorch makes a new state and a new list of new groups. Learning rate schedulers, the optimizer that was
+    wrapped and scripts hold the old ones, and what they set there must count.
+    """
+    groups, state = optimizer.param_groups, optimizer.state
+    try:
+        yield
+    finally:
+        _move_loaded(optimizer, groups, state)
+
+
+def _move_loaded(optimizer: Any, groups: list[dict[str, Any]], state: Any) -> None:
+    """Have an optimizer use these groups and this state again, with the values that it has loaded."""
+    used: set[int] = set()
+    if optimizer.param_groups is not groups:
+        for group, new in zip(groups, optimizer.param_groups, strict=True):
+            params = group["params"]
+            params[:] = new["params"]
+            values = {key: _set_option(group.get(key), value, used) for key, value in new.items()}
+            group.clear()
+            group.update(values, params=params)
+        optimizer.param_groups = groups
+    if optimizer.state is not state:
+        state.clear()
+        state.update(optimizer.state)
+        optimizer.state = state
+
+
+def _set_option(old: Any, new: Any, used: set[int]) -> Any:
+    """Return an option's new value. A tensor is kept and set, as captured graphs read it where it is.
+
+    ``used`` has the tensors that are set already: one that several groups share can have one value only.
+    """
+    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
+        return tuple(_set_option(*one, used) for one in zip(old, new, strict=True))
+    count = new.numel() if isinstance(new, torch.Tensor) else isinstance(new, float | int)
+    if not isinstance(old, torch.Tensor) or old.numel() != count or id(old) in used:
+        return new
+    used.add(id(old))
+    with torch.no_grad():
+        return old.copy_(new.reshape(old.shape)) if isinstance(new, torch.Tensor) else old.fill_(new)
+
+
+def _load_beside(mixin: Callable[[], OptimizerMixin | None], optimizer: Any) -> None:
+    """After a state was loaded into the plain optimizer: have the wrapped one go by it too."""
+    wrapped: Any = mixin()
+    if wrapped is not None and wrapped is not optimizer:
+        _move_loaded(optimizer, wrapped.param_groups, wrapped.state)
+        wrapped.loaded()
+
+
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 
 
@@ -158,6 +218,9 @@ def wrap(
     kept = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(kept)
     wrapped.init_mixin(named=named, settings=settings, passes=passes)
+    # Nobody calls its own step any more, of which schedulers that were made for it would warn.
+    optimizer._opt_called = True  # type: ignore[attr-defined]
+    optimizer.register_load_state_dict_post_hook(partial(_load_beside, weakref.ref(wrapped)))
     if membership() is None:
         wrapped.prepare()
     # In an elastic job a rank that starts later is not with the others before it is in the elastic function.

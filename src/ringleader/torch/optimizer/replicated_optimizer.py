@@ -231,11 +231,11 @@ class ReplicatedMixin(OptimizerMixin):
 
     # Horovod's methods
 
-    def load_state_dict(self, state_dict: Any) -> None:
-        """Load, and forget what backward passes did before."""
+    def loaded(self) -> None:
+        """See `OptimizerMixin`."""
         self._synchronized = False
         self._should_synchronize = True
-        super().load_state_dict(state_dict)
+        super().loaded()
 
     def synchronize(self) -> None:
         """Exchange the gradients, so that they may be looked at or clipped before `step`."""

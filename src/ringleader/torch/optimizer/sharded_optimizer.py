@@ -190,6 +190,10 @@ class ShardedMixin(ReplicatedMixin):
         """Load a whole state, which the next step divides; every rank loads the same."""
         check_state(state_dict, self.param_groups)
         super().load_state_dict(state_dict)
+
+    def loaded(self) -> None:
+        """See `OptimizerMixin`."""
+        super().loaded()
         self._inner, self._kept, self._reduced = None, None, ""
 
     def state_bytes(self) -> int:
