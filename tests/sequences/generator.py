@@ -76,6 +76,8 @@ class _Draw:
             "optimizers": self._optimizers,
             "wrap": self._wrap,
         }
+        if self._optimizers == "alternate" and overlaps(drawn):
+            self._wrap["bucket_cap_mb"] = 100  # nothing may travel before step, as the guide says
         self._travels = overlaps(drawn)
         self._equal_only = equal_only(drawn)
         start: list[Operation] = [["scheduler", self._scheduler()]] if self._often(0.2) else []
@@ -153,7 +155,10 @@ class _Draw:
         kinds += ["twice"] * (not adasum and not shard and "op" not in self._wrap and not self._equal_only)
         kind = pick(kinds)
         if kind == "skip":
-            edit = pick(["clip norm", "clip value", "new", "data", "in place", "nothing", "keep", "drop"])
+            edit = pick(
+                ["clip norm", "clip value", "new", "data", "in place", "nothing", "keep"]
+                + ["drop"] * (not shard)
+            )
             return ["skip", edit]
         return [kind]
 

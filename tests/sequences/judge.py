@@ -34,38 +34,7 @@ class Fault:
     """Whether this operation of the sequence is one without which the fault does not show."""
 
 
-def _moves_memory(sequence: Sequence, operation: list[Any]) -> bool:
-    return operation[0] in ("convert", "share memory", "replace grad data") or "data" in operation
-
-
-KNOWN_FAULTS: tuple[Fault, ...] = (
-    Fault(name="memory that changes after wrap", needs=_moves_memory),
-    Fault(name="kept gradients are overwritten", needs=lambda _all, one: "keep" in one),
-    Fault(name="a flat gradient buffer of the script", needs=lambda _all, one: one == ["flat buffer"]),
-    Fault(
-        name="frozen parameters get a gradient of zeros when buckets are made, and decay",
-        needs=lambda _all, one: one[0] == "freeze",
-    ),
-    Fault(
-        name="wrapping again with shard=True loses the state",
-        needs=lambda sequence, one: bool(sequence["wrap"].get("shard")) and one[0] == "rewrap",
-    ),
-    Fault(
-        name="shard=True takes a gradient dropped after synchronize for zeros, so weight decay acts",
-        needs=lambda sequence, one: bool(sequence["wrap"].get("shard")) and one == ["update", "skip", "drop"],
-    ),
-    Fault(
-        name="broadcast_optimizer_state refuses sparse momentum",
-        needs=lambda sequence, one: (
-            (sequence["net"]["embedding"], sequence["optimizer"]) == ("sparse", "momentum")
-            and one[0] in ("broadcast optimizer", "local step")
-        ),
-    ),
-    Fault(
-        name="two optimizers of the same parameters",
-        needs=lambda _all, one: one == ["optimizers", "alternate"],
-    ),
-)
+KNOWN_FAULTS: tuple[Fault, ...] = ()
 """Empty where all is right. A sequence may fail if it passes without the operations that these need."""
 
 

@@ -80,8 +80,19 @@ class _TensorIndex:
         self.at = at
 
 
+class _SparseTensor:
+    """Stands in for a sparse tensor, such as the momentum of an embedding, by its parts."""
+
+    def __init__(self, indices: Any, values: Any, shape: torch.Size) -> None:
+        self.indices, self.values, self.shape = indices, values, shape
+
+
 def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
     """Return the value with every tensor replaced by its number, and collect the tensors."""
+    if isinstance(value, torch.Tensor) and value.is_sparse:
+        whole = value.coalesce()
+        parts = (_outline(part, tensors) for part in (whole.indices(), whole.values()))
+        return _SparseTensor(*parts, whole.shape)
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _TensorIndex(len(tensors) - 1)
@@ -96,6 +107,9 @@ def _filled(value: Any, tensors: list[torch.Tensor]) -> Any:
     """Return the value that `_outline` took apart, with these tensors."""
     if isinstance(value, _TensorIndex):
         return tensors[value.at]
+    if isinstance(value, _SparseTensor):
+        parts = _filled(value.indices, tensors), _filled(value.values, tensors)
+        return torch.sparse_coo_tensor(*parts, value.shape, is_coalesced=True, check_invariants=False)
     if isinstance(value, dict):
         return {key: _filled(one, tensors) for key, one in value.items()}
     if type(value) in (list, tuple):

@@ -192,6 +192,8 @@ def _load_beside(mixin: Callable[[], OptimizerMixin | None], optimizer: Any) -> 
         wrapped.loaded()
 
 
+_DIVIDED = "_ringleader_divided"
+"""Attribute of an optimizer that was wrapped with ``shard=True``: the wrapped one, which has its state."""
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 
 
@@ -212,6 +214,14 @@ def wrap(
     passes: int,
 ) -> Any:
     """Return an optimizer that shares parameters, options and state with this one, behind ``mixin``."""
+    divided = optimizer.__dict__.pop(_DIVIDED, None)
+    if divided is not None:  # each rank has a part of the state: it is put together for the new one
+        if membership() is not None:
+            raise ValueError(
+                "this optimizer was wrapped with shard=True before: in an elastic job make a new one to wrap "
+                "again, and load state_dict() of the old one into it"
+            )
+        optimizer.load_state_dict(divided.state_dict())
     cls = class_of(mixin, optimizer.__class__)
     wrapped = cls.__new__(cls)
     # A learning rate scheduler replaces `step` of the optimizer that it was given; here it would hide ours.
@@ -221,6 +231,8 @@ def wrap(
     # Nobody calls its own step any more, of which schedulers that were made for it would warn.
     optimizer._opt_called = True  # type: ignore[attr-defined]
     optimizer.register_load_state_dict_post_hook(partial(_load_beside, weakref.ref(wrapped)))
+    if settings.shard:
+        optimizer.__dict__[_DIVIDED] = wrapped
     if membership() is None:
         wrapped.prepare()
     # In an elastic job a rank that starts later is not with the others before it is in the elastic function.

@@ -48,8 +48,9 @@ LEFT_OUT = (
     "the same on all ranks"
 )
 TWO_OPTIMIZERS = (
-    "another optimizer of the same parameters exchanges the gradients of this step already. To step two of them "
-    "in turn, make both with a bucket_cap_mb above the size of the model: then nothing travels before step()."
+    "another optimizer of the same parameters exchanges the gradients of this step already. To step two of "
+    "them in turn, make both with a bucket_cap_mb above the size of the model: then nothing travels before "
+    "step()."
 )
 _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
