@@ -177,7 +177,7 @@ class Script:
         if self._flat is not None:
             self._flat.zero_()
             for p in self._model.parameters():
-                if id(p) not in self._in_flat:
+                if id(p) not in self._in_flat or not _shares(p.grad, self._flat):
                     p.grad = None
             return
         if how in ("none", "zeros"):
@@ -282,8 +282,10 @@ class Script:
                     p.grad.data.div_(SCALE)
         if kind == "skip":
             self._edit(update[1])
+        unscaled = 0
         for optimizer in self._current:
-            if real:
+            if real and any(p.grad is not None for p in parameters_of(optimizer)):
+                unscaled += 1
                 self._scaler.unscale_(optimizer)
                 with world.skipping(optimizer):
                     self._scaler.step(optimizer)
@@ -294,7 +296,7 @@ class Script:
                 self._extra.append(world.clip_and_step(optimizer, CLIP))
             else:
                 world.step(optimizer)
-        if real:
+        if unscaled:
             self._scaler.update()
 
     # operations outside of a step
@@ -408,7 +410,9 @@ class Script:
 
     def _flat_buffer(self) -> None:
         everything = [p for o in self._optimizers for p in parameters_of(o)]
-        unique = list({id(p): p for p in everything if p is not self._sparse}.values())
+        unique = list({id(p): p for p in everything if p is not self._sparse and p.requires_grad}.values())
+        if not unique:
+            return
         self._flat = torch.zeros(sum(p.numel() for p in unique), dtype=unique[0].dtype)
         at = 0
         for p in unique:
@@ -571,3 +575,8 @@ def _digest(tensors: list[torch.Tensor]) -> str:
         flat = one.contiguous().reshape(-1)
         found.update(str(one.dtype).encode() + flat.view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
+
+
+def _shares(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    """Return whether two tensors have one storage; a graph of gradients has taken the buffer's place else."""
+    return one is not None and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -83,16 +83,15 @@ class _TensorIndex:
 class _SparseTensor:
     """Stands in for a sparse tensor, such as the momentum of an embedding, by its parts."""
 
-    def __init__(self, indices: Any, values: Any, shape: torch.Size) -> None:
-        self.indices, self.values, self.shape = indices, values, shape
+    def __init__(self, indices: Any, values: Any, shape: torch.Size, coalesced: bool) -> None:
+        self.indices, self.values, self.shape, self.coalesced = indices, values, shape, coalesced
 
 
 def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
     """Return the value with every tensor replaced by its number, and collect the tensors."""
     if isinstance(value, torch.Tensor) and value.is_sparse:
-        whole = value.coalesce()
-        parts = (_outline(part, tensors) for part in (whole.indices(), whole.values()))
-        return _SparseTensor(*parts, whole.shape)
+        parts = (_outline(part, tensors) for part in (value._indices(), value._values()))
+        return _SparseTensor(*parts, value.shape, value.is_coalesced())
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _TensorIndex(len(tensors) - 1)
@@ -109,7 +108,9 @@ def _filled(value: Any, tensors: list[torch.Tensor]) -> Any:
         return tensors[value.at]
     if isinstance(value, _SparseTensor):
         parts = _filled(value.indices, tensors), _filled(value.values, tensors)
-        return torch.sparse_coo_tensor(*parts, value.shape, is_coalesced=True, check_invariants=False)
+        return torch.sparse_coo_tensor(
+            *parts, value.shape, is_coalesced=value.coalesced, check_invariants=False
+        )
     if isinstance(value, dict):
         return {key: _filled(one, tensors) for key, one in value.items()}
     if type(value) in (list, tuple):

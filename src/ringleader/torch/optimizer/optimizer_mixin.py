@@ -36,6 +36,7 @@ class OptimizerMixin:
         self._hooks: list[Any] = []
         # Parameters may outlive the optimizer. The list is known here, the optimizer is not.
         weakref.finalize(self, remove_hooks, self._hooks).atexit = False
+        _LIVE.add(self)
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -67,6 +68,8 @@ class OptimizerMixin:
         """Count a backward pass; return whether it was the last one of the step."""
         passes = self._passes.get(parameter, 0)
         if passes >= self.backward_passes_per_step:
+            if any(parameter in other._parameter_names for other in _LIVE if other is not self):
+                return False  # passes for another optimizer count here, too, as long as it has not stepped
             raise AssertionError(
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
                 "Increase backward_passes_per_step to accumulate gradients locally."
@@ -194,6 +197,8 @@ def _load_beside(mixin: Callable[[], OptimizerMixin | None], optimizer: Any) -> 
 
 _DIVIDED = "_ringleader_divided"
 """Attribute of an optimizer that was wrapped with ``shard=True``: the wrapped one, which has its state."""
+_LIVE: weakref.WeakSet[OptimizerMixin] = weakref.WeakSet()
+"""All optimizers of ours."""
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 
 
