@@ -9,6 +9,7 @@ Pure: no clock (whoever tells says when), no input or output. The rules, after e
   the next generation.
 * While a generation trains: where the best layout of the hosts is another than the present one, start the
   next world beside it with its new ranks. When both are ready tell the ranks: they leave at a commit.
+* A rank that returned 0 has finished the job: nothing is started any more, the others run to their ends.
 * Some time after all ranks of a generation have attached, what is not needed any more ends: until then they
   are to have the processors to themselves.
 """
@@ -61,7 +62,7 @@ def decide(state: State, fact: f.Fact, now: float) -> tuple[State, tuple[o.Order
         _returned(draft)
     if draft.result is None:
         _attached(draft)
-        if draft.generation is None and not _without_generations(draft):
+        if draft.generation is None and not draft.returned:
             _form(draft)
         if draft.generation is not None and draft.result is None:
             _plan_ahead(draft)
@@ -168,24 +169,34 @@ def _world_late(draft: Draft, world: WorldRecord) -> None:
 
 
 def _returned(draft: Draft) -> None:
-    """A rank that returned 0 is not replaced: the job is done with the others', or broken by theirs."""
+    """A rank that returned 0 has finished: nothing is started any more, the others run to their ends.
+
+    As in Horovod (``WorkerStateRegistry``), the job is done when all of them have returned. One that fails or
+    is lost ends it, and so does one that waits for another generation. Hosts that change do not.
+    """
     if not draft.returned:
         return
     if _without_generations(draft):
         _returned_at_first(draft)
         return
+    if draft.next_world:
+        draft.end_world(draft.next_world, hard=False)
+    if draft.switching:  # for the next world, which the others need not leave for any more
+        draft.switching, draft.trouble = False, None
+        for rank in draft.members():
+            draft.change_rank(rank, deadline=None)
     working = [rank for rank in draft.ranks.values() if rank.incarnation in draft.order]
-    if not working and (draft.trouble is None or not draft.failures):
-        draft.result = Result(exit_code=0, whose="", reason="")
-    elif draft.trouble is not None:
-        why = f"{draft.trouble.why}, after a rank of the job had returned"
+    lost = set(draft.order) - set(draft.returned) - set(draft.ranks)
+    waiting = [draft.name(rank) for rank in working if rank.status is RankStatus.WAITING]
+    if lost:
+        what = HOSTS_CHANGED if draft.trouble is None else draft.trouble.why
+        what = "a rank was lost" if what == HOSTS_CHANGED else what
+        draft.result = _failed(draft, f"{what}, after a rank of the job had returned")
+    elif waiting:
+        why = f"{waiting[0]} waits for the others, after a rank of the job had returned"
         draft.result = _failed(draft, why)
-    elif draft.generation is None:
-        for rank in working:
-            if rank.status is RankStatus.WAITING:
-                why = f"{draft.name(rank)} waits for the others, after a rank of the job had returned"
-                draft.result = _failed(draft, why)
-                return
+    elif not working:
+        draft.result = Result(exit_code=0, whose="", reason="")
 
 
 def _without_generations(draft: Draft) -> bool:
@@ -334,8 +345,6 @@ def _hurry(draft: Draft) -> None:
 
 def _fill(draft: Draft, world: WorldRecord) -> None:
     """Start a rank on each slot that has none."""
-    if draft.returned:
-        return
     for slot in draft.usable(world):
         if draft.rank_at(slot) is not None:
             continue

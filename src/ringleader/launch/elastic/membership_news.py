@@ -184,13 +184,8 @@ def _rank_ended(draft: Draft, fact: f.RankEnded) -> None:
     rank = draft.ranks.get(fact.incarnation)
     if rank is None:
         return
-    host = draft.hosts.get(rank.host)
-    leaving = host is not None and host.status is HostStatus.LEAVING
     if rank.status is RankStatus.LEAVING or draft.result is not None:
         del draft.ranks[fact.incarnation]
-    elif fact.exit_code == 0 and leaving and draft.layout() is not None:
-        draft.break_generation(f"{draft.name(rank)} left with its host", rank=rank, code=0)
-        draft.ranks.pop(fact.incarnation, None)
     elif fact.exit_code == 0:
         del draft.ranks[fact.incarnation]
         draft.returned += (fact.incarnation,)
