@@ -262,7 +262,7 @@ class ElasticJob:
                 self.ranks.lost(connection)
 
     def _hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
-        if words.get("do") == "host_hello":
+        if words.get("do") in ("host_hello", "host_failed"):
             self._host_event(self.hosts.agents.hello(connection, words))
         elif words.get("do") == "hello":
             self.ranks.hello(connection, words)

@@ -80,6 +80,12 @@ def _host_ready(draft: Draft, fact: f.HostReady) -> None:
         )
 
 
+def _host_advances(draft: Draft, fact: f.HostAdvances) -> None:
+    host = draft.hosts.get(fact.host)
+    if host is not None and host.status is HostStatus.STARTING:
+        draft.hosts[fact.host] = replace(host, deadline=draft.now + draft.limits.start_timeout)
+
+
 def _host_refused(draft: Draft, fact: f.HostRefused) -> None:
     host = draft.hosts.get(fact.host)
     if host is not None and host.status is HostStatus.STARTING:
@@ -253,6 +259,7 @@ NEWS: dict[type, Callable[[Draft, Any], None]] = {
     f.HostsSeen: _hosts_seen,
     f.HostReady: _host_ready,
     f.HostRefused: _host_refused,
+    f.HostAdvances: _host_advances,
     f.HostLost: _host_lost,
     f.HostLeaving: _host_leaving,
     f.Committed: _committed,
