@@ -12,9 +12,9 @@ from tests.unit.elastic_simulation import Simulation
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.events_text import line_of
-from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order
-from ringleader.launch.elastic.membership import TIDY_SECONDS, phase_of
-from ringleader.launch.elastic.membership_state import Limits, Phase
+from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
+from ringleader.launch.elastic.membership import TIDY_SECONDS, decide, decide_all, phase_of
+from ringleader.launch.elastic.membership_state import Limits, Phase, State
 
 
 def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
@@ -817,3 +817,27 @@ def test_a_world_is_renewed_after_many_repairs():
         job.kill_rank(max(job.ranks))
         assert job.settle() is Phase.RUNNING
     assert last(job).world == 2
+
+
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_thousands_of_ranks_form_a_generation(size):
+    """What all report is decided together: looking at all ranks for each of them would take minutes."""
+    hosts = {f"h{number}": 8 for number in range(size // 8)}
+    state, orders = decide(State(limits=Limits()), f.HostsSeen(hosts=tuple(hosts.items())), 0.0)
+    ready = [f.HostReady(host=order.host, slots=8) for order in orders]
+    state, orders = decide_all(state, ready, 1.0)
+    (world,) = [order for order in orders if isinstance(order, o.StartWorld)]
+    spawned = [order.incarnation for order in orders if isinstance(order, o.Spawn)]
+    assert size_of(world.layout) == len(spawned) == size
+    proxies = [f.ProxyReady(world=world.world, world_rank=rank) for rank in range(size)]
+    waiting = [f.RankWaiting(incarnation=one, arrival=f"arrival {one}") for one in spawned]
+    state, orders = decide_all(
+        state, [fact for pair in zip(proxies, waiting, strict=True) for fact in pair], 2.0
+    )
+    (begun,) = orders
+    assert isinstance(begun, o.BeginGeneration) and [one.incarnation for one in begun.members] == spawned
+    attached = [f.RankAttached(incarnation=one, generation=1) for one in spawned]
+    state, orders = decide_all(state, attached, 3.0)
+    assert phase_of(state) is Phase.RUNNING and len(orders) == 1
+    state, orders = decide(state, f.RankEnded(incarnation=5, signal=9), 4.0)
+    assert [order for order in orders if isinstance(order, o.Spawn)]

@@ -16,6 +16,7 @@ Pure: no clock (whoever tells says when), no input or output. The rules, after e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ringleader.elastic_options import RESET_LIMIT
@@ -51,10 +52,19 @@ _ADDED, _REMOVED = 1, 2
 
 def decide(state: State, fact: f.Fact, now: float) -> tuple[State, tuple[o.Order, ...]]:
     """Return what is known after a fact, and the orders that follow. ``now``: seconds from the start."""
+    return decide_all(state, (fact,), now)
+
+
+def decide_all(state: State, facts: Iterable[f.Fact], now: float) -> tuple[State, tuple[o.Order, ...]]:
+    """The same after several facts, of which none is an answer to an order that another one would cause.
+
+    What follows is found by looking at all ranks, which is to be done once for thousands that report at once.
+    """
     if state.over:
         return state, ()
     draft = Draft(state, now)
-    note(draft, fact)
+    for fact in facts:
+        note(draft, fact)
     _overdue(draft)
     if draft.settle_until is not None and now > draft.settle_until:
         draft.settle_until = None
@@ -185,8 +195,9 @@ def _returned(draft: Draft) -> None:
         draft.switching, draft.trouble = False, None
         for rank in draft.members():
             draft.change_rank(rank, deadline=None)
-    working = [rank for rank in draft.ranks.values() if rank.incarnation in draft.order]
-    lost = set(draft.order) - set(draft.returned) - set(draft.ranks)
+    order = set(draft.order)
+    working = [rank for rank in draft.ranks.values() if rank.incarnation in order]
+    lost = order - set(draft.returned) - set(draft.ranks)
     waiting = [draft.name(rank) for rank in working if rank.status is RankStatus.WAITING]
     if lost:
         what = HOSTS_CHANGED if draft.trouble is None else draft.trouble.why
@@ -336,8 +347,8 @@ def _gather(draft: Draft) -> None:
 
 def _hurry(draft: Draft) -> None:
     """Somebody waits for the next generation: ranks that left the last one by themselves are not for ever."""
-    ranks = list(draft.ranks.values())
-    if any(rank.status is RankStatus.WAITING and rank.incarnation in draft.order for rank in ranks):
+    ranks, order = list(draft.ranks.values()), set(draft.order)
+    if any(rank.status is RankStatus.WAITING and rank.incarnation in order for rank in ranks):
         for rank in ranks:
             if rank.status is RankStatus.DETACHED and rank.deadline is None:
                 draft.change_rank(rank, deadline=draft.patience())
@@ -345,8 +356,9 @@ def _hurry(draft: Draft) -> None:
 
 def _fill(draft: Draft, world: WorldRecord) -> None:
     """Start a rank on each slot that has none."""
+    there = draft.ranks_at()
     for slot in draft.usable(world):
-        if draft.rank_at(slot) is not None:
+        if slot in there:
             continue
         draft.last_incarnation += 1
         incarnation = draft.last_incarnation
@@ -374,8 +386,8 @@ def _complete(draft: Draft, world: WorldRecord) -> bool:
     """Say whether a world's proxies are ready and all its ranks wait."""
     if world.status is not WorldStatus.READY:
         return False
-    slots = draft.usable(world)
-    ranks = [draft.rank_at(slot) for slot in slots]
+    there = draft.ranks_at()
+    ranks = [there.get(slot) for slot in draft.usable(world)]
     return all(rank is not None and rank.status is RankStatus.WAITING for rank in ranks)
 
 
@@ -387,7 +399,8 @@ def _begin(draft: Draft, world: WorldRecord) -> None:
         draft.result = _failed(draft, f"{why}; {limits.reset_limit} resets are allowed {RESET_LIMIT}")
         return
     at = {slot: number for number, slot in enumerate(slots_of(world.layout))}
-    present = {slot: rank.incarnation for slot in draft.usable(world) if (rank := draft.rank_at(slot))}
+    there = draft.ranks_at()
+    present = {slot: there[slot].incarnation for slot in draft.usable(world) if slot in there}
     hosts = {host for host, _ in present}
     held = {host: draft.hosts[host].commits for host in hosts}
     restore = common_commit(held)
@@ -556,9 +569,9 @@ def _is_enough(draft: Draft, layout: Layout) -> bool:
 
 def _with_ranks(draft: Draft, layout: Layout) -> Layout:
     """Return what has ranks already that take part, or wait, on hosts that stay."""
-    found = []
+    found, there = [], draft.ranks_at()
     for host, slots in layout:
-        ranks = {slot: draft.rank_at((host, slot)) for slot in slots if (host, slot) not in draft.excluded}
+        ranks = {slot: there.get((host, slot)) for slot in slots if (host, slot) not in draft.excluded}
         here = tuple(
             slot for slot, rank in ranks.items() if rank is not None and rank.status is not RankStatus.STARTED
         )
@@ -589,9 +602,10 @@ def _ready_for_all(draft: Draft, world: WorldRecord) -> bool:
     """Say whether only members of the present generation are missing for a generation on a world."""
     if world.status is not WorldStatus.READY:
         return False
-    ranks = [draft.rank_at(slot) for slot in draft.usable(world)]
-    there = (RankStatus.WAITING, RankStatus.ATTACHED)
-    return all(rank is not None and rank.status in there for rank in ranks)
+    there = draft.ranks_at()
+    ranks = [there.get(slot) for slot in draft.usable(world)]
+    well = (RankStatus.WAITING, RankStatus.ATTACHED)
+    return all(rank is not None and rank.status in well for rank in ranks)
 
 
 def _let_hosts_go(draft: Draft) -> None:
