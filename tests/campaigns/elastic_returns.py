@@ -20,7 +20,7 @@ from ringleader.lab.saved_state import Lab
 
 LONGEST = 2.0
 """Seconds that a rank takes at most, after its last commit."""
-STEPS = 60
+STEPS = 100
 HOW = ("SIGTERM", "SIGUSR1", "removed")
 WHEN = ("after the last commit", "in training")
 

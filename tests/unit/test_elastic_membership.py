@@ -819,6 +819,19 @@ def test_a_world_is_renewed_after_many_repairs():
     assert last(job).world == 2
 
 
+def test_a_host_that_reads_a_file_is_not_refused_while_it_makes_progress():
+    job = Simulation(limits=Limits(start_timeout=60.0))
+    job.offer(h1=2)
+    (ready,), job.pending = job.pending, []
+    for _ in range(5):
+        job.now += 50
+        job.tell(f.HostAdvances(host="h1"))
+    job.pending = [ready]
+    assert job.settle() is Phase.RUNNING
+    job.tell(f.HostAdvances(host="h1"))  # it is ready: nothing is waited for
+    assert job.state.hosts["h1"].deadline is None
+
+
 @pytest.mark.parametrize("size", [1024, 4096])
 def test_thousands_of_ranks_form_a_generation(size):
     """What all report is decided together: looking at all ranks for each of them would take minutes."""
