@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-from elastic_trial import GO_ON_SECONDS, START_SECONDS, HostList, Result, failed, job_of, lab_of, result
+from elastic_trial import START_SECONDS, HostList, Result, failed, job_of, lab_of, result
 from elastic_world import HOST_AGENT, ElasticJob
 
 from ringleader.lab.saved_state import Lab
@@ -50,7 +50,7 @@ def _trial(
     options = (*source, "--min-np", "1", "--elastic-timeout", "20")
     try:
         with job_of(words, lab, *options, hosts=listed, steps=STEPS, after=after) as job:
-            if not job.wait_until_steady(size, START_SECONDS):
+            if not _wait(job, lambda: len(job.members()) == size or job.past()):
                 return failed(what, "", "does not start", job)
             if when == WHEN[0] and not _wait(job, job.past):
                 return failed(what, "", "no rank comes to its last commit", job)
@@ -69,7 +69,7 @@ def _trial(
 
 
 def _wait(job: ElasticJob, done: Callable[[], object]) -> bool:
-    until = time.monotonic() + GO_ON_SECONDS
+    until = time.monotonic() + START_SECONDS
     while not done() and time.monotonic() < until:
         time.sleep(0.01)
     return bool(done())
