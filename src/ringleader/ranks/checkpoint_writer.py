@@ -118,14 +118,14 @@ class CheckpointWriter:
         """Return what to poll for."""
         return [(self._answer, select.POLLIN)] if self._answer >= 0 else []
 
-    def serve(self) -> None:
-        """Take what the process says."""
+    def serve(self) -> bool:
+        """Take what the process says; return whether there may be more now."""
         if self._answer < 0:
-            return  # its end came first
+            return False  # its end came first
         try:
             data = os.read(self._answer, 1 << 16)
         except BlockingIOError:
-            return
+            return False
         self._heard, self._heard_at = self._heard + data, time.monotonic()
         if not data:
             os.close(self._answer)
@@ -137,6 +137,7 @@ class CheckpointWriter:
                 self._reading = words["reading"]
             else:
                 self._end = words
+        return bool(data)
 
     def tick(self, now: float) -> None:
         """Give up a process that says nothing for too long; tell that reading advances."""
@@ -154,8 +155,11 @@ class CheckpointWriter:
     def ended(self, status: int) -> None:
         """Take the end of the process."""
         self.pid = 0
-        while self._answer >= 0:
-            self.serve()
+        while self.serve():
+            pass
+        if self._answer >= 0:
+            os.close(self._answer)
+            self._answer = -1
         if not self._is_over:
             why = f"the process that wrote or read it ended with status {status}"
             self._over(self._end or {"why": why})
