@@ -54,6 +54,7 @@ def _trial(
                 return failed(what, "", "does not start", job)
             if when == WHEN[0] and not _wait(job, job.past):
                 return failed(what, "", "no rank comes to its last commit", job)
+            generation = max((one.generation for one in job.members()), default=0)
             time.sleep(draw.uniform(0.0, LONGEST if when == WHEN[0] else 0.5))
             began = time.monotonic()
             if how == "removed":
@@ -63,7 +64,9 @@ def _trial(
             if not _wait(job, lambda: not job.runs()):
                 return failed(what, " ".join(leaving), "the job does not end", job)
             job.end()
-            return result(what, " ".join(leaving), time.monotonic() - began, _faults(job, size, when), job)
+            return result(
+                what, " ".join(leaving), time.monotonic() - began, _faults(job, size, when, generation), job
+            )
     finally:
         listed.remove()
 
@@ -85,13 +88,14 @@ def _notify(job: ElasticJob, lab: Lab | None, names: tuple[str, ...], number: in
                     os.kill(pid, number)
 
 
-def _faults(job: ElasticJob, size: int, when: str) -> list[str]:
-    """Return what was not as it must be at a job's end."""
+def _faults(job: ElasticJob, size: int, when: str, generation: int) -> list[str]:
+    """Return what was not as it must be at a job's end; ``generation``: the one when a host was to leave."""
     outcome, returned = job.outcome(), len(list(job.place.glob("*.returned")))
     faults = [f"exit code {job.launcher.poll()}: {outcome.get('reason')}"] if job.launcher.poll() else []
     elastic = outcome.get("elastic", {})
     if elastic.get("ranks_started") != size:
         faults.append(f"{elastic.get('ranks_started')} ranks were started, not {size}")
-    if when == WHEN[0] and (returned != size or elastic.get("generations") != 1):
+    later = generation and elastic.get("generations") != generation  # 0: all had ended by then
+    if when == WHEN[0] and (returned != size or later):
         faults.append(f"{returned} ranks returned, in {elastic.get('generations')} generations")
     return faults
