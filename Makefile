@@ -136,7 +136,7 @@ line-long-hosts:
 line-campaigns:
 	@$(STAGE) campaign-inputs $(BIN)/python tests/campaigns/bad_input.py --sample 150
 	@$(STAGE) campaign-faults $(BIN)/python tests/campaigns/faults.py --trials 40 --time-factor 2
-	@$(STAGE) campaign-elastic $(BIN)/python tests/campaigns/elastic.py ranks hosts stopped --kills 18 --trials 1 --stops 6 --sample
+	@$(STAGE) campaign-elastic $(BIN)/python tests/campaigns/elastic.py ranks hosts stopped returns --kills 18 --trials 1 --stops 6 --sample
 	@$(STAGE) campaign-sharded $(BIN)/python tests/campaigns/equal_weights.py --only sharded
 	@$(STAGE) campaign-two $(BIN)/python tests/campaigns/elastic.py two --trials 1 --only "two ranks" --sample
 

@@ -6,8 +6,8 @@
 every result is checked, survivors are the processes that they were, and what the job holds does not grow.
 In a lab, as root: ``hosts``: processes of hosts and their links. ``changes``: hosts come and go by a
 discovery script. ``two``: two failures at once, while a world starts, during a switch. ``stopped``: MPI
-proxies are stopped across a switch. A table is printed; what did not go on is an exception, and the exit
-code is 1.
+proxies are stopped across a switch. ``returns``, on this host or in a lab (``--layout``): hosts leave while
+ranks return. A table is printed; what did not go on is an exception, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from elastic_hosts import changes, hosts
 from elastic_ranks import ranks
+from elastic_returns import returns
 from elastic_stopped import stopped
 from elastic_trial import Result
 from elastic_two import two
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Result]]] = {
     "changes": changes,
     "two": two,
     "stopped": stopped,
+    "returns": returns,
 }
 
 
@@ -82,7 +84,9 @@ def _words() -> argparse.Namespace:
     parser.add_argument("--layout", choices=("host", "lab"), default="host", help="where ranks are struck")
     parser.add_argument("--mpi", default="embedded")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of training between strikes")
-    parser.add_argument("--only", default="", help="of hosts and two the kinds with this in their names")
+    parser.add_argument(
+        "--only", default="", help="of hosts, two and returns the kinds with this in their names"
+    )
     parser.add_argument("--sample", action="store_true", help="of the kinds a third, or a fifth")
     parser.add_argument("--json-file")
     return parser.parse_args()

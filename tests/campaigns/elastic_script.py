@@ -1,10 +1,11 @@
 """What the ranks of the elastic campaign run: every kind of operation in turn, with exact results.
 
-    elastic_script.py DIRECTORY STEPS
+    elastic_script.py DIRECTORY STEPS [AFTER]
 
 Each process tells where it is in ``DIRECTORY/HOST-PID.status`` and writes a line for each step to
 ``DIRECTORY/HOST-PID.log``. An order that the campaign writes into the status is carried out in its phase; one
-in ``DIRECTORY/next`` by the first process that starts, in its ``init``.
+in ``DIRECTORY/next`` by the first process that starts, in its ``init``. One that is past its last commit
+makes ``DIRECTORY/HOST-PID.past``, takes up to ``AFTER`` seconds, then ``DIRECTORY/HOST-PID.returned``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Rank:
         """Make the status and the log; take the order for whoever starts next."""
         name = f"{socket.gethostname()}-{os.getpid()}"
         self.status = Status(directory / f"{name}.status", create=True)
+        self._place = directory / name
         self._log = (directory / f"{name}.log").open("w", buffering=1)
         with contextlib.suppress(FileNotFoundError):
             kind = (directory / "next").read_text()
@@ -70,6 +72,12 @@ class Rank:
     def _end(self) -> None:
         self.status.set(struck_at=time.monotonic())
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def is_past(self, seconds: float) -> None:
+        """Do what a script does after its training."""
+        self._place.with_suffix(".past").touch()
+        time.sleep(random.uniform(0.0, seconds))
+        self._place.with_suffix(".returned").touch()
 
     def begins(self, **numbers: int) -> None:
         """Note that the first step of a generation begins."""
@@ -160,6 +168,7 @@ def main() -> None:
         time.sleep(0.002)
 
     train(state)
+    rank.is_past(float(sys.argv[3]) if len(sys.argv) > 3 else 0.0)
 
 
 if __name__ == "__main__":

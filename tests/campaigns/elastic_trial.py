@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic_world import ElasticJob
+from elastic_world import ENDLESS, ElasticJob
 from faults_world import a_lab
 
 from ringleader.lab import fault_injection
@@ -40,8 +40,12 @@ class HostList:
 
     def offer(self, hosts: tuple[LabHost, ...]) -> None:
         """Offer these hosts from now on."""
+        self.offer_names([host.name for host in hosts])
+
+    def offer_names(self, names: Sequence[str]) -> None:
+        """Offer the hosts of these names from now on."""
         fresh = self._list.with_suffix(".new")
-        fresh.write_text("".join(f"{host.name}:2\n" for host in hosts))
+        fresh.write_text("".join(f"{name}:2\n" for name in names))
         fresh.rename(self._list)
 
     def remove(self) -> None:
@@ -52,17 +56,27 @@ class HostList:
 
 @contextlib.contextmanager
 def job_of(
-    words: argparse.Namespace, lab: Lab | None, *more: str, hosts: HostList | None = None
+    words: argparse.Namespace,
+    lab: Lab | None,
+    *more: str,
+    hosts: HostList | None = None,
+    steps: int = ENDLESS,
+    after: float = 0.0,
 ) -> Iterator[ElasticJob]:
-    """Start a job on this host, in a lab, or on the hosts of a list; at the end nothing may be left of it."""
-    if lab is None:
-        where: tuple[str, ...] = ("-n", "4", "--oversubscribe")
+    """Start a job on this host, in a lab, or on the hosts of a list; at the end nothing may be left of it.
+
+    ``after``: seconds that a rank takes at most after so many ``steps``.
+    """
+    if lab is None and hosts is not None:
+        where: tuple[str, ...] = ("--oversubscribe",)
+    elif lab is None:
+        where = ("-n", "4", "--oversubscribe")
     else:
         source = (
             ("--hostfile", lab.hostfile) if hosts is None else ("--host-discovery-script", str(hosts.script))
         )
         where = (*source, "--ssh-config", lab.ssh_config)
-    job = ElasticJob(words=(*where, "--mpi", words.mpi, *more), lab=lab)
+    job = ElasticJob(words=(*where, "--mpi", words.mpi, *more), lab=lab, steps=steps, after=after)
     try:
         yield job
     finally:

@@ -72,17 +72,19 @@ class _Log:
 
 
 class ElasticJob:
-    """A job of endless training that can be struck."""
+    """A job that can be struck; it trains without an end, where no steps are named."""
 
-    def __init__(self, *, words: tuple[str, ...], lab: Lab | None = None) -> None:
-        """Start ``ringleader run`` with these words."""
+    def __init__(
+        self, *, words: tuple[str, ...], lab: Lab | None = None, steps: int = ENDLESS, after: float = 0.0
+    ) -> None:
+        """Start ``ringleader run`` with these words. ``steps``, ``after``: see ``elastic_script``."""
         self.lab = lab
         self.tmp = Path(tempfile.mkdtemp(prefix="rle-", dir="/tmp"))
         self.place = self.tmp / "ranks"
         self.place.mkdir()
         self.argv = (sys.executable, "-m", "ringleader", "run", *words)
         self.argv += ("--json-file", str(self.tmp / "outcome.json"), "--")
-        self.argv += (sys.executable, str(SCRIPT), str(self.place), str(ENDLESS))
+        self.argv += (sys.executable, str(SCRIPT), str(self.place), str(steps), str(after))
         self.lines: list[str] = []
         self._statuses: dict[str, Status] = {}
         self._logs: dict[str, _Log] = {}
@@ -129,6 +131,10 @@ class ElasticJob:
                 numbers = {one: status.get(one) for one in ("rank", "size", "generation", "step", "step_at")}
                 found.append(Member(name=name, **numbers))
         return sorted(found, key=lambda one: one.rank)
+
+    def past(self) -> bool:
+        """Say whether a rank has made its last commit."""
+        return any(self.place.glob("*.past"))
 
     def leaves(self) -> bool:
         """Say whether a rank is between two generations."""

@@ -257,6 +257,63 @@ train(hvd.elastic.TorchState(model=torch.nn.Linear(4, 4), step=0, extra=None))
 """
 
 
+RETURNS = """
+import os, time
+import torch
+import ringleader.torch as hvd
+hvd.init()
+
+@hvd.elastic.run
+def train(state):
+    while state.step < 3:
+        hvd.allreduce(torch.ones(4), op=hvd.Sum, name="sum")
+        state.step += 1
+        state.commit()
+
+train(hvd.elastic.TorchState(model=torch.nn.Linear(4, 4), step=0))
+rank = hvd.rank()
+print("past the last commit", flush=True)
+while not os.path.exists(f"return{rank}"):
+    time.sleep(0.02)
+print("returns", rank, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGUSR1", "the source names no host"])
+def test_ranks_that_return_are_not_started_again_though_their_only_host_leaves(workplace, python, how):
+    (workplace.tmp / "train.py").write_text(RETURNS)
+    (workplace.tmp / "hosts").write_text("localhost:2\n")
+    script = workplace.tmp / "hosts.sh"
+    script.write_text(f"#!/bin/sh\ncat {workplace.tmp}/hosts\n")
+    script.chmod(0o755)
+    options = ("--host-discovery-script", str(script), "--min-np", "1", "--json-file", "out.json")
+    words = ("run", *options, "--workdir", str(workplace.tmp), python, "train.py")
+    launcher = workplace.ringleader(*words, cwd=str(workplace.tmp))
+    seen = b""
+    while seen.count(b"past the last commit") < 2:
+        line = launcher.stdout.readline()
+        assert line, (seen, launcher.stderr.read())
+        seen += line
+    if how.startswith("SIG"):
+        agent = min(pid for pid, line in workplace.processes().items() if "ranks/host_agent.py" in line)
+        os.kill(agent, signal.Signals[how])
+    else:
+        (workplace.tmp / "hosts").write_text("")
+    err = b""
+    while b"localhost" not in err:  # the launcher tells that the host leaves
+        line = launcher.stderr.readline()
+        assert line, (seen, err)
+        err += line
+    for rank in range(2):
+        (workplace.tmp / f"return{rank}").touch()
+    out, more = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, err + more
+    assert out.count(b"returns") == 2 and b"past" not in out, (out, err + more)
+    elastic = json.loads((workplace.tmp / "out.json").read_text())["elastic"]
+    assert elastic["generations"] == 1 and elastic["ranks_started"] == 2
+    assert not workplace.gone_within(5.0)
+
+
 def test_what_cannot_be_committed_is_named_on_all_ranks_and_the_job_goes_on(workplace, python):
     (workplace.tmp / "train.py").write_text(UNCOMMITTED)
     workplace.environ |= {"RINGLEADER_COMMIT_LIMIT": "1000000"}

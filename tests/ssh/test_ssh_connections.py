@@ -70,6 +70,17 @@ def test_one_connection_serves_the_probe_and_the_mpi(bench, session):
     assert bench.started[0].connections == 1
 
 
+def test_a_connection_that_ends_is_told_without_asking_ssh(bench, session, monkeypatch):
+    """The loop that supervises ranks asks for it: a process for each host would hold that up."""
+    session.run(Host(name="h1"), ("true",), deadline=20)
+    session.add_host(Host(name="h2"))
+    assert session.lost() == ()
+    (shared,) = [path for path in Path(session.config).parent.iterdir() if path.is_socket()]
+    monkeypatch.setattr(subprocess, "Popen", None)
+    shared.unlink()
+    assert session.lost() == ("h1",) and session.lost() == ()
+
+
 def test_no_word_of_the_agent_holds_a_space(session):
     assert not any(" " in word for word in session.agent_argv())
 

@@ -22,8 +22,10 @@ class Rank:
     generation: int = 0
     """In which it takes part; 0: none."""
     left: int = 0
-    """The generation that it left last."""
+    """The generation that it left at its script's end."""
     waits: bool = False
+    past: bool = False
+    """It has made its last commit: it heeds nothing any more, and returns."""
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Simulation:
     commits: dict[str, set[int]] = field(default_factory=dict)
     notified: bool = False
     finished: bool = False
+    returning: list[int] = field(default_factory=list)
+    """Ranks that have returned, of which only their sockets' ends were told."""
     events: list[Event] = field(default_factory=list)
     pending: list[Callable[[], f.Fact | None]] = field(default_factory=list)
     """Answers that are on their way."""
@@ -59,7 +63,11 @@ class Simulation:
     def tell(self, fact: f.Fact) -> tuple[o.Order, ...]:
         """Tell the decider, carry out what it orders, and check what must always hold."""
         self.log.append(f"{self.now:.2f} {fact}")
+        finished = bool(self.state.returned)
         self.state, orders = decide(self.state, fact, self.now)
+        if finished:
+            started = [one for one in orders if isinstance(one, (o.Spawn, o.StartWorld, o.BeginGeneration))]
+            assert not started, "nothing is started after a rank has returned"
         for order in orders:
             self.log.append(f"          {order}")
             self._obey(order)
@@ -178,6 +186,8 @@ class Simulation:
 
     def _leave(self, number: int) -> None:
         rank = self.ranks[number]
+        if rank.past:
+            return
         after, rank.generation = rank.generation, 0
         self.pending.append(lambda: self._rank_waits(number, after))
 
@@ -262,11 +272,21 @@ class Simulation:
 
     def give_back(self, number: int) -> None:
         """A rank's script ends by itself: it leaves its generation and returns."""
+        for _ in range(3):
+            self.finish_step(number)
+
+    def finish_step(self, number: int) -> None:
+        """A rank's script ends by itself: the next of three things that are told of it."""
         rank = self.ranks.get(number)
         if rank is not None and rank.generation:
-            self.tell(f.RankDetached(incarnation=number, generation=rank.generation))
-            self.ranks.pop(number, None)
+            rank.left, rank.generation = rank.generation, 0
+            self.tell(f.RankDetached(incarnation=number, generation=rank.left))
+        elif rank is not None and rank.left and not rank.waits:
+            del self.ranks[number]
+            self.returning.append(number)
             self.tell(f.RankGone(incarnation=number))
+        elif number in self.returning:
+            self.returning.remove(number)
             self.tell(f.RankEnded(incarnation=number, exit_code=0))
 
     def answer(self, index: int) -> None:

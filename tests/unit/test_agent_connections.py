@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import selectors
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from ringleader.launch.supervision import agent_connections
-from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.ranks import protocol
+from ringleader.ranks.launcher_connection import LauncherConnection
 
 TOKEN = "secret"
 
@@ -105,3 +109,88 @@ def test_none_of_the_addresses_is_ours() -> None:
     server = AgentServer(selectors.PollSelector(), token=TOKEN, addresses=("192.0.2.1",), ranks=1)
     socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
     server.close()
+
+
+class Line:
+    """A proven connection between an agent and the launcher; what is on its way may be changed."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.PollSelector()
+        self.server = AgentServer(self.selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
+        self.heard: list[bytes] = []
+        made: list[tuple[socket.socket, tuple[protocol.Seal, protocol.Seal]]] = []
+
+        def introduce() -> None:
+            sock = socket.create_connection(("127.0.0.1", self.server.port))
+            made.append((sock, protocol.introduce(sock, TOKEN)))
+
+        agent = threading.Thread(target=introduce)
+        agent.start()
+        while agent.is_alive():
+            turn(self.selector, self.server)
+        self.sock, (self.ours, self.theirs) = made[0]
+        data = [key.data for key in self.selector.get_map().values()]
+        (self.connection,) = [one for one in data if isinstance(one, AgentConnection)]
+
+    def arrive(self, data: bytes) -> None:
+        """Have the launcher hear these bytes."""
+        self.sock.sendall(data)
+        for _ in range(5):
+            for key, mask in self.selector.select(0.02):
+                self.heard += [payload for _, payload in self.server.serve(key.data, mask)]
+
+    def close(self) -> None:
+        self.server.close()
+        self.sock.close()
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    made = Line()
+    yield made
+    made.close()
+
+
+def test_frames_are_heard_in_their_order(line: Line) -> None:
+    frames = [protocol.frame(protocol.BLOB, b"%d" % number * 1000) for number in range(3)]
+    line.arrive(b"".join(frame + line.ours.tag(frame) for frame in frames))
+    assert line.heard == [b"0" * 1000, b"1" * 1000, b"2" * 1000]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one, two: [protocol.frame(protocol.BLOB, b"injected")],
+        lambda one, two: [protocol.frame(protocol.BLOB, b"injected") + bytes(protocol.TAG)],
+        lambda one, two: [one, protocol.frame(protocol.BLOB, b"injected") + one[-protocol.TAG :]],
+        lambda one, two: [one[:7] + bytes([one[7] ^ 1]) + one[8:]],
+        lambda one, two: [one[:4] + bytes([protocol.STDOUT]) + one[5:]],
+        lambda one, two: [one[:-1] + bytes([one[-1] ^ 1])],
+        lambda one, two: [two],
+        lambda one, two: [one, one],
+    ],
+    ids=["added", "tag", "tag of another", "changed", "kind", "changed tag", "left out", "repeated"],
+)
+def test_a_frame_that_the_agent_has_not_sent_there_ends_the_connection(line: Line, change: Any) -> None:
+    frames = [protocol.frame(protocol.BLOB, payload) for payload in (b"first", b"second")]
+    one, two = (frame + line.ours.tag(frame) for frame in frames)
+    line.arrive(b"".join(change(one, two)) + bytes(40))
+    assert line.server.lost(line.connection) and line.heard in ([], [b"first"])
+
+
+def test_what_the_launcher_sends_cannot_be_changed_either(line: Line) -> None:
+    line.sock.setblocking(False)
+    agent = LauncherConnection(line.sock, line.ours, line.theirs)
+    line.server.send(line.connection, protocol.message(do="start", argv=["train.py"]))
+    received = list(agent.frames())
+    assert [protocol.read_message(payload)["do"] for _, payload in received] == ["start"] and agent.open
+    line.connection.sock.sendall(protocol.message(do="start", argv=["evil.py"]) + bytes(protocol.TAG))
+    assert list(agent.frames()) == [] and not agent.open
+
+
+def test_a_frame_sent_back_to_its_sender_is_refused(line: Line) -> None:
+    """Both directions have keys of their own."""
+    line.sock.setblocking(False)
+    frame = protocol.message(do="bye")
+    line.arrive(frame + line.theirs.tag(frame))
+    assert line.server.lost(line.connection) and line.heard == []

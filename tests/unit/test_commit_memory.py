@@ -183,14 +183,16 @@ def test_nothing_is_left_open() -> None:
 
 
 def test_a_commit_from_a_file_has_its_path_until_ranks_write_one_of_that_number(store: CommitStore) -> None:
-    rank, path = rank_of(store), "/files/" + "é" * 300 + "/commit"
-    assert rank.origin(7) == ""
-    store.descriptors(100)
-    store.put(7, 100, path)
+    path = "/files/" + "é" * 300 + "/commit"
+    store.take(7, 100, os.memfd_create("file"), path)
+    rank = rank_of(store)
     assert (rank.held(), rank.origin(7), rank.origin(5), rank.origin(6)) == ((7,), path, "", "")
     commit(rank, 8, b"8")
     assert (rank.origin(8), rank.origin(7)) == ("", path)
-    store.put(8, 1, "/" + "x" * 4000)
-    assert rank.origin(8) == "/" + "x" * 1015 and rank.origin(7) == path
-    commit(rank, 7, b"7")
-    assert rank.origin(7) == ""
+    commit(rank, 9, b"9")
+    assert (rank.origin(9), rank.held()) == ("", (9, 8))
+
+
+def test_a_long_path_of_a_file_is_cut_off(store: CommitStore) -> None:
+    store.take(8, 1, os.memfd_create("file"), "/" + "x" * 4000)
+    assert rank_of(store).origin(8) == "/" + "x" * 1015

@@ -12,9 +12,9 @@ from tests.unit.elastic_simulation import Simulation
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.events_text import line_of
-from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order
-from ringleader.launch.elastic.membership import TIDY_SECONDS, phase_of
-from ringleader.launch.elastic.membership_state import Limits, Phase
+from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
+from ringleader.launch.elastic.membership import TIDY_SECONDS, decide, decide_all, phase_of
+from ringleader.launch.elastic.membership_state import Limits, Phase, State
 
 
 def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
@@ -624,6 +624,96 @@ def test_ranks_that_leave_one_after_the_other_at_the_end_start_no_world():
     assert set(job.state.worlds) == {1}
 
 
+def past_the_last_commit(job: Simulation) -> None:
+    for rank in job.ranks.values():
+        rank.past = True
+
+
+def leaves(job: Simulation, host: str, how: str) -> None:
+    """A host leaves by a notice, or because the source of hosts names it no more; what follows is done."""
+    if how == "notice":
+        job.tell(f.HostLeaving(host=host, why="SIGTERM"))
+    else:
+        job.offer(**{name: 2 for name in job.hosts if name != host})
+    job.settle(commits=False)
+
+
+@pytest.mark.parametrize("how", ["notice", "removed"])
+@pytest.mark.parametrize("hosts", [("h1",), ("h1", "h2")])
+@pytest.mark.parametrize("together", [True, False])
+def test_ranks_past_their_last_commit_return_though_a_host_leaves(how, hosts, together):
+    job = running(hosts=dict.fromkeys(hosts, 2))
+    past_the_last_commit(job)
+    leaves(job, hosts[-1], how)
+    if together:
+        for step in range(3 * len(job.ranks)):
+            job.finish_step(step % (2 * len(hosts)))
+    else:
+        for rank in range(2 * len(hosts)):
+            job.give_back(rank)
+    assert job.finished and job.state.result.exit_code == 0, job.state.result
+    assert job.state.last_generation == 1 and len(job.state.spawned) == 2 * len(hosts)
+
+
+@pytest.mark.parametrize("how", ["notice", "removed"])
+def test_a_host_that_leaves_when_a_rank_has_returned_changes_nothing(how):
+    job = running()
+    past_the_last_commit(job)
+    job.give_back(0)
+    leaves(job, "h2", how)
+    assert not job.finished and phase_of(job.state) is Phase.RUNNING
+    for rank in range(1, 4):
+        job.give_back(rank)
+    assert job.finished and job.state.result.exit_code == 0
+
+
+def test_the_end_of_a_world_does_not_end_ranks_that_return():
+    job = running()
+    past_the_last_commit(job)
+    job.give_back(3)
+    job.lose_world(1)
+    job.now += 1
+    job.tell(f.Tick())
+    for rank in range(3):
+        job.give_back(rank)
+    assert job.finished and job.state.result.exit_code == 0
+
+
+def test_a_host_whose_ranks_have_returned_may_be_lost():
+    job = running()
+    past_the_last_commit(job)
+    job.give_back(2)
+    job.give_back(3)
+    job.lose_host("h2")
+    job.give_back(0)
+    job.give_back(1)
+    assert job.finished and job.state.result.exit_code == 0
+
+
+def test_a_host_that_is_lost_with_a_rank_after_others_have_returned_ends_the_job():
+    job = running()
+    past_the_last_commit(job)
+    for rank in range(3):
+        job.give_back(rank)
+    job.lose_host("h2")
+    job.settle()
+    assert job.finished and job.state.result.exit_code == 3
+    assert job.state.result.reason == "h2 was lost: silent, after a rank of the job had returned"
+
+
+def test_no_rank_is_killed_for_a_change_of_hosts_after_another_one_has_returned():
+    """The others have more to do than the first: nobody waits for them to leave for another world."""
+    job = running(hang_seconds=20.0)
+    past_the_last_commit(job)
+    leaves(job, "h2", "notice")
+    job.give_back(0)
+    job.now += 1000
+    job.tell(f.Tick())
+    for rank in range(1, 4):
+        job.give_back(rank)
+    assert job.finished and job.state.result.exit_code == 0
+
+
 def test_a_failure_after_another_rank_returned_is_the_jobs():
     job = running()
     job.give_back(0)
@@ -633,8 +723,13 @@ def test_a_failure_after_another_rank_returned_is_the_jobs():
 
 
 @pytest.mark.parametrize("waits_first", [True, False])
-def test_a_rank_that_wants_another_generation_after_one_has_returned_waits_for_nobody(waits_first):
+@pytest.mark.parametrize("host_leaves", [True, False])
+def test_a_rank_that_wants_another_generation_after_one_has_returned_waits_for_nobody(
+    waits_first, host_leaves
+):
     job = running(hosts={"h1": 2})
+    if host_leaves:
+        leaves(job, "h1", "notice")
     for rank in range(2):
         job.ranks[rank].generation = 0
         job.tell(f.RankDetached(incarnation=rank, generation=1))
@@ -722,3 +817,40 @@ def test_a_world_is_renewed_after_many_repairs():
         job.kill_rank(max(job.ranks))
         assert job.settle() is Phase.RUNNING
     assert last(job).world == 2
+
+
+def test_a_host_that_reads_a_file_is_not_refused_while_it_makes_progress():
+    job = Simulation(limits=Limits(start_timeout=60.0))
+    job.offer(h1=2)
+    (ready,), job.pending = job.pending, []
+    for _ in range(5):
+        job.now += 50
+        job.tell(f.HostAdvances(host="h1"))
+    job.pending = [ready]
+    assert job.settle() is Phase.RUNNING
+    job.tell(f.HostAdvances(host="h1"))  # it is ready: nothing is waited for
+    assert job.state.hosts["h1"].deadline is None
+
+
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_thousands_of_ranks_form_a_generation(size):
+    """What all report is decided together: looking at all ranks for each of them would take minutes."""
+    hosts = {f"h{number}": 8 for number in range(size // 8)}
+    state, orders = decide(State(limits=Limits()), f.HostsSeen(hosts=tuple(hosts.items())), 0.0)
+    ready = [f.HostReady(host=order.host, slots=8) for order in orders]
+    state, orders = decide_all(state, ready, 1.0)
+    (world,) = [order for order in orders if isinstance(order, o.StartWorld)]
+    spawned = [order.incarnation for order in orders if isinstance(order, o.Spawn)]
+    assert size_of(world.layout) == len(spawned) == size
+    proxies = [f.ProxyReady(world=world.world, world_rank=rank) for rank in range(size)]
+    waiting = [f.RankWaiting(incarnation=one, arrival=f"arrival {one}") for one in spawned]
+    state, orders = decide_all(
+        state, [fact for pair in zip(proxies, waiting, strict=True) for fact in pair], 2.0
+    )
+    (begun,) = orders
+    assert isinstance(begun, o.BeginGeneration) and [one.incarnation for one in begun.members] == spawned
+    attached = [f.RankAttached(incarnation=one, generation=1) for one in spawned]
+    state, orders = decide_all(state, attached, 3.0)
+    assert phase_of(state) is Phase.RUNNING and len(orders) == 1
+    state, orders = decide(state, f.RankEnded(incarnation=5, signal=9), 4.0)
+    assert [order for order in orders if isinstance(order, o.Spawn)]

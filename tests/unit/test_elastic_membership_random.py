@@ -97,3 +97,31 @@ def test_whatever_happens_the_job_trains_again_or_ends(limits, steps, machines):
         job.tell(f.StopRequested(exit_code=130, whose="ringleader", reason="stopped"))
         job.settle()
     assert job.finished and job.state.over, "\n".join(job.log[-60:])
+
+
+ENDS = st.one_of(
+    st.tuples(st.sampled_from(["answer", "notice", "time", "offer", "refuse", "world"]), NUMBER),
+    st.tuples(st.just("finish"), NUMBER),
+    st.tuples(st.just("finish"), NUMBER),
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(1, 3), st.lists(ENDS, max_size=60), st.sampled_from([{"h1": 2}, {"h1": 2, "h2": 1}]))
+def test_ranks_past_their_last_commit_end_the_job_with_0_whatever_hosts_do(min_np, steps, hosts):
+    """Hosts leave, are offered or refused, worlds end: nobody takes a rank's place, each returns once."""
+    job = Simulation(limits=Limits(min_np=min(min_np, sum(hosts.values()))))
+    job.offer(**hosts)
+    assert job.settle() is Phase.RUNNING
+    ranks = list(job.ranks)
+    for number in ranks:
+        job.ranks[number].past = True
+    for what, number in [*steps, *(("finish", number) for number in ranks * 3)]:
+        if job.finished:
+            break
+        if what == "finish":
+            job.finish_step(ranks[number % len(ranks)])
+        else:
+            do(job, what, number, 1)
+    assert job.finished and job.state.result.exit_code == 0, "\n".join(job.log[-60:])
+    assert job.state.last_generation == 1 and not job.returning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import select
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ringleader.ranks import unix_messages
 from ringleader.ranks.generation_page import BOTH, PageReader, PageWriter
 from ringleader.ranks.generation_service import RING_BYTES, GenerationService
 from ringleader.ranks.host_agent_client import (
@@ -325,3 +327,52 @@ def test_who_is_told_first_stays(told: list[Any], known: tuple[Any, Any]) -> Non
     writer.close()
     assert why is not None
     assert (why.rank, why.exit_code) == known
+
+
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_a_generation_of_thousands_begins(host: Host, pair: Any, size: int) -> None:
+    """What is said of its members, each of which arrives in its own way, is longer than a packet may be."""
+    ranks, proxies = pair
+    arrivals = [
+        f'{{"entry":[0,0,1,0],"cpus":"{number}-{number + 7}","host":"node{number}"}}'
+        for number in range(size)
+    ]
+    order = {
+        "do": "generation",
+        "number": 3,
+        "world": 1,
+        "restore": 7,
+        "members": [[10 + number, number, number // 8, number] for number in range(size)],
+        "arrivals": arrivals,
+        "hosts": [f"node{number}" for number in range(size // 8)],
+    }
+    host.service.begin(order)
+    for number, rank in enumerate(ranks):
+        generation = rank.next_generation(SECONDS)
+        assert generation is not None and generation.rank == number
+        assert generation.arrivals == arrivals and len(generation.world_ranks) == size
+        assert PageReader(generation.page_fd).generation == 3
+        generation.close()
+    for number, proxy in enumerate(proxies):
+        found = proxy.order(SECONDS)
+        assert found is not None and Generation(*found).rank == number
+
+
+def test_a_process_that_cannot_be_told_hears_of_its_end(
+    host: Host, pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the generation would lack a member for as long as the launcher waits."""
+    ranks, _ = pair
+    send = unix_messages.send
+
+    def refuses(sock: Any, message: dict[str, Any], fds: Any = ()) -> None:
+        if message.get("do") == "generation" and message.get("rank") == 1 and len(fds) == 4:
+            raise OSError(errno.EMSGSIZE, "Message too long")
+        send(sock, message, fds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unix_messages, "send", refuses)
+        host.service.begin(host.order(3, [10, 11]))
+    assert [one["incarnation"] for one in host.events("rank_gone")] == [11]
+    with pytest.raises(AgentGoneError):
+        ranks[1].next_generation(SECONDS)

@@ -251,14 +251,14 @@ def test_proxies_are_heard_and_hear_of_the_agents_end(launcher: Launcher, tmp_pa
 
 
 def test_many_ranks_with_large_environments_are_spawned_at_once(warm: Launcher) -> None:
-    """More than the fork server's socket takes, and one that it never takes."""
+    """More than the fork server's socket takes, and one that is longer than a packet may be."""
     for incarnation in range(24):
         large = "x" * (400_000 if incarnation == 7 else 30_000)
         parts = {f"LARGE_{number}": large[:100_000] for number in range(-(-len(large) // 100_000))}
         warm.agents.spawn(HOST, incarnation, env=parts)
     warm.wait(lambda: len(warm.ranks) == 24, "24 rank agents")
     spawned = {number: warm.until(Spawned, incarnation=number).warm for number in range(24)}
-    assert [number for number, was_warm in spawned.items() if not was_warm] == [7]
+    assert all(spawned.values())
     for rank in warm.ranks.values():
         warm.tell(rank, do="stop", grace=0.0)
         warm.finish(rank)

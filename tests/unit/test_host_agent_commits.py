@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.host_agent_world import HOST, Launcher, Rank
+from tests.unit.host_agent_world import HOST, Launcher, Rank, gone
 
 from ringleader.launch.elastic.host_agent_events import (
     Checkpointed,
     CheckpointLoaded,
     Committed,
+    HostAgentError,
     NotCheckpointed,
     Prepared,
     RankGone,
@@ -165,8 +166,34 @@ def test_commits_that_come_fast_give_whole_files(launcher: Launcher, tmp_path: P
     launcher.until(Committed, number=119)
     written = [event.path for event in launcher.events if isinstance(event, Checkpointed)]
     for path in checkpoint_file.files_in(str(files)):
-        found = checkpoint_file.head(path)
-        content = bytearray(found["nbytes"])
-        checkpoint_file.read_into(path, found, memoryview(content))
-        assert content == b"%03d" % found["number"] * 1000000
+        file = checkpoint_file.CommitFile(path)
+        content = bytearray(file.nbytes)
+        file.read_into(memoryview(content))
+        file.close()
+        assert content == b"%03d" % file.number * 1000000
     assert checkpoint_file.files_in(str(files)) or not written
+
+
+def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    for number in (1, 2, 3):
+        content = memoryview(b"%d" % number * 5000)
+        checkpoint_file.write(str(files), content, number=number, intact=lambda: True)
+    os.mkfifo(checkpoint_file.path_of(str(files), 4))
+    third = Path(checkpoint_file.path_of(str(files), 3))
+    third.write_bytes(third.read_bytes().replace(b'"number"', b'"nuMber"'))
+    launcher.agents.load_checkpoint(HOST, directory=str(files))
+    loaded = launcher.until(CheckpointLoaded)
+    assert loaded.number == 2 and len(loaded.refused) == 2
+    assert "is not a regular file" in loaded.refused[0] and "its head cannot be read" in loaded.refused[1]
+    one = rank(launcher, tmp_path, 1, "print(memory.held(), bytes(memory.view(2)) == b'2' * 5000)")
+    assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"(2,) True\n"
+    launcher.bye()
+    assert gone([launcher.pid, launcher.outer], 10.0)
+
+
+def test_a_host_agent_that_fails_says_why(launcher: Launcher) -> None:
+    launcher.agents.tell(HOST, do="checkpoint", directory="/tmp", every="often")
+    assert "invalid literal for int()" in launcher.until(HostAgentError).why

@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from ringleader.job import Job
+from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
-from ringleader.launch.elastic.host_agent_events import Committed, RankGone
+from ringleader.launch.elastic.elastic_job import ElasticJob
+from ringleader.launch.elastic.host_agent_events import (
+    CheckpointLoading,
+    Committed,
+    HostAgentError,
+    RankGone,
+)
 from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
 from ringleader.ranks.commit_memory import FROZEN_SECONDS
 from ringleader.ranks.protocol import MESSAGE, ProtocolError
@@ -105,3 +112,41 @@ def test_hosts_freeze_their_commits_when_the_launcher_gives_them_up(
     server: Any = SimpleNamespace(port=1)
     config = ElasticHosts(context, server, lambda fact: None, wake=-1).agents._config
     assert (config.freeze_after, config.lost_after) == (lost_after, ended_after(lost_after))
+
+
+def hosts_of(tmp_path: Path, told: list[Any]) -> ElasticHosts:
+    context: Any = SimpleNamespace(
+        job=Job(command=("train",), np=1),
+        addresses=("127.0.0.1",),
+        token="t",
+        directory=str(tmp_path),
+        environ={},
+        listener=None,
+    )
+    server: Any = SimpleNamespace(port=1, send=lambda connection, message: None)
+    return ElasticHosts(context, server, told.append, wake=-1)
+
+
+def test_a_host_agent_that_fails_is_lost_with_its_own_words(tmp_path: Path) -> None:
+    told: list[Any] = []
+    assert hosts_of(tmp_path, told).event(HostAgentError(host="h", why="OSError: no room (loop.py:7)"))
+    assert told == [f.HostLost(host="h", why="its host agent failed: OSError: no room (loop.py:7)")]
+
+
+def test_a_host_agent_that_fails_before_its_hello_is_heard(tmp_path: Path) -> None:
+    told: list[Any] = []
+    job: Any = SimpleNamespace(hosts=hosts_of(tmp_path, told), _host_event=None)
+    expect(job.hosts.agents)
+    with pytest.raises(ProtocolError):
+        ElasticJob._hello(job, Connection(), {"do": "host_failed", "host": "h", "why": "no room"})  # type: ignore[arg-type]
+    job.hosts.tick(time.monotonic())
+    assert told == [f.HostRefused(host="h", why="its host agent failed: no room")]
+
+
+def test_a_host_is_waited_for_while_it_reads_a_file(tmp_path: Path) -> None:
+    told: list[Any] = []
+    hosts = hosts_of(tmp_path, told)
+    hosts._preparing["h"] = 0.0
+    assert hosts.event(CheckpointLoading(host="h", path="/files/commit"))
+    hosts.tick(time.monotonic())
+    assert told == [f.HostAdvances(host="h")] and "h" in hosts._preparing

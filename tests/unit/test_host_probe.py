@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +13,7 @@ from ringleader.job import Host, Job
 from ringleader.launch.host_probe.host_checks import platform_faults
 from ringleader.launch.host_probe.host_query import MOST_NAMES, some_names
 from ringleader.launch.host_probe.probe import probe, remote_question
+from ringleader.launch.host_probe.ssh_query import SshQuery, ask_all
 from ringleader.ranks import host_facts_script
 
 
@@ -44,3 +49,38 @@ def test_on_another_system_the_job_is_refused_before_anything_is_asked(
         probe(Job(command=("python",), np=1), environ={}, progress=lambda line: None)
     assert refused.value.exit_code == 3
     assert host_facts_script.answer({}, {}) == {"platform": "darwin"}
+
+
+class Connections(SimpleNamespace):
+    """Connections to hosts, of which asking one fails."""
+
+    closed = False
+    error: BaseException = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def run(self, host: Host, *words: Any, **named: Any) -> Any:
+        raise self.error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def query(ssh: Any, *, shared: bool) -> SshQuery:
+    return SshQuery(ssh=ssh, question={"workdir": "/"}, python="python3", seconds=1.0, shared=shared)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_machine_that_lacks_room_or_processes_is_a_fault_of_the_host_asked(shared: bool) -> None:
+    """Over the same connections an MPI's daemons may run."""
+    ssh = Connections()
+    answers, faults = ask_all(query(ssh, shared=shared), [Host(name="h1")], lambda text: None)
+    assert not answers and not ssh.closed
+    assert [fault.where for fault in faults] == ["host h1"]
+    assert faults[0].what == "it cannot be asked: No space left on device" and "ulimit -u" in faults[0].hint
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_only_connections_of_its_own_are_closed_when_asking_fails(shared: bool) -> None:
+    ssh = Connections(error=RuntimeError("can't start new thread"))
+    with pytest.raises(RuntimeError):
+        ask_all(query(ssh, shared=shared), [Host(name="h1")], lambda text: None)
+    assert ssh.closed is not shared

@@ -94,11 +94,12 @@ class Agents(threading.Thread):
         selector = selectors.PollSelector()
         for rank in self.ranks:
             sock = socket.create_connection(("127.0.0.1", self.port), 30)
-            protocol.introduce(sock, TOKEN)
+            ours, theirs = protocol.introduce(sock, TOKEN)
             hello = {"rank": rank, "size": len(set(self.ranks)), "host": "id-localhost"}
             words = {"hostname": "localhost", "pid": 1, "free_port": 1, "jax_port": 2, "daemon": ""}
-            sock.sendall(protocol.message(do="hello", **hello, **words))
-            selector.register(sock, selectors.EVENT_READ, protocol.Decoder())
+            frame = protocol.message(do="hello", **hello, **words)
+            sock.sendall(frame + ours.tag(frame))
+            selector.register(sock, selectors.EVENT_READ, (protocol.Decoder(theirs), ours))
         while selector.get_map():
             for key, _ in selector.select(30):
                 self._serve(selector, key)
@@ -111,16 +112,18 @@ class Agents(threading.Thread):
         with suppress(OSError):
             data = sock.recv(1 << 16)
         self.bytes += len(data)
-        told = [protocol.read_message(payload)["do"] for _, payload in key.data.feed(data)]
+        decoder, seal = key.data
+        told = [protocol.read_message(payload)["do"] for _, payload in decoder.feed(data)]
         self.messages.update(told)
         if "start" in told or "stop" in told:
             end = {"exit_code": 0, "signal": None, "seconds": 0.0, "stopped": "", "reason": ""}
-            sock.sendall(
-                protocol.message(do="started", pid=2)
-                + protocol.frame(protocol.STDOUT, b"a line\n")
-                + protocol.message(do="ended", **end)
-                + protocol.message(do="done")
-            )
+            frames = [
+                protocol.message(do="started", pid=2),
+                protocol.frame(protocol.STDOUT, b"a line\n"),
+                protocol.message(do="ended", **end),
+                protocol.message(do="done"),
+            ]
+            sock.sendall(b"".join(frame + seal.tag(frame) for frame in frames))
         if not data or "bye" in told:
             selector.unregister(sock)
             sock.close()
@@ -146,7 +149,7 @@ def supervised(
             }
             words = {field.name: given.get(field.name) for field in fields(RunContext)}
             if "sessions_lost" in words:
-                words["sessions_lost"] = tuple
+                words["sessions_lost"] = words["warnings"] = tuple
             server = control_on(selector, size)
             supervisor = Supervisor(RunContext(**words), selector, server, mpirun)  # type: ignore[arg-type]
             agents = Agents(server.port, ranks, mpirun)

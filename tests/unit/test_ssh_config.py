@@ -47,7 +47,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert found["stricthostkeychecking"] == ["true"]
     assert found["connecttimeout"] == ["10"]
     assert found["controlmaster"] == ["auto"]
-    assert found["controlpath"][0].startswith("/tmp/r.1/")
+    assert found["controlpath"][0] == "/tmp/r.1/0"
     assert found["controlpersist"] == ["60"]
     assert found["port"] == ["22"]
 

@@ -85,7 +85,7 @@ class _Starts:
         if job.warm:
             from ringleader.launch.warm_hosts import WarmHosts  # few jobs need it
 
-            self.warm = WarmHosts(job, listener)
+            self.warm = WarmHosts(job)
 
     def close(self) -> None:
         """End what has outlived the starts."""
@@ -119,6 +119,7 @@ class _Starts:
                 payload=payload,
                 early=early,
                 caught=caught,
+                warnings=tuple if self.warm is None else self.warm.warnings,
                 earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
             )
         run = supervisor.job

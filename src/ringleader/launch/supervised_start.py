@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ def supervise(
     payload: bytes | None,
     early: float,
     caught: int | None,
+    warnings: Callable[[], Sequence[str]],
     earlier: float,
 ) -> Supervisor:
     """Start mpirun and stay until all has ended; remove what is left, in any case."""
@@ -85,6 +87,7 @@ def supervise(
             stdin=stdin,
             earlier=earlier,
             early=early,
+            warnings=warnings,
             sessions_lost=prepared.ssh.lost if prepared.ssh is not None else tuple,
         )
         supervisor = Supervisor(context, selector, server, mpirun)

@@ -146,7 +146,6 @@ class InnerAgent:
         self.parents = parents
         self.process = process
         self.pipes = process.pipes
-        self.decoder = protocol.Decoder()
         self.stop_at: float | None = None
         self.drain_from = 0.0
         self.launcher_gone = False
@@ -252,7 +251,7 @@ class InnerAgent:
         if events & select.POLLOUT:
             self.launcher.flush()
         if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
-            for kind, payload in self.decoder.feed(self.launcher.receive()):
+            for kind, payload in self.launcher.frames():
                 if kind == protocol.MESSAGE:
                     self._obey(protocol.read_message(payload))
                 elif kind == protocol.STDIN:

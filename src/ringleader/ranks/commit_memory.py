@@ -110,17 +110,25 @@ class CommitStore:
 
         What they hold stays, and so do mappings of them. Raises CommitMemoryError beyond the limit.
         """
-        size = -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.check(nbytes)
+        self._grow(nbytes)
+        return list(self.fds)
+
+    def check(self, nbytes: int) -> None:
+        """Raise CommitMemoryError where so many bytes are beyond the limit."""
+        size = _pages(nbytes)
+        if size > self._size and (why := self._limit(BUFFERS * size, BUFFERS * (size - self._size))):
+            raise CommitMemoryError(f"a commit of {nbytes} bytes is kept twice on each host: {why}")
+
+    def _grow(self, nbytes: int) -> None:
+        size = _pages(nbytes)
         if size > self._size:
-            if why := self._limit(BUFFERS * size, BUFFERS * (size - self._size)):
-                raise CommitMemoryError(f"a commit of {nbytes} bytes is kept twice on each host: {why}")
             try:
                 for fd in self._buffers:
                     os.ftruncate(fd, size)
             except OSError as error:
                 raise CommitMemoryError(f"no memory for a commit of {nbytes} bytes: {error.strerror}")
             self._size = size
-        return list(self.fds)
 
     @property
     def fds(self) -> tuple[int, ...]:
@@ -146,9 +154,18 @@ class CommitStore:
             if self._header.number(index) > number:
                 self._header.invalidate(index)
 
-    def put(self, number: int, nbytes: int, path: str) -> None:
-        """Declare a commit complete whose bytes the agent itself has written, from the file of that path."""
-        self._header.complete(number % BUFFERS, number, nbytes, path)
+    def take(self, number: int, nbytes: int, memory: int, path: str) -> None:
+        """Hold a commit that was read from the file of that path into a memfd, which is ours from now on.
+
+        Raises CommitMemoryError where ranks have asked for their memory already; it stays the caller's then.
+        """
+        if self._size:
+            raise CommitMemoryError("ranks had begun before it was read")
+        index = number % BUFFERS
+        before, self._buffers[index] = self._buffers[index], memory
+        self._grow(nbytes)
+        os.close(before)
+        self._header.complete(index, number, nbytes, path)
 
     def freeze(self, frozen: bool) -> None:
         """Have ranks wait before they complete a commit, or wait no longer."""
@@ -164,6 +181,11 @@ class CommitStore:
         self._header.close()
         for fd in self.fds:
             os.close(fd)
+
+
+def _pages(nbytes: int) -> int:
+    """Return the bytes of a buffer that holds so many."""
+    return -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def refusal(total: int, more: int, *, root: str = "/") -> str:

@@ -8,7 +8,6 @@ Between the two a socket that keeps the bounds of messages (``unix_messages``): 
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import time
@@ -198,7 +197,7 @@ class ForkServerProcess:
             self.standby = 0
 
     def _send(self) -> list[dict[str, Any]]:
-        """Send what waits, as far as the socket takes it; return what is too long for it."""
+        """Send what waits, as far as the socket takes it; return what cannot be sent."""
         answers: list[dict[str, Any]] = []
         while self._unsent and self._sock is not None:
             incarnation = self._unsent[0]
@@ -207,9 +206,9 @@ class ForkServerProcess:
                 unix_messages.send(self._sock, words)
             except BlockingIOError:
                 break
-            except OSError as error:
-                if error.errno != errno.EMSGSIZE:
-                    break  # it has ended, which ``ended`` is told
+            except ConnectionError:
+                break  # it has ended, which ``ended`` is told
+            except OSError:  # no memory for what is long
                 answers.append({"incarnation": incarnation, "environ": self._forking.pop(incarnation)})
             del self._unsent[0]
         return answers

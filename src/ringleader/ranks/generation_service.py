@@ -61,8 +61,10 @@ class _Peer:
                 return True
             except BlockingIOError:
                 pass
-            except OSError:  # its end of file is seen by whoever polls
+            except ConnectionError:  # its end of file is seen by whoever polls
                 return True
+            except OSError:  # it waits for what cannot be sent: whoever waits for it hears of its end
+                return False
         self.unsent.append((message, [os.dup(fd) for fd in fds]))
         return len(self.unsent) < MOST_WAITING
 
@@ -74,8 +76,10 @@ class _Peer:
                 unix_messages.send(self.sock, message, fds)
             except BlockingIOError:
                 return
-            except OSError:
+            except ConnectionError:
                 pass
+            except OSError:
+                self.sock.shutdown(socket.SHUT_RDWR)
             del self.unsent[0]
             for fd in fds:
                 os.close(fd)

@@ -74,7 +74,6 @@ class HostAgent:
         self.commits = commits
         self._directory = directory
         self._wake = wake_on_signals()
-        self._decoder = protocol.Decoder()
         self._finished = False
         self._end_at: float | None = None
         """When whatever has not ended by itself is killed."""
@@ -119,7 +118,8 @@ class HostAgent:
         if self.launcher.open:
             poll.register(self.launcher.fd, select.POLLIN | (select.POLLOUT if self.launcher.pending else 0))
         server = self.fork_server.interests()
-        for fd, events in (*server, *self.service.interests()):
+        files = self.files.interests()
+        for fd, events in (*server, *files, *self.service.interests()):
             poll.register(fd, events)
         of_server = {fd for fd, _ in server}
         for fd, events in poll.poll((0.05 if self._end_at is not None else TICK_SECONDS) * 1000):
@@ -129,6 +129,8 @@ class HostAgent:
                 self._control(events)
             elif fd in of_server:
                 self._forked(self.fork_server.serve(fd))
+            elif files and fd == files[0][0]:
+                self.files.serve()
             else:
                 self.service.serve(fd, events)
 
@@ -139,6 +141,7 @@ class HostAgent:
         elif self._end_at is None:
             self._end(now)
         self._forked(self.fork_server.tick(now))
+        self.files.tick(now)
         if not self.fork_server.forking:
             self.rank_agents.end_orphans((self.fork_server.pid, self.fork_server.standby, self.files.pid))
         if self._end_at is not None:
@@ -147,7 +150,7 @@ class HostAgent:
     def _advance_end(self, now: float, end_at: float) -> None:
         """Kill rank agents that are late, wait for a file while the launcher does, then finish."""
         late = self.rank_agents.pids
-        writing = self.files.busy and self.launcher.open
+        writing = self.files.writing and self.launcher.open
         if late and now > end_at:
             process_tree.send(
                 [pid for one in late for pid in (one, *process_tree.below(one))], signal.SIGKILL
@@ -168,6 +171,7 @@ class HostAgent:
         if self._end_at is None:
             self._end_at = now + LEFT_SECONDS
             self.fork_server.stop()
+            self.files.stop()
             process_tree.send(self.rank_agents.pids, signal.SIGHUP)
 
     # --- what happens -------------------------------------------------------------------------------------
@@ -201,7 +205,7 @@ class HostAgent:
         if events & select.POLLOUT:
             self.launcher.flush()
         if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
-            for kind, payload in self._decoder.feed(self.launcher.receive()):
+            for kind, payload in self.launcher.frames():
                 if kind == protocol.MESSAGE:
                     words = protocol.read_message(payload)
                     act = ORDERS.get(str(words.get("do")))

@@ -9,6 +9,7 @@ from ringleader.ranks.fast_stdlib import socket, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 CONNECT_SECONDS = 3.0
@@ -23,9 +24,10 @@ class LauncherUnreachableError(Exception):
 class LauncherConnection:
     """A connection that never blocks and keeps what could not be sent yet."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        """``sock`` is connected and non-blocking."""
+    def __init__(self, sock: socket.socket, ours: protocol.Seal, theirs: protocol.Seal) -> None:
+        """``sock`` is connected and non-blocking. ``ours``, ``theirs``: see ``protocol.introduce``."""
         self._sock = sock
+        self._seal, self._decoder = ours, protocol.Decoder(theirs)
         self.fd = sock.fileno()
         self._waiting = bytearray()
         self.open = True
@@ -55,10 +57,10 @@ class LauncherConnection:
         """Send a message."""
         self.add(protocol.message(**words))
 
-    def add(self, data: bytes) -> None:
-        """Send bytes, now as far as possible."""
+    def add(self, frame: bytes) -> None:
+        """Send a frame, now as far as possible."""
         if self.open:
-            self._waiting += data
+            self._waiting += frame + self._seal.tag(frame)
             self.flush()
 
     def flush(self) -> None:
@@ -72,17 +74,21 @@ class LauncherConnection:
         except OSError:
             self.close()
 
-    def receive(self) -> bytes:
-        """Return what has arrived; at the connection's end it is closed and nothing comes."""
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the frames that have arrived; at the connection's end, and where somebody else has sent
+        something, it is closed and nothing comes."""
         try:
             data = self._sock.recv(protocol.PIECE)
         except BlockingIOError:
-            return b""
+            return
         except OSError:
+            data = b""
+        try:
+            yield from self._decoder.feed(data)
+        except protocol.ProtocolError:
             data = b""
         if not data:
             self.close()
-        return data
 
     def close(self) -> None:
         """Close the connection; what waits is lost, nobody is there to read it."""
@@ -99,13 +105,13 @@ def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnec
             address, _, port = entry.rpartition(":")
             try:
                 sock = connected(address.strip("[]"), int(port))
-                protocol.introduce(sock, token)
+                seals = protocol.introduce(sock, token)
             except (OSError, ValueError, protocol.ProtocolError) as error:
                 reasons[entry] = str(error)
                 continue
             protocol.keep_alive(sock)
             sock.setblocking(False)
-            return LauncherConnection(sock)
+            return LauncherConnection(sock, *seals)
         time.sleep(0.2 * attempt)
     tried = "; ".join(f"{entry}: {reason}" for entry, reason in reasons.items())
     raise LauncherUnreachableError(

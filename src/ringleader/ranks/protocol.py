@@ -1,7 +1,9 @@
 """The words between launcher and rank agents: frames over one TCP connection each.
 
 A frame is four bytes of length, one byte of kind, then the payload: JSON for MESSAGE, raw bytes for the
-rest. Before anything else both sides prove that they know the job's token, without sending it.
+rest. Before anything else both sides prove that they know the job's token, without sending it. From then on
+each frame is followed by a tag that only they can make, so that nobody on the way can add, change, repeat or
+drop a frame unnoticed. Nothing is encrypted.
 Used by the agent on its host and by the launcher; standard library only.
 """
 
@@ -30,6 +32,8 @@ LOST_AFTER = 10.0
 """Seconds of silence after which a connection is given up, until the job says otherwise."""
 NONCE = PROOF = 32
 """Bytes of a challenge and of its answer, which is a keyed BLAKE2b."""
+TAG = 16
+"""Bytes after each frame: a BLAKE2b of its number and itself, keyed by connection and direction."""
 
 
 class ProtocolError(Exception):
@@ -46,15 +50,35 @@ def message(**words: Any) -> bytes:
     return frame(MESSAGE, json.dumps(words).encode())
 
 
+class Seal:
+    """Makes the tags of one direction of a connection, frame after frame."""
+
+    def __init__(self, token: str, role: str, challenge: bytes) -> None:
+        """``role``: who sends these frames; ``challenge``: both sides' nonces, the launcher's first."""
+        self._key = proof(token, f"frames of the {role}", challenge)
+        self._number = 0
+
+    def tag(self, data: bytes) -> bytes:
+        """Return what follows the next frame."""
+        made = blake2b(self._number.to_bytes(8, "big"), key=self._key, digest_size=TAG)
+        made.update(data)
+        self._number += 1
+        return bytes(made.digest())
+
+
 class Decoder:
     """Cuts a stream of bytes into frames."""
 
-    def __init__(self) -> None:
-        """Begin with nothing received."""
+    def __init__(self, seal: Seal) -> None:
+        """Begin with nothing received. ``seal``: of whoever sends."""
         self._buffer = bytearray()
+        self._seal = seal
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Add what arrived and yield every frame that is complete: (kind, payload)."""
+        """Add what arrived and yield every frame that is complete: (kind, payload).
+
+        Raises ProtocolError for one that the other side has not sent here, or not in this place.
+        """
         self._buffer += data
         start = 0
         while len(self._buffer) - start >= _HEADER.size:
@@ -62,10 +86,13 @@ class Decoder:
             if length > LARGEST or kind > BLOB:
                 raise ProtocolError(f"a frame of kind {kind} and {length} bytes")
             end = start + _HEADER.size + length
-            if len(self._buffer) < end:
+            if len(self._buffer) < end + TAG:
                 break
-            yield kind, bytes(self._buffer[start + _HEADER.size : end])
-            start = end
+            whole = bytes(self._buffer[start:end])
+            if not compare_digest(self._seal.tag(whole), bytes(self._buffer[end : end + TAG])):
+                raise ProtocolError("a frame that the other side has not sent")
+            yield kind, whole[_HEADER.size :]
+            start = end + TAG
         del self._buffer[:start]
 
 
@@ -102,13 +129,17 @@ def exactly(sock: socket.socket, length: int) -> bytes:
     return data
 
 
-def introduce(sock: socket.socket, token: str) -> None:
-    """The agent's side of the handshake: answer the launcher's challenge, then have it answer ours."""
+def introduce(sock: socket.socket, token: str) -> tuple[Seal, Seal]:
+    """The agent's side of the handshake: answer the launcher's challenge, then have it answer ours.
+
+    Return the seals of what we send, and of what the launcher sends.
+    """
     theirs = exactly(sock, NONCE)
     ours = os.urandom(NONCE)
     sock.sendall(ours + proof(token, "agent", theirs + ours))
     if not proves(token, "launcher", ours + theirs, exactly(sock, NONCE)):
         raise ProtocolError("whoever listens there does not know the job's token")
+    return Seal(token, "agent", theirs + ours), Seal(token, "launcher", theirs + ours)
 
 
 def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:

@@ -1,11 +1,13 @@
 """Messages of one JSON object each over a Unix socket, with file descriptors beside them.
 
 Between a host agent and the ranks and MPI proxies of its host. The sockets keep the bounds of messages
-(SOCK_SEQPACKET), and each side asks the kernel whose process the other one is.
+(SOCK_SEQPACKET), and each side asks the kernel whose process the other one is. A long message, such as the
+members of a large generation, does not fit into a socket's buffer: it is passed as a memfd.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from array import array
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 
 WARM_SOCKET_NAME = "warm.sock"
 """The socket of a host's warm Python (``warm_rank_server``), in its host's part of a directory of the job."""
-LARGEST = 1 << 20
-"""Bytes of a message at most; the kernel's own limit may be lower."""
+LARGEST = 32 * 1024
+"""Bytes of a message in a packet at most, far below the buffers of sockets; a longer one goes beside it."""
+LARGEST_BESIDE = 64 << 20
+"""Bytes of one beside it at most."""
+IN_MEMORY = "in_memory"
+"""The only word of a message that is in the first of the descriptors beside it: its bytes."""
 MOST_FDS = 16
 """Descriptors that one message carries at most."""
 _PATH_BYTES = 100
@@ -74,8 +80,18 @@ def check_peer(sock: socket.socket) -> int:
 
 def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one message; OSError as the socket raises it (BlockingIOError: there is no room now)."""
-    beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds).tobytes())] if fds else []
-    sock.sendmsg([json.dumps(message).encode()], beside, socket.MSG_NOSIGNAL)
+    data, memory = json.dumps(message).encode(), -1
+    try:
+        if len(data) > LARGEST:
+            memory = os.memfd_create("ringleader-message", os.MFD_CLOEXEC)
+            if os.pwrite(memory, data, 0) != len(data):
+                raise OSError(errno.ENOSPC, "no memory for a long message")
+            data, fds = json.dumps({IN_MEMORY: len(data)}).encode(), (memory, *fds)
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds).tobytes())] if fds else []
+        sock.sendmsg([data], beside, socket.MSG_NOSIGNAL)
+    finally:
+        if memory >= 0:
+            os.close(memory)
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -98,8 +114,16 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         message = json.loads(data)
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
             raise ValueError("a message that is cut off, or not an object")
-    except ValueError:
+        if list(message) == [IN_MEMORY] and fds:
+            nbytes, memory = message[IN_MEMORY], fds.pop(0)
+            try:
+                message = json.loads(os.pread(memory, min(nbytes, LARGEST_BESIDE), 0))
+            finally:
+                os.close(memory)
+            if not isinstance(message, dict):
+                raise ValueError("a message that is not an object")
+    except (ValueError, TypeError) as error:
         for fd in fds:
             os.close(fd)
-        raise
+        raise ValueError(f"no message of ours: {error}") from error
     return message, list(fds)

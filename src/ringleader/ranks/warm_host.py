@@ -42,7 +42,7 @@ def main() -> None:
         make_sure_open(fd)
     try:
         words = minijson.loads(sys.stdin.readline())
-        lease = _connected(str(words["lease"]))
+        lease = _connected(str(words["lease"]), str(words["token"]))
         os.chdir(words["cwd"])
         if os.fork() == 0:
             _become(words, lease)
@@ -53,17 +53,18 @@ def main() -> None:
     os._exit(0)
 
 
-def _connected(lease: str) -> int:
-    """Return a connection to the launcher by the first of its addresses that answers."""
-    problem: OSError | None = None
+def _connected(lease: str, token: str) -> int:
+    """Return a connection to the launcher, proven on both sides, by its first address that answers."""
+    problem: Exception | None = None
     for entry in lease.split(","):
         address, _, port = entry.rpartition(":")
         try:
             sock = connected(address.strip("[]"), int(port))
+            protocol.introduce(sock, token)
             protocol.keep_alive(sock, SILENCE_SECONDS)
             sock.setblocking(False)
             return int(sock.detach())
-        except OSError as error:
+        except (OSError, protocol.ProtocolError) as error:
             problem = error
     raise OSError(f"{socket.gethostname()} cannot reach the launcher ({lease}): {problem}")
 

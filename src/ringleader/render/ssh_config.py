@@ -50,14 +50,19 @@ def ssh_config_text(
     ``control_dir`` is a private directory with a short path (a socket's path holds about 100 bytes).
     ``user_config`` is the absolute path of the file to include last, ``None``: none. With ``-F`` ssh reads
     no other file, so the system's is included as well. ``persist`` is how many seconds a shared connection
-    outlives its last use.
+    outlives its last use. The sockets of the hosts' connections have their numbers as names.
     """
-    lines = [line for host in hosts for line in _host_block(host)]
+    directory = control_dir.replace("%", "%%")
+    lines = [
+        line
+        for number, host in enumerate(hosts)
+        for line in _host_block(host, quoted(f"{directory}/{number}"))
+    ]
     lines += [
         "Host *",
         *_every_host(ssh),
         "    ControlMaster auto",
-        f"    ControlPath {quoted(control_dir.replace('%', '%%') + '/%C')}",
+        f"    ControlPath {quoted(f'{directory}/%C')}",  # of jump hosts
         f"    ControlPersist {persist}",
     ]
     # Include is in a Host block that always matches: it would be skipped inside one that does not.
@@ -87,14 +92,14 @@ def _every_host(ssh: Ssh) -> list[str]:
     return lines
 
 
-def _host_block(host: Host) -> list[str]:
-    """Say where a host's aliases lead and which user its name carries."""
+def _host_block(host: Host, socket: str) -> list[str]:
+    """Say where a host's aliases lead, which user its name carries, and where its shared connection is."""
     bare, user = bare_name(host.name), user_of(host.name)
     # Which MPI it will be is not asked here: an alias that nobody uses does no harm.
     aliases = {mpi_name(host.name), mpi_name(host.name, Family.OPENMPI4)} - {bare}
-    block: list[str] = []
+    block = [f"Host {' '.join([bare, *sorted(aliases)])}", f"    ControlPath {socket}"]
     if user:
-        block += [f"Host {' '.join([bare, *sorted(aliases)])}", f"    User {quoted(user)}"]
+        block.append(f"    User {quoted(user)}")
     for alias in sorted(aliases):
         # The host's key is looked up under HostName, so known_hosts needs no entry for the alias.
         block += [f"Host {alias}", f"    HostName {bare.replace('%', '%%')}"]

@@ -190,6 +190,10 @@ class ElasticHosts:
         name = event.host
         if isinstance(event, h.HostAgentStarted):
             self._prepare(name)
+        elif isinstance(event, h.CheckpointLoading):
+            if name in self._preparing:
+                self._preparing[name] = time.monotonic() + PREPARE_SECONDS
+                self._tell(f.HostAdvances(host=name))
         elif isinstance(event, h.CheckpointLoaded):
             self._loading.discard(name)
             for why in event.refused:
@@ -202,10 +206,11 @@ class ElasticHosts:
             self._refuse(name, event.why)
         elif isinstance(event, (h.Prepared, h.NotPrepared)):
             self._imported(event)
-        elif isinstance(event, h.HostAgentLost):
+        elif isinstance(event, (h.HostAgentLost, h.HostAgentError)):
             self._preparing.pop(name, None)
             self._asked.pop(name, None)
-            self._tell(f.HostLost(host=name, why=event.why))
+            failed = "its host agent failed: " if isinstance(event, h.HostAgentError) else ""
+            self._tell(f.HostLost(host=name, why=failed + event.why))
         else:
             if isinstance(event, h.Notice):
                 self._notices[name] = time.monotonic()

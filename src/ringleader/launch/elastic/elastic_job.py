@@ -20,7 +20,7 @@ from ringleader.launch.elastic.events_text import line_of
 from ringleader.launch.elastic.host_offers import HostOffers
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
-from ringleader.launch.elastic.membership import deadlines_of, decide
+from ringleader.launch.elastic.membership import deadlines_of, decide_all
 from ringleader.launch.elastic.membership_state import Limits, State
 from ringleader.launch.elastic.rank_connections import RankConnections
 from ringleader.launch.elastic.worlds import Worlds
@@ -97,14 +97,26 @@ class ElasticJob:
     # --- facts and orders ---------------------------------------------------------------------------------
 
     def tell(self, fact: f.Fact) -> None:
-        """Have a fact decided, and what follows done; one that comes up meanwhile is next."""
+        """Have a fact decided, and what follows done; one that comes up meanwhile is next.
+
+        What every rank, proxy or host reports is decided when all that have reported by now are heard.
+        """
         self._facts.append(fact)
+        if type(fact) not in _TOGETHER:
+            self._decide()
+
+    def _decide(self) -> None:
+        """Have all facts decided: those that many report alike together, any other by itself."""
         if self._deciding:
             return
         self._deciding = True
         try:
             while self._facts:
-                self.state, orders = decide(self.state, self._facts.popleft(), self.clock())
+                some = [self._facts.popleft()]
+                alike = _TOGETHER.get(type(some[0]))
+                while alike and self._facts and _TOGETHER.get(type(self._facts[0])) == alike:
+                    some.append(self._facts.popleft())
+                self.state, orders = decide_all(self.state, some, self.clock())
                 for order in orders:
                     self._obey(order)
         finally:
@@ -224,7 +236,9 @@ class ElasticJob:
         while not self._over():
             for key, mask in self._selector.select(self._longest_wait()):
                 self._serve(key, mask)
+            self._decide()
             self._tick(self.clock())
+            self._decide()
             self._turned = time.monotonic()
 
     def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
@@ -262,7 +276,7 @@ class ElasticJob:
                 self.ranks.lost(connection)
 
     def _hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
-        if words.get("do") == "host_hello":
+        if words.get("do") in ("host_hello", "host_failed"):
             self._host_event(self.hosts.agents.hello(connection, words))
         elif words.get("do") == "hello":
             self.ranks.hello(connection, words)
@@ -411,6 +425,8 @@ def limits_of(context: ElasticContext) -> Limits:
     )
 
 
+_TOGETHER = {f.HostReady: 1, f.RankWaiting: 1, f.ProxyReady: 1, f.Committed: 1, f.RankAttached: 2}
+"""Kinds of facts that come from many at once, and which of them are decided together."""
 _FACTS: dict[type, Callable[[Any], f.Fact]] = {
     h.RankWaiting: lambda event: f.RankWaiting(
         incarnation=event.incarnation,

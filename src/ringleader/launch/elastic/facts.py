@@ -41,6 +41,13 @@ class HostRefused:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostAdvances:
+    """A host is not ready yet, and reads the file of a commit: it has its whole time again."""
+
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostLost:
     """A host's agent is gone, or nothing comes from there any more."""
 
@@ -145,6 +152,7 @@ Fact = (
     | HostsSeen
     | HostReady
     | HostRefused
+    | HostAdvances
     | HostLost
     | HostLeaving
     | Committed

@@ -230,6 +230,14 @@ class NotCheckpointed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointLoading:
+    """A host reads a file of a commit, and advances."""
+
+    host: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointLoaded:
     """A host has read the newest good file; its commit counts as held there."""
 
@@ -263,6 +271,7 @@ HostAgentEvent = (
     | CommitsFrozen
     | Checkpointed
     | NotCheckpointed
+    | CheckpointLoading
     | CheckpointLoaded
 )
 
@@ -286,6 +295,7 @@ _KINDS: Mapping[str, Callable[..., HostAgentEvent]] = {
     "commits_frozen": CommitsFrozen,
     "checkpointed": Checkpointed,
     "not_checkpointed": NotCheckpointed,
+    "checkpoint_loading": CheckpointLoading,
     "checkpoint_loaded": CheckpointLoaded,
 }
 """What a message's ``do`` says → what it becomes."""

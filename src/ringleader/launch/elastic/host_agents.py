@@ -20,6 +20,7 @@ from typing import Any
 from ringleader.launch.elastic.host_agent_events import (
     CommitsFrozen,
     Committed,
+    HostAgentError,
     HostAgentEvent,
     HostAgentFailed,
     HostAgentLost,
@@ -45,7 +46,7 @@ the launcher give it up. Ranks wait with a commit that is frozen, but not for ev
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
 so many seconds more: the launcher has long gone on without it."""
-OF_THE_HOST = (Prepared, NotPrepared, Committed, CommitsFrozen, Notice)
+OF_THE_HOST = (Prepared, NotPrepared, Committed, CommitsFrozen, Notice, HostAgentError)
 """Events that tell what a host has and does, for as long as its agent is the launcher's."""
 
 

@@ -9,12 +9,14 @@ Pure: no clock (whoever tells says when), no input or output. The rules, after e
   the next generation.
 * While a generation trains: where the best layout of the hosts is another than the present one, start the
   next world beside it with its new ranks. When both are ready tell the ranks: they leave at a commit.
+* A rank that returned 0 has finished the job: nothing is started any more, the others run to their ends.
 * Some time after all ranks of a generation have attached, what is not needed any more ends: until then they
   are to have the processors to themselves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ringleader.elastic_options import RESET_LIMIT
@@ -50,10 +52,19 @@ _ADDED, _REMOVED = 1, 2
 
 def decide(state: State, fact: f.Fact, now: float) -> tuple[State, tuple[o.Order, ...]]:
     """Return what is known after a fact, and the orders that follow. ``now``: seconds from the start."""
+    return decide_all(state, (fact,), now)
+
+
+def decide_all(state: State, facts: Iterable[f.Fact], now: float) -> tuple[State, tuple[o.Order, ...]]:
+    """The same after several facts, of which none is an answer to an order that another one would cause.
+
+    What follows is found by looking at all ranks, which is to be done once for thousands that report at once.
+    """
     if state.over:
         return state, ()
     draft = Draft(state, now)
-    note(draft, fact)
+    for fact in facts:
+        note(draft, fact)
     _overdue(draft)
     if draft.settle_until is not None and now > draft.settle_until:
         draft.settle_until = None
@@ -61,7 +72,7 @@ def decide(state: State, fact: f.Fact, now: float) -> tuple[State, tuple[o.Order
         _returned(draft)
     if draft.result is None:
         _attached(draft)
-        if draft.generation is None and not _without_generations(draft):
+        if draft.generation is None and not draft.returned:
             _form(draft)
         if draft.generation is not None and draft.result is None:
             _plan_ahead(draft)
@@ -168,24 +179,35 @@ def _world_late(draft: Draft, world: WorldRecord) -> None:
 
 
 def _returned(draft: Draft) -> None:
-    """A rank that returned 0 is not replaced: the job is done with the others', or broken by theirs."""
+    """A rank that returned 0 has finished: nothing is started any more, the others run to their ends.
+
+    As in Horovod (``WorkerStateRegistry``), the job is done when all of them have returned. One that fails or
+    is lost ends it, and so does one that waits for another generation. Hosts that change do not.
+    """
     if not draft.returned:
         return
     if _without_generations(draft):
         _returned_at_first(draft)
         return
-    working = [rank for rank in draft.ranks.values() if rank.incarnation in draft.order]
-    if not working and (draft.trouble is None or not draft.failures):
-        draft.result = Result(exit_code=0, whose="", reason="")
-    elif draft.trouble is not None:
-        why = f"{draft.trouble.why}, after a rank of the job had returned"
+    if draft.next_world:
+        draft.end_world(draft.next_world, hard=False)
+    if draft.switching:  # for the next world, which the others need not leave for any more
+        draft.switching, draft.trouble = False, None
+        for rank in draft.members():
+            draft.change_rank(rank, deadline=None)
+    order = set(draft.order)
+    working = [rank for rank in draft.ranks.values() if rank.incarnation in order]
+    lost = order - set(draft.returned) - set(draft.ranks)
+    waiting = [draft.name(rank) for rank in working if rank.status is RankStatus.WAITING]
+    if lost:
+        what = HOSTS_CHANGED if draft.trouble is None else draft.trouble.why
+        what = "a rank was lost" if what == HOSTS_CHANGED else what
+        draft.result = _failed(draft, f"{what}, after a rank of the job had returned")
+    elif waiting:
+        why = f"{waiting[0]} waits for the others, after a rank of the job had returned"
         draft.result = _failed(draft, why)
-    elif draft.generation is None:
-        for rank in working:
-            if rank.status is RankStatus.WAITING:
-                why = f"{draft.name(rank)} waits for the others, after a rank of the job had returned"
-                draft.result = _failed(draft, why)
-                return
+    elif not working:
+        draft.result = Result(exit_code=0, whose="", reason="")
 
 
 def _without_generations(draft: Draft) -> bool:
@@ -325,8 +347,8 @@ def _gather(draft: Draft) -> None:
 
 def _hurry(draft: Draft) -> None:
     """Somebody waits for the next generation: ranks that left the last one by themselves are not for ever."""
-    ranks = list(draft.ranks.values())
-    if any(rank.status is RankStatus.WAITING and rank.incarnation in draft.order for rank in ranks):
+    ranks, order = list(draft.ranks.values()), set(draft.order)
+    if any(rank.status is RankStatus.WAITING and rank.incarnation in order for rank in ranks):
         for rank in ranks:
             if rank.status is RankStatus.DETACHED and rank.deadline is None:
                 draft.change_rank(rank, deadline=draft.patience())
@@ -334,10 +356,9 @@ def _hurry(draft: Draft) -> None:
 
 def _fill(draft: Draft, world: WorldRecord) -> None:
     """Start a rank on each slot that has none."""
-    if draft.returned:
-        return
+    there = draft.ranks_at()
     for slot in draft.usable(world):
-        if draft.rank_at(slot) is not None:
+        if slot in there:
             continue
         draft.last_incarnation += 1
         incarnation = draft.last_incarnation
@@ -365,8 +386,8 @@ def _complete(draft: Draft, world: WorldRecord) -> bool:
     """Say whether a world's proxies are ready and all its ranks wait."""
     if world.status is not WorldStatus.READY:
         return False
-    slots = draft.usable(world)
-    ranks = [draft.rank_at(slot) for slot in slots]
+    there = draft.ranks_at()
+    ranks = [there.get(slot) for slot in draft.usable(world)]
     return all(rank is not None and rank.status is RankStatus.WAITING for rank in ranks)
 
 
@@ -378,7 +399,8 @@ def _begin(draft: Draft, world: WorldRecord) -> None:
         draft.result = _failed(draft, f"{why}; {limits.reset_limit} resets are allowed {RESET_LIMIT}")
         return
     at = {slot: number for number, slot in enumerate(slots_of(world.layout))}
-    present = {slot: rank.incarnation for slot in draft.usable(world) if (rank := draft.rank_at(slot))}
+    there = draft.ranks_at()
+    present = {slot: there[slot].incarnation for slot in draft.usable(world) if slot in there}
     hosts = {host for host, _ in present}
     held = {host: draft.hosts[host].commits for host in hosts}
     restore = common_commit(held)
@@ -547,9 +569,9 @@ def _is_enough(draft: Draft, layout: Layout) -> bool:
 
 def _with_ranks(draft: Draft, layout: Layout) -> Layout:
     """Return what has ranks already that take part, or wait, on hosts that stay."""
-    found = []
+    found, there = [], draft.ranks_at()
     for host, slots in layout:
-        ranks = {slot: draft.rank_at((host, slot)) for slot in slots if (host, slot) not in draft.excluded}
+        ranks = {slot: there.get((host, slot)) for slot in slots if (host, slot) not in draft.excluded}
         here = tuple(
             slot for slot, rank in ranks.items() if rank is not None and rank.status is not RankStatus.STARTED
         )
@@ -580,9 +602,10 @@ def _ready_for_all(draft: Draft, world: WorldRecord) -> bool:
     """Say whether only members of the present generation are missing for a generation on a world."""
     if world.status is not WorldStatus.READY:
         return False
-    ranks = [draft.rank_at(slot) for slot in draft.usable(world)]
-    there = (RankStatus.WAITING, RankStatus.ATTACHED)
-    return all(rank is not None and rank.status in there for rank in ranks)
+    there = draft.ranks_at()
+    ranks = [there.get(slot) for slot in draft.usable(world)]
+    well = (RankStatus.WAITING, RankStatus.ATTACHED)
+    return all(rank is not None and rank.status in well for rank in ranks)
 
 
 def _let_hosts_go(draft: Draft) -> None:

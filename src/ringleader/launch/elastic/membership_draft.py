@@ -95,10 +95,10 @@ class Draft:
         """Return the ranks that take part in the generation, or were told to."""
         return [rank for rank in self.ranks.values() if rank.status in _IN_GENERATION]
 
-    def rank_at(self, slot: Slot) -> RankRecord | None:
-        """Return the rank of a slot that is not about to leave."""
-        found = (rank for rank in self.ranks.values() if (rank.host, rank.slot) == slot)
-        return next((rank for rank in found if rank.status is not RankStatus.LEAVING), None)
+    def ranks_at(self) -> dict[Slot, RankRecord]:
+        """Return the ranks that are not about to leave, by their slots."""
+        leaving = RankStatus.LEAVING
+        return {(one.host, one.slot): one for one in self.ranks.values() if one.status is not leaving}
 
     def patience(self) -> float:
         """Return until when a rank of a generation that is over must have said that it waits."""
@@ -198,7 +198,8 @@ class Draft:
 
     def keeps_state(self, hosts: Collection[str]) -> bool:
         """Say whether hosts have a rank that has trained, where any has: the others get the state from it."""
-        trained = {rank.host for rank in self.ranks.values() if rank.incarnation in self.order}
+        order = set(self.order)
+        trained = {rank.host for rank in self.ranks.values() if rank.incarnation in order}
         return not trained or not trained.isdisjoint(hosts)
 
     def suffices(self, slots: Iterable[Slot]) -> bool:

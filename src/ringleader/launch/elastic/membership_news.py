@@ -80,6 +80,12 @@ def _host_ready(draft: Draft, fact: f.HostReady) -> None:
         )
 
 
+def _host_advances(draft: Draft, fact: f.HostAdvances) -> None:
+    host = draft.hosts.get(fact.host)
+    if host is not None and host.status is HostStatus.STARTING:
+        draft.hosts[fact.host] = replace(host, deadline=draft.now + draft.limits.start_timeout)
+
+
 def _host_refused(draft: Draft, fact: f.HostRefused) -> None:
     host = draft.hosts.get(fact.host)
     if host is not None and host.status is HostStatus.STARTING:
@@ -184,13 +190,8 @@ def _rank_ended(draft: Draft, fact: f.RankEnded) -> None:
     rank = draft.ranks.get(fact.incarnation)
     if rank is None:
         return
-    host = draft.hosts.get(rank.host)
-    leaving = host is not None and host.status is HostStatus.LEAVING
     if rank.status is RankStatus.LEAVING or draft.result is not None:
         del draft.ranks[fact.incarnation]
-    elif fact.exit_code == 0 and leaving and draft.layout() is not None:
-        draft.break_generation(f"{draft.name(rank)} left with its host", rank=rank, code=0)
-        draft.ranks.pop(fact.incarnation, None)
     elif fact.exit_code == 0:
         del draft.ranks[fact.incarnation]
         draft.returned += (fact.incarnation,)
@@ -258,6 +259,7 @@ NEWS: dict[type, Callable[[Draft, Any], None]] = {
     f.HostsSeen: _hosts_seen,
     f.HostReady: _host_ready,
     f.HostRefused: _host_refused,
+    f.HostAdvances: _host_advances,
     f.HostLost: _host_lost,
     f.HostLeaving: _host_leaving,
     f.Committed: _committed,

@@ -80,8 +80,9 @@ def probe(
     if ssh is None:
         ssh = SshConnections(job.ssh, hosts, environ=environ, base=ssh_base)
     try:
+        shared = given is not None
         answers, ours, silent = _ask(
-            job, question, remote, ssh, environ=environ, progress=progress, stop=stop
+            job, question, remote, ssh, shared=shared, environ=environ, progress=progress, stop=stop
         )
         elsewhere = {host: answer["platform"] for host, answer in answers.items() if "platform" in answer}
         faults = [*silent, *platform_faults({f"host {host.name}": name for host, name in elsewhere.items()})]
@@ -100,6 +101,7 @@ def _ask(
     remote: Sequence[Host],
     ssh: SshConnections,
     *,
+    shared: bool,
     environ: Mapping[str, str],
     progress: Callable[[str], None],
     stop: int | None,
@@ -110,7 +112,8 @@ def _ask(
     from ringleader.launch.host_probe.ssh_query import ANSWER_SECONDS, SshQuery, ask_all
 
     seconds = 2 * job.ssh.connect_timeout + ANSWER_SECONDS
-    query = SshQuery(ssh=ssh, question=question, python=job.python or sys.executable, seconds=seconds)
+    python = job.python or sys.executable
+    query = SshQuery(ssh=ssh, question=question, python=python, seconds=seconds, shared=shared)
     takes_ranks = len(remote) < len(job.hosts)
     with ThreadPoolExecutor(max_workers=1) as here:
         ours = here.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)

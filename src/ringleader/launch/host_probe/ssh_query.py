@@ -93,9 +93,19 @@ class SshQuery:
     """Interpreter that is to answer, on every host."""
     seconds: float
     """What one host may take, connecting included."""
+    shared: bool = False
+    """The connections are somebody else's too: where asking fails they stay open."""
 
     def ask(self, host: Host) -> dict[str, Any] | Fault:
         """Return the host's answer, or why there is none."""
+        try:
+            return self._ask(host)
+        except OSError as error:
+            what = f"it cannot be asked: {error.strerror or error}"
+            hint = "this machine lacks room in /tmp, processes (ulimit -u) or files (ulimit -n)"
+            return Fault(where=f"host {host.name}", what=what, hint=hint)
+
+    def _ask(self, host: Host) -> dict[str, Any] | Fault:
         end = time.monotonic() + self.seconds
         text = program(self.question)
         # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
@@ -173,7 +183,8 @@ def ask_all(
                     else:
                         answers[asked[future]] = result
         except BaseException:
-            query.ssh.close()  # ends what the threads wait for
+            if not query.shared:
+                query.ssh.close()  # ends what the threads wait for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return answers, [faults[host] for host in hosts if host in faults]

@@ -138,10 +138,7 @@ class SshConnections:
         """Return hosts to which the shared connection ended since the last call; its socket goes with it."""
         there = {socket.name for socket in sockets(self._directory)}
         gone, self._shared = self._shared - there, there
-        if not gone:
-            return ()
-        paths = {host.name: self.settings(host).get("controlpath", ("",))[0] for host in self._hosts}
-        return tuple(name for name, path in paths.items() if path.rpartition("/")[2] in gone)
+        return tuple(self._hosts[int(name)].name for name in sorted(gone) if name.isdigit())
 
     def close(self) -> None:
         """End every command and connection and remove every file; calling it again does nothing."""

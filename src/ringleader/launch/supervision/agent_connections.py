@@ -38,10 +38,12 @@ class AgentConnection:
     challenge: bytes
     """What it must answer before anything it says is listened to."""
     rank: int | None = None
-    proven: bool = False
     silent: bool = False
     """Given up because nothing came any more, not even from the other host's kernel."""
-    decoder: protocol.Decoder = field(default_factory=protocol.Decoder)
+    decoder: protocol.Decoder | None = None
+    """Of what the agent sends, from its proof on; as long as it has given none, there is none."""
+    seal: protocol.Seal | None = None
+    """Of what is sent to it from then on."""
     handshake: bytes = b""
     waiting: bytearray = field(default_factory=bytearray)
     """Bytes that could not be sent yet."""
@@ -151,7 +153,10 @@ class AgentServer:
             self.drop(connection)
             return
         try:
-            yield from connection.decoder.feed(data if connection.proven else self._prove(connection, data))
+            if connection.decoder is None:
+                data = self._prove(connection, data)
+            if connection.decoder is not None:
+                yield from connection.decoder.feed(data)
         except protocol.ProtocolError:
             self.drop(connection)
 
@@ -167,9 +172,11 @@ class AgentServer:
         )
         if not protocol.proves(self._token, "agent", connection.challenge + theirs, answer):
             raise protocol.ProtocolError("a connection without the token")
-        connection.proven = True
         self._unproven.pop(connection, None)
         self.send(connection, protocol.proof(self._token, "launcher", theirs + connection.challenge))
+        nonces = connection.challenge + theirs
+        connection.decoder = protocol.Decoder(protocol.Seal(self._token, "agent", nonces))
+        connection.seal = protocol.Seal(self._token, "launcher", nonces)
         return connection.handshake[length:]
 
     def lost(self, connection: AgentConnection) -> bool:
@@ -177,9 +184,9 @@ class AgentServer:
         return connection not in self._connections
 
     def send(self, connection: AgentConnection, data: bytes) -> None:
-        """Send bytes, now as far as possible, the rest when the connection takes it."""
+        """Send a frame, now as far as possible, the rest when the connection takes it."""
         if connection in self._connections:
-            connection.waiting += data
+            connection.waiting += data if connection.seal is None else data + connection.seal.tag(data)
             self._flush(connection)
 
     def _flush(self, connection: AgentConnection) -> None:

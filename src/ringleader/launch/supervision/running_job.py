@@ -44,6 +44,8 @@ class RunContext:
     """Descriptor that rank 0 reads; ``None``: it reads nothing."""
     sessions_lost: Callable[[], Sequence[str]]
     """() → hosts to which the ssh connection ended since the last call."""
+    warnings: Callable[[], Sequence[str]]
+    """() → what the user should know of other threads since the last call."""
     earlier: float = 0.0
     """Seconds that the job's ranks had been running, or starting again, before this start; for --timeout."""
     early: float

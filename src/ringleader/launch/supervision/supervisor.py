@@ -115,6 +115,8 @@ class Supervisor:
         job.notices.tick(now)
         if text := job.server.tick():
             job.listener.warning(text)
+        for text in job.context.warnings():
+            job.listener.warning(text)
         self.losses.watch(now)
         if job.cause is None:
             if job.started_at is None:

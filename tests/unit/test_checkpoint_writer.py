@@ -1,0 +1,146 @@
+"""The process beside a host agent that reads and writes files of commits, on file systems that hang."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.ranks import checkpoint_file, checkpoint_writer
+from ringleader.ranks.checkpoint_writer import CheckpointWriter
+from ringleader.ranks.commit_memory import CommitMemory, CommitStore
+
+pytestmark = pytest.mark.process
+SECONDS = 20.0
+
+
+class Agent:
+    """A host agent that has nothing but files of commits."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+        self.store = CommitStore(lambda total, more: "")
+        self.writer = CheckpointWriter(self.store, lambda **words: self.said.append(words))
+
+    def until(self, do: str) -> dict[str, Any]:
+        end = time.monotonic() + SECONDS
+        while not (found := [words for words in self.said if words["do"] == do]):
+            assert time.monotonic() < end, self.said
+            self.turn()
+        return found[0]
+
+    def turn(self) -> None:
+        poll = select.poll()
+        for fd, events in self.writer.interests():
+            poll.register(fd, events)
+        if poll.poll(20):
+            self.writer.serve()
+        self.writer.tick(time.monotonic())
+        if self.writer.pid:
+            pid, status = os.waitpid(self.writer.pid, os.WNOHANG)
+            if pid:
+                self.writer.ended(status)
+
+    def commit(self, number: int) -> None:
+        memory = CommitMemory(lambda nbytes: [os.dup(fd) for fd in self.store.descriptors(nbytes)])
+        memory.buffer(5000, number=number)[:] = b"x" * 5000
+        memory.set_number(number, 5000)
+        memory.close()
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    monkeypatch.setattr(signal, "set_wakeup_fd", lambda fd: -1)
+    monkeypatch.setattr(checkpoint_writer, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(checkpoint_writer, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(checkpoint_writer, "TELL_SECONDS", 0.0)
+    made = Agent()
+    yield made
+    made.store.close()
+
+
+def hangs(*words: Any, **named: Any) -> Any:
+    """What a call does on a file system that does not answer; killed, it ends."""
+    time.sleep(600)
+
+
+def write(directory: Path, number: int, nbytes: int = 5000) -> str:
+    content = memoryview(b"%d" % (number % 10) * nbytes)
+    return checkpoint_file.write(str(directory), content, number=number, intact=lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "file"),
+    [(os, "listdir", ""), (os, "open", ""), (os, "preadv", "commit-000000000002.ringleader")],
+)
+def test_reading_is_given_up_and_the_file_is_named(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, file: str
+) -> None:
+    write(tmp_path, 1)
+    write(tmp_path, 2)
+    monkeypatch.setattr(owner, name, hangs)
+    agent.writer.load({"directory": str(tmp_path)})
+    loaded = agent.until("checkpoint_loaded")
+    assert loaded["number"] == 0
+    (why,) = loaded["refused"]
+    assert str(tmp_path / file) in why and why.endswith("the file system has not answered for 0.5 s")
+    while agent.writer.pid:  # killed, it is reaped like any other
+        agent.turn()
+
+
+def test_a_slow_file_is_read_as_long_as_it_makes_progress(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_file, "PIECE", 500)
+    path = write(tmp_path, 3)
+    read: Callable[..., int] = os.preadv
+
+    def slowly(*words: Any) -> int:
+        time.sleep(0.1)
+        return read(*words)
+
+    monkeypatch.setattr(os, "preadv", slowly)
+    agent.writer.load({"directory": str(tmp_path)})
+    assert agent.until("checkpoint_loaded")["number"] == 3
+    assert agent.until("checkpoint_loading")["path"] == path
+    assert agent.store.held() == (3,)
+    memory = CommitMemory(lambda nbytes: [os.dup(fd) for fd in agent.store.descriptors(nbytes)])
+    assert bytes(memory.view(3)) == b"3" * 5000 and memory.origin(3) == path
+    memory.close()
+
+
+def test_a_commit_that_was_read_after_ranks_had_begun_does_not_touch_their_memory(
+    agent: Agent, tmp_path: Path
+) -> None:
+    write(tmp_path, 3)
+    agent.writer.load({"directory": str(tmp_path)})
+    agent.commit(1)
+    loaded = agent.until("checkpoint_loaded")
+    assert loaded["number"] == 0 and "ranks had begun before it was read" in loaded["refused"][0]
+    assert agent.store.held() == (1,)
+
+
+@pytest.mark.parametrize("name", ["makedirs", "fsync", "rename"])
+def test_writing_is_given_up_and_the_next_commit_is_written(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    agent.writer.configure({"directory": str(tmp_path), "every": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, hangs)
+        agent.commit(1)
+        agent.writer.committed(1)
+        assert agent.writer.writing
+    why = agent.until("not_checkpointed")["why"]
+    assert why == f"{tmp_path}: the file system has not answered for 0.5 s"
+    assert not agent.writer.writing
+    while agent.writer.pid:
+        agent.turn()
+    agent.commit(2)
+    agent.writer.committed(2)
+    assert agent.until("checkpointed")["number"] == 2
