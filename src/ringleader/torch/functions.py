@@ -67,10 +67,23 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     for handle in handles:
         synchronize(handle)
     if rank() != root_rank:
+        state = _filled(outline, tensors)
         with loading_in_place(optimizer):
-            optimizer.load_state_dict(_filled(outline, tensors))
+            optimizer.load_state_dict(state)
+        _keep_types(optimizer, state)
     elif sharded is not None:
         optimizer.load_state_dict(state)
+
+
+def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Have state in the root's types: loading gives it those of the parameters, which may be others by now."""
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        mine = optimizer.state.get(parameter, {})
+        for key, value in state["state"].get(number, {}).items():
+            if isinstance(value, torch.Tensor) and value.dtype != mine[key].dtype:
+                mine[key] = value.to(parameter.device)
 
 
 class _TensorIndex:
@@ -90,8 +103,8 @@ class _SparseTensor:
 def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
     """Return the value with every tensor replaced by its number, and collect the tensors."""
     if isinstance(value, torch.Tensor) and value.is_sparse:
-        parts = (_outline(part, tensors) for part in (value._indices(), value._values()))
-        return _SparseTensor(*parts, value.shape, value.is_coalesced())
+        indices, values = (_outline(part, tensors) for part in (value._indices(), value._values()))
+        return _SparseTensor(indices, values, value.shape, value.is_coalesced())
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _TensorIndex(len(tensors) - 1)
