@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interpreter import skip_where_mpirun_splits
 from tests.kube.fake.store import Document
 from tests.kube.training import images
 from tests.kube.training.training_session import Stage, opened, until
@@ -36,6 +38,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
+    skip_where_mpirun_splits(sys.prefix)
     name = f"k{os.getpid() % 10**6}"
     try:
         words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")

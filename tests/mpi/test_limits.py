@@ -84,7 +84,9 @@ def test_directories_that_cannot_be_used(workplace, python):
     )  # fmt: skip
     read_only = mount.format(options="ro", place=small, env=f"TMPDIR={small}", then="true")
     missing = f'shift; TMPDIR={small}/none exec "$@"'
-    everywhere = 'mount -t tmpfs -o ro small /tmp && shift; TMPDIR=/tmp exec "$@"'
+    # What lies below /tmp stays there: this checkout may.
+    everywhere = "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp"
+    everywhere += ' && shift; TMPDIR=/tmp exec "$@"'
     for script, code, said in (
         (full, 0, f"TMPDIR: {small} is full; the job's own files go to /tmp"),
         (read_only, 0, f"TMPDIR: {small} cannot be written; the job's own files go to /tmp"),

@@ -86,13 +86,14 @@ def test_rank_0_reads_our_input(place: Path) -> None:
 
 @pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["all stop", "elastic"])
 def test_a_terminal_that_does_not_control_the_launcher_is_read(place: Path, elastic: tuple[str, ...]) -> None:
-    """``setsid``, a serial console, ``docker run -t``: standard input is a terminal, but not our controlling one."""
+    """``setsid``, a serial console: standard input is a terminal, but not our controlling one."""
     master, terminal = os.openpty()
     try:
         os.write(master, b"one\n\4")
         done = subprocess.run(
             [sys.executable, "-m", "ringleader", "run", "-n", "1", *elastic, "cat"],
-            cwd=place, stdin=terminal, capture_output=True, text=True, timeout=SECONDS, start_new_session=True,
+            cwd=place, stdin=terminal, capture_output=True, text=True, timeout=SECONDS,
+            start_new_session=True,
         )  # fmt: skip
     finally:
         os.close(master)

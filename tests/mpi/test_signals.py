@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -54,7 +55,7 @@ def said(launcher, words, count):
 def test_forwarded_stopped_and_continued(workplace, python):
     """SIGUSR1 reaches a script below a shell, no worker of it; Ctrl-Z and fg; SIGSTOP of the launcher."""
     (workplace.tmp / "train.py").write_text(TRAIN)
-    command = ("sh", "-c", f"{python} train.py; exit $?")
+    command = ("sh", "-c", f"{shlex.quote(python)} train.py; exit $?")
     # In our session, so that its process group is not an orphaned one, which SIGTSTP would not stop.
     words = ("-n", "2", "--oversubscribe", "--mpi", "embedded", "--workdir", str(workplace.tmp))
     launcher = workplace.ringleader("run", *words, *command, start_new_session=False, process_group=0)

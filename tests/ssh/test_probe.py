@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 import sys
@@ -178,7 +179,7 @@ def test_unknown_key_is_taken_when_asked_but_a_changed_one_never(bench, ask):
 def interpreter(path: Path, version: tuple[int, int, int]) -> str:
     """Write an interpreter that says it has another version."""
     code = f"import sys; sys.version_info = {version}; exec(sys.stdin.read())"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S -c "{code}"\n')
+    path.write_text(f"#!/bin/sh\nexec {shlex.join((sys.executable, '-I', '-S', '-c', code))}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 
