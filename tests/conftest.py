@@ -17,6 +17,9 @@ from typing import Any
 
 import hypothesis
 import pytest
+import pytest_timeout
+from tests import time_limits
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.job import Job
@@ -35,6 +38,16 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
+
+
+time_limits.stretch_subprocess_deadlines()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+    """Give a test more time where the machine is slow or busy: pytest-timeout's own hook."""
+    longer = settings._replace(timeout=patience(settings.timeout))
+    return bool(pytest_timeout.pytest_timeout_set_timer(item, longer))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -165,7 +178,7 @@ class Workplace:
 
     def wait_for(self, word: str, count: int, seconds: float = 40.0) -> list[int]:
         """Wait until so many processes, launchers aside, have ``word`` in their command line."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while True:
             there = self.processes()
             found = sorted(
@@ -180,7 +193,7 @@ class Workplace:
 
     def gone(self, word: str, mark: Path, seconds: float = 40.0) -> bool:
         """Wait until ``mark`` is there and no process but launchers has ``word`` in its command line."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while not mark.exists() or any(
             word in words and "-m ringleader" not in words for words in self.processes().values()
         ):
@@ -196,7 +209,7 @@ class Workplace:
 
     def gone_within(self, seconds: float) -> dict[int, str]:
         """Wait until no process of this test lives; return those that still do after so long."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)
         return left

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 pytestmark = pytest.mark.mpi
 
@@ -38,7 +39,7 @@ def state(pid):
 
 def until(condition, seconds=20.0):
     """Wait until something is so."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

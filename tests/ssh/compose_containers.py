@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.time_limits import patience
 
 Document = dict[str, Any]
 
@@ -259,7 +260,7 @@ def own_tmp(kept: Path) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], about: Container) -> None:
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + patience(SECONDS)
     while not condition():
         assert time.monotonic() < end, f"it never happened: {about.log}"
         time.sleep(0.05)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.job import Host, Ssh
 from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
@@ -153,7 +154,7 @@ def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
 
 
 def wait_for(condition) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + patience(60)
     while not condition():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.01)
