@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 import pytest_timeout
 from tests import time_limits
+from tests.system_programs import installable, program
 from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
@@ -57,15 +58,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Outcomes(Path(file)))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what only root can do, with the reason that the test's marker names."""
+    for marker in item.iter_markers("root"):
+        if os.geteuid() != 0:
+            pytest.skip(f"only root can {marker.args[0]}")
+
+
 class Outcomes:
-    """Writes a line per phase of a test: its outcome, seconds and name, the first line of what failed."""
+    """Writes a line per phase of a test: its outcome, seconds and name, why it failed or was skipped."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
-        why = " ".join(crash.message.split())[:200] if crash else ""
+        why = crash.message if crash else ""
+        if report.skipped and isinstance(report.longrepr, (tuple, list)):
+            why = str(report.longrepr[2]).removeprefix("Skipped: ")
+        why = " ".join(why.split())[:200]
         with self._file.open("a") as file:
             file.write(f"{report.outcome}\t{report.duration:.3f}\t{report.nodeid}\t{why}\n")
 
@@ -246,11 +257,6 @@ def workplace() -> Iterator[Workplace]:
         shutil.rmtree(tmp, ignore_errors=True)
 
 
-def installable() -> bool:
-    """True where the test run could have installed an MPI: root on a machine with apt."""
-    return os.getuid() == 0 and shutil.which("apt-get") is not None
-
-
 @pytest.fixture(params=list(MPIS))
 def mpi(request: pytest.FixtureRequest) -> str:
     """Each MPI in turn, as ``Job.mpi`` takes it. One that is missing fails the test: it is not skipped."""
@@ -285,9 +291,7 @@ def python() -> str:
 @pytest.fixture(scope="session")
 def sshd_program() -> str:
     """sshd's path. Run by root it wants a directory that only a service manager makes: it is made here."""
-    path = shutil.which("sshd", path=f"/usr/sbin:{os.environ.get('PATH', '')}")
-    if path is None:
-        pytest.skip("sshd is not installed: apt-get install openssh-server")
+    path = program("sshd", "openssh-server")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     return path

@@ -70,7 +70,7 @@ def test_alone_loads_no_mpi(jobs: Any) -> None:
     jobs.run([sys.executable, "-c", program, str(jobs.programs / "contract.py")]).passed(1)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount another /dev/shm")
+@pytest.mark.root("mount another /dev/shm")
 @pytest.mark.parametrize(
     ("room", "transport"), [("10m", "mpi"), pytest.param("20m", "window", marks=pytest.mark.long)]
 )

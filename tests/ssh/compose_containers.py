@@ -40,7 +40,7 @@ SECONDS = 60.0
 def why_not() -> str:
     """Why containers cannot be made here; empty: they can."""
     if os.geteuid() != 0:
-        return "needs root"
+        return "only root can make namespaces"
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)}"

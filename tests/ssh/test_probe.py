@@ -20,7 +20,7 @@ from ringleader.rank_placement import duplicate_names
 from ringleader.ranks import host_facts_script, rank_identity
 
 pytestmark = pytest.mark.timeout(120)
-needs_root = pytest.mark.lab
+needs_root = pytest.mark.root("make namespaces")
 
 
 @pytest.fixture
@@ -292,11 +292,6 @@ def test_files_of_ssh_that_are_not_there(environ):
 @needs_root
 class TestAnotherMachine:
     """Hosts with a hostname, files and names of their own: an sshd in its own UTS and mount namespaces."""
-
-    @pytest.fixture(autouse=True)
-    def root(self):
-        if os.geteuid() != 0:
-            pytest.skip("needs root to make namespaces")
 
     def test_two_machines_in_the_users_order(self, bench, ask):
         for name in ("beta", "alpha"):
