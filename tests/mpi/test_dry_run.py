@@ -23,6 +23,7 @@ import json, os, shutil, sys
 if sys.argv[1:] == ["--version"]:
     print("{version}")
     sys.exit()
+os.environ.pop("PWD", None)  # of the shell that starts this program
 path = next(word for word in sys.argv if word.endswith("/hostfile"))
 with open({record!r}, "w") as file:
     json.dump({{"argv": sys.argv, "env": dict(os.environ), "hostfile": open(path).read()}}, file)
