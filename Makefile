@@ -30,7 +30,7 @@ help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/.ready: pyproject.toml Makefile scripts/venv
-	@scripts/venv $(PYTHON) $(VENV)
+	@scripts/venv "$(PYTHON)" $(VENV)
 	@echo "installing Ringleader, PyTorch and the tools (a few minutes the first time)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,report,kubernetes,examples,dev]"
@@ -43,7 +43,7 @@ $(VENV)/.frameworks: $(VENV)/.ready
 
 $(MXNET)/.ready: pyproject.toml Makefile scripts/mxnet_venv
 	@echo "installing MXNet, for its tests"
-	@scripts/mxnet_venv $(MXNET_PYTHON) $(MXNET)
+	@scripts/mxnet_venv "$(MXNET_PYTHON)" $(MXNET)
 	@touch $@
 
 # Intel MPI's wheel brings its own bin/mpirun, so it lives apart from the embedded Open MPI.

@@ -17,6 +17,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+import pytest_timeout
+from tests import time_limits
+from tests.system_programs import installable, program
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.job import Job
@@ -37,6 +41,16 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 
+time_limits.stretch_subprocess_deadlines()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+    """Give a test more time where the machine is slow or busy: pytest-timeout's own hook."""
+    longer = settings._replace(timeout=patience(settings.timeout))
+    return bool(pytest_timeout.pytest_timeout_set_timer(item, longer))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Where a stage asks for it (`scripts/stage`), keep every test's time, and who needed a second try."""
     # Workers of pytest-xdist tell their controller, which tells the stage.
@@ -44,15 +58,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Outcomes(Path(file)))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what only root can do, with the reason that the test's marker names."""
+    for marker in item.iter_markers("root"):
+        if os.geteuid() != 0:
+            pytest.skip(f"only root can {marker.args[0]}")
+
+
 class Outcomes:
-    """Writes a line per phase of a test: its outcome, seconds and name, the first line of what failed."""
+    """Writes a line per phase of a test: its outcome, seconds and name, why it failed or was skipped."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
-        why = " ".join(crash.message.split())[:200] if crash else ""
+        why = crash.message if crash else ""
+        if report.skipped and isinstance(report.longrepr, (tuple, list)):
+            why = str(report.longrepr[2]).removeprefix("Skipped: ")
+        why = " ".join(why.split())[:200]
         with self._file.open("a") as file:
             file.write(f"{report.outcome}\t{report.duration:.3f}\t{report.nodeid}\t{why}\n")
 
@@ -165,7 +189,7 @@ class Workplace:
 
     def wait_for(self, word: str, count: int, seconds: float = 40.0) -> list[int]:
         """Wait until so many processes, launchers aside, have ``word`` in their command line."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while True:
             there = self.processes()
             found = sorted(
@@ -180,7 +204,7 @@ class Workplace:
 
     def gone(self, word: str, mark: Path, seconds: float = 40.0) -> bool:
         """Wait until ``mark`` is there and no process but launchers has ``word`` in its command line."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while not mark.exists() or any(
             word in words and "-m ringleader" not in words for words in self.processes().values()
         ):
@@ -196,7 +220,7 @@ class Workplace:
 
     def gone_within(self, seconds: float) -> dict[int, str]:
         """Wait until no process of this test lives; return those that still do after so long."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)
         return left
@@ -233,11 +257,6 @@ def workplace() -> Iterator[Workplace]:
         shutil.rmtree(tmp, ignore_errors=True)
 
 
-def installable() -> bool:
-    """True where the test run could have installed an MPI: root on a machine with apt."""
-    return os.getuid() == 0 and shutil.which("apt-get") is not None
-
-
 @pytest.fixture(params=list(MPIS))
 def mpi(request: pytest.FixtureRequest) -> str:
     """Each MPI in turn, as ``Job.mpi`` takes it. One that is missing fails the test: it is not skipped."""
@@ -272,9 +291,7 @@ def python() -> str:
 @pytest.fixture(scope="session")
 def sshd_program() -> str:
     """sshd's path. Run by root it wants a directory that only a service manager makes: it is made here."""
-    path = shutil.which("sshd", path=f"/usr/sbin:{os.environ.get('PATH', '')}")
-    if path is None:
-        pytest.skip("sshd is not installed: apt-get install openssh-server")
+    path = program("sshd", "openssh-server")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     return path

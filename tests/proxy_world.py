@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.time_limits import patience
+
 from ringleader.job import Family
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.ranks.commit_memory import CommitMemoryError, CommitStore
@@ -120,7 +122,7 @@ class ProxyWorld:
 
     def until(self, ready: Callable[[], bool], words: str, seconds: float = START_SECONDS) -> None:
         """Wait until something is so; TimeoutError with what the proxies said."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while True:
             with self.lock:
                 if ready():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.proxy_rank_pool import ProxyRankPool
 from tests.rank_pool import RankPool, RankPools
+from tests.time_limits import patience
 
 NOISE = "tcp_peer_recv_connect_ack: invalid header type"
 """mpirun itself prints this when a daemon of some other job on the machine knocks at its port."""
@@ -62,7 +63,8 @@ class Jobs:
         self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
     ) -> Finished:
         """Carry out a program on living ranks; a hang fails the test."""
-        done = self._pools.of(ranks).run(PROGRAMS / program, *arguments, timeout=timeout, **environ)
+        limit = patience(timeout)
+        done = self._pools.of(ranks).run(PROGRAMS / program, *arguments, timeout=limit, **environ)
         return Finished(code=done.code, out="".join(done.outs), err="".join(done.errs))
 
     def fresh(

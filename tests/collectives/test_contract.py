@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import Any
 
@@ -69,16 +70,16 @@ def test_alone_loads_no_mpi(jobs: Any) -> None:
     jobs.run([sys.executable, "-c", program, str(jobs.programs / "contract.py")]).passed(1)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount another /dev/shm")
+@pytest.mark.root("mount another /dev/shm")
 @pytest.mark.parametrize(
     ("room", "transport"), [("10m", "mpi"), pytest.param("20m", "window", marks=pytest.mark.long)]
 )
 def test_small_shared_memory(jobs: Any, room: str, transport: str) -> None:
     """Without room the engine says so and goes on over plain MPI."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
-    program = f"{sys.executable} {jobs.programs / 'small_memory.py'} {transport}"
+    words = [mpirun, "--oversubscribe", "-n", "2", sys.executable, str(jobs.programs / "small_memory.py")]
     mount = f'mount -t tmpfs -o size={room} tmpfs /dev/shm && mkdir "$OMPI_MCA_osc_sm_backing_directory"'
-    job = f"{mount} && exec {mpirun} --oversubscribe -n 2 {program}"
+    job = f"{mount} && exec {shlex.join([*words, transport])}"
     result = jobs.run(["unshare", "-m", "sh", "-c", job], OMPI_MCA_btl="self,tcp")
     assert result.code == 0, result.err + result.out
     assert result.out.count("rank done") == 2

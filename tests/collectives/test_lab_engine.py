@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interpreter import skip_where_mpirun_splits
 from tests.rank_pool import clean_environment
 
 from ringleader.errors import RefusedError
@@ -143,6 +144,7 @@ def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: saved_state.Lab) 
 @pytest.mark.long
 def test_plain_mpirun_over_ssh(jobs: Any, lab: saved_state.Lab) -> None:
     """Without Ringleader's launcher: a hostfile, ssh, and the same program."""
+    skip_where_mpirun_splits(sys.prefix)
     mpirun = str(Path(sys.executable).with_name("mpirun"))
     command = [mpirun, "--hostfile", lab.hostfile, "-n", "4", sys.executable]
     job = jobs.run(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements
@@ -65,6 +66,10 @@ def train() -> Train:
         python: str = sys.executable,
         **environ: str,
     ) -> Trained:
+        timeout = patience(timeout)
+        if "RINGLEADER_MISMATCH_PATIENCE" in environ:
+            scaled = patience(float(environ["RINGLEADER_MISMATCH_PATIENCE"]))
+            environ["RINGLEADER_MISMATCH_PATIENCE"] = f"{scaled:g}"
         command = [
             RINGLEADER,
             "run",

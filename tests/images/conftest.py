@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import ROOT, installable
+from tests.conftest import ROOT
 from tests.images import root_fs, wheels
+from tests.system_programs import installable
 
 from ringleader.errors import RefusedError
 from ringleader.images.base_image import find_base

@@ -13,6 +13,7 @@ import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.fake.simulated_containers import Processes, Run, Start
 from tests.kube.fake.store import Document
+from tests.time_limits import patience
 
 CONTAINER = {"name": "main", "image": "busybox"}
 
@@ -24,7 +25,7 @@ def driven() -> Iterator[FakeCluster]:
 
 
 def until(what: str, test: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not test():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.01)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kube.fake import FakeCluster
+from tests.time_limits import patience
 
 PATIENCE = 180.0
 """Seconds that any condition may take on a busy machine."""
@@ -23,7 +24,7 @@ JOB_ROLE = "training.kubeflow.org/job-role"
 
 def until(what: str, holds: Callable[[], Any]) -> Any:
     """Wait until something holds and return it."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience(PATIENCE)
     while not (found := holds()):
         assert time.monotonic() < end, f"not within {PATIENCE:g} s: {what}"
         time.sleep(0.02)
@@ -99,7 +100,7 @@ class Command:
         self._until(text, lambda: text in self.out)
 
     def _until(self, text: str, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience(PATIENCE)
         while not holds():
             over = self.process.poll() is not None and not any(one.is_alive() for one in self._readers)
             assert not over or holds(), f"ended with {self.process.returncode} without {text!r}: {self}"

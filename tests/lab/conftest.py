@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.system_programs import program
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
@@ -89,12 +89,10 @@ def on_host(lab: Lab) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def tool() -> Callable[[str], str]:
-    """Return a function that finds a program; one that is missing fails the test: it can be installed."""
+    """Return a function that finds a program; see `tests.system_programs.program` for one that is missing."""
 
     def find(name: str) -> str:
-        path = shutil.which(name)
-        assert path, f"{name} is missing: apt-get install {name}"
-        return path
+        return program(name, {"mpirun.openmpi": "openmpi-bin", "mpiexec.mpich": "mpich"}.get(name, name))
 
     return find
 

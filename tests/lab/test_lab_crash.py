@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.lab import saved_state
 
@@ -67,7 +68,7 @@ def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_nam
     before = snapshot(scratch_name)
     process = _start_up(scratch_name)
     made = Path("/run/netns", f"rl-{scratch_name}-h2")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not made.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(number)
@@ -79,7 +80,7 @@ def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_nam
 def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
     process = _start_up(scratch_name)
     marker = saved_state.ROOT / scratch_name / "lab.json"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience(60)
     while not marker.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.kill()

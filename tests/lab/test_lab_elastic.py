@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.lab import kernel_state, saved_state
 from ringleader.lab.saved_state import LabHost
@@ -150,7 +151,7 @@ def test_a_host_that_is_told_to_go_is_left_at_a_commit(lab, tmp_path: Path, numb
         time.sleep(0.5)
         os.kill(host_agents(second)[0], number)
         assert until(launcher, 2) > 0
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience(30)
         while host_agents(second) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not host_agents(second), "nothing of the job is left there"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.launch.elastic.running_jobs import running_jobs
 
@@ -72,7 +73,7 @@ class Terminals:
         line = " ".join(line.split()).replace("/home/me", str(self.place))
         escaped = re.escape(re.sub(r"\bh([1-4])\b", rf"{self.lab}-h\1", line))
         pattern = CHANGE.sub(r"\\((?:\1|nothing has changed)\\)", VARYING.sub(r"[\\w. ]+", escaped))
-        until = time.monotonic() + LONGEST_WAIT
+        until = time.monotonic() + patience(LONGEST_WAIT)
         while not re.search(pattern, " ".join(self.text().split())):
             assert self.job is None or time.monotonic() < until, f"{pattern}\n{self.text()}"
             time.sleep(0.1)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
+import tempfile
+import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -167,8 +170,9 @@ def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, rin
         assert done.returncode == 0, done.stderr
     lab = saved_state.load(scratch_name)
     assert [row.state for row in host_status.status(lab)] == ["up", "up"]
-    listed = ringleader("lab", "exec", "--name", scratch_name, "h2", "ls", "-A", "/tmp")
-    assert (listed.returncode, listed.stdout) == (0, "")
+    with tempfile.NamedTemporaryFile(dir="/tmp") as file:
+        listed = ringleader("lab", "exec", "--name", scratch_name, "h2", "ls", "-A", "/tmp")
+        assert listed.returncode == 0 and Path(file.name).name not in listed.stdout.split()
     assert "is down" in ringleader("lab", "down", "--name", scratch_name).stdout
     again = ringleader("lab", "down", "--name", scratch_name)
     assert again.returncode == 0 and "nothing to remove" in again.stdout
@@ -196,6 +200,37 @@ def test_what_up_prints_makes_the_lab(scratch_name, ringleader):
         config, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
     )
     assert said.stdout.strip() == lab.hosts[1].name, said.stderr
+
+
+@pytest.mark.parametrize(("place", "options"), [("/tmp", ("--private-tmp",)), ("/var/tmp", ())])
+def test_ringleader_below_a_directory_that_hosts_have_to_themselves(scratch_name, place, options):
+    """A checkout and its environment may be anywhere, also where each host gets an empty directory."""
+    with tempfile.TemporaryDirectory(prefix="ringleader lab ", dir=place) as base:
+        environment = Path(base, "environment")
+        venv.create(environment, symlinks=True)
+        packages = next(environment.glob("lib/python3*/site-packages"))
+        paths = [path for path in sys.path if path.endswith(("site-packages", "/src"))]
+        (packages / "ours.pth").write_text("\n".join(paths))
+        Path(base, "not kept").touch()
+        python = str(environment / "bin/python")
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            words = (python, "-m", "ringleader", "lab", *words, "--name", scratch_name)
+            return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+        up = run("up", "--hosts", "1", "--slots", "1", "--ssh-port", "40", *options)
+        assert up.returncode == 0, up.stderr
+        try:
+            host = saved_state.load(scratch_name).hosts[0].name
+            script = f"import os, ringleader.lab; print(os.listdir({base!r}))"
+            ssh = ("ssh", "-F", saved_state.load(scratch_name).ssh_config, host)
+            over_ssh = subprocess.run(
+                (*ssh, shlex.join((python, "-c", script))),
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert over_ssh.stdout == "['environment']\n", over_ssh.stderr
+        finally:
+            assert run("down").returncode == 0
 
 
 def test_a_lab_that_is_not_there_is_one_clear_message(lab_machine, ringleader):

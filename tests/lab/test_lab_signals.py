@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi]
 
@@ -27,7 +28,7 @@ KEY = "from ringleader.ranks import rank_identity as i; print(i.host_key(i.host_
 
 def until(condition, seconds=30.0):
     """Wait until something is so."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -112,6 +112,13 @@ def test_a_survivor_keeps_no_memory_of_generations_that_were_lost(workplace, pyt
     assert len(held) >= 4 and len(set(held)) == 1, (held, err)
 
 
+def test_ranks_that_are_forked_write_unbuffered(workplace, python):
+    workplace.environ.pop("PYTHONUNBUFFERED", None)
+    (workplace.tmp / "train.py").write_text("import sys, numpy; print(sys.stdout.write_through)")
+    done = workplace.run("run", "-n", "1", "--min-np", "1", python, str(workplace.tmp / "train.py"))
+    assert (done.returncode, done.stdout) == (0, b"[0] True\n"), done.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
 def test_another_mpi(workplace, python, mpi):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 
@@ -74,7 +75,7 @@ def test_a_short_grace_ends_in_sigkill(workplace, python):
 
 def test_a_child_that_saves_after_its_shell_has_ended_is_waited_for(workplace, python):
     (workplace.tmp / "train.py").write_text(CHECKPOINT.replace('os.environ["SAVERS"]', '"0,1"'))
-    shell = ("sh", "-c", f"{python} train.py; true")
+    shell = ("sh", "-c", f"{shlex.quote(python)} train.py; true")
     command = ("run", "-n", "1", "--workdir", str(workplace.tmp), *shell)
     launcher = workplace.ringleader(*command)
     assert b"up" in launcher.stdout.readline()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +20,7 @@ from ringleader.launch.open_files_limit import open_files, open_files_needed
 from ringleader.rank_placement import HostFacts, place
 
 pytestmark = pytest.mark.mpi
-root_only = pytest.mark.skipif(
-    os.getuid() != 0 or shutil.which("unshare") is None, reason="only root can mount a small file system"
-)
+root_only = pytest.mark.root("mount a small file system")
 RUN = (sys.executable, "-m", "ringleader", "run")
 SAY_LIMIT = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
 
@@ -84,7 +81,9 @@ def test_directories_that_cannot_be_used(workplace, python):
     )  # fmt: skip
     read_only = mount.format(options="ro", place=small, env=f"TMPDIR={small}", then="true")
     missing = f'shift; TMPDIR={small}/none exec "$@"'
-    everywhere = 'mount -t tmpfs -o ro small /tmp && shift; TMPDIR=/tmp exec "$@"'
+    # What lies below /tmp stays there: this checkout may.
+    everywhere = "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp"
+    everywhere += ' && shift; TMPDIR=/tmp exec "$@"'
     for script, code, said in (
         (full, 0, f"TMPDIR: {small} is full; the job's own files go to /tmp"),
         (read_only, 0, f"TMPDIR: {small} cannot be written; the job's own files go to /tmp"),
@@ -115,7 +114,7 @@ def test_shared_memory_that_cannot_be_written_is_named(workplace, python):
     assert "RuntimeError: the ranks of this host get no shared memory of" in done.stderr
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user whose processes are counted")
+@pytest.mark.root("become a user whose processes are counted")
 @pytest.mark.parametrize(("most", "code"), [(1, 3), (3, 2), (6, 3)])
 def test_a_limit_on_processes_ends_in_words(workplace, most, code):
     """Where launcher, supervisor, mpirun or agents get no process, somebody says so and all of it ends.

@@ -139,7 +139,7 @@ def test_next_sitecustomize_still_runs(workplace, python):
     assert outcome.exit_code == 0 and heard.text(0) == "mine\n"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; all tests ran as one")
+@pytest.mark.root("become another user; here all tests ran as one")
 def test_runs_as_an_ordinary_user(workplace):
     nobody = 65534
     python, path = programs.interpreter_for(nobody)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +15,7 @@ import pytest
 pytestmark = pytest.mark.mpi
 
 FLOOD = "import os\nwhile True: os.write(1, b'y' * 99 + b'\\n')"
-root_only = pytest.mark.skipif(
-    os.getuid() != 0 or shutil.which("unshare") is None, reason="only root can mount a small file system"
-)
+root_only = pytest.mark.root("mount a small file system")
 
 
 def in_small_file_system(place, size: str, *words: str) -> tuple[str, ...]:

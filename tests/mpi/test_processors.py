@@ -25,7 +25,8 @@ print(comms.ranks.oversubscribed)
 def oversubscribed(groups: Sequence[Path]) -> set[str]:
     """Return what the ranks say, each in its control group."""
     places = " ".join(shlex.quote(str(group / "cgroup.procs")) for group in groups)
-    enter = f'set -- {places}; shift "$OMPI_COMM_WORLD_RANK"; echo $$ > "$1"; exec {sys.executable} -c "$ASK"'
+    python = shlex.quote(sys.executable)
+    enter = f'set -- {places}; shift "$OMPI_COMM_WORLD_RANK"; echo $$ > "$1"; exec {python} -c "$ASK"'
     words = ["run", "--oversubscribe", "--no-prefix", "--bind", "none", "-n", str(len(groups)), "-x", "ASK"]
     done = subprocess.run(
         [sys.executable, "-m", "ringleader", *words, "sh", "-c", enter],

@@ -84,6 +84,23 @@ def test_rank_0_reads_our_input(place: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0] one\n[0] two\n", "")
 
 
+@pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["all stop", "elastic"])
+def test_a_terminal_that_does_not_control_the_launcher_is_read(place: Path, elastic: tuple[str, ...]) -> None:
+    """``setsid``, a serial console: standard input is a terminal, but not our controlling one."""
+    master, terminal = os.openpty()
+    try:
+        os.write(master, b"one\n\4")
+        done = subprocess.run(
+            [sys.executable, "-m", "ringleader", "run", "-n", "1", *elastic, "cat"],
+            cwd=place, stdin=terminal, capture_output=True, text=True, timeout=SECONDS,
+            start_new_session=True,
+        )  # fmt: skip
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert (done.returncode, done.stdout) == (0, "[0] one\n"), done.stderr
+
+
 def test_a_reader_that_leaves_ends_the_job_silently(place: Path) -> None:
     job = subprocess.Popen(
         [sys.executable, "-m", "ringleader", "run", "-n", "1", "yes"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 pytestmark = pytest.mark.mpi
 
@@ -37,7 +39,7 @@ def state(pid):
 
 def until(condition, seconds=20.0):
     """Wait until something is so."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -54,7 +56,7 @@ def said(launcher, words, count):
 def test_forwarded_stopped_and_continued(workplace, python):
     """SIGUSR1 reaches a script below a shell, no worker of it; Ctrl-Z and fg; SIGSTOP of the launcher."""
     (workplace.tmp / "train.py").write_text(TRAIN)
-    command = ("sh", "-c", f"{python} train.py; exit $?")
+    command = ("sh", "-c", f"{shlex.quote(python)} train.py; exit $?")
     # In our session, so that its process group is not an orphaned one, which SIGTSTP would not stop.
     words = ("-n", "2", "--oversubscribe", "--mpi", "embedded", "--workdir", str(workplace.tmp))
     launcher = workplace.ringleader("run", *words, *command, start_new_session=False, process_group=0)

@@ -67,7 +67,7 @@ def test_no_home_and_directories_with_spaces(workplace, some_mpi, python):
     assert list((place / "tmp dir").iterdir()) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; all tests ran as one")
+@pytest.mark.root("become another user; here all tests ran as one")
 @pytest.mark.parametrize("which", ["embedded", "openmpi4"])
 def test_an_ordinary_user_where_nothing_can_be_written(workplace, which):
     """No home to be found, a working directory of root's whose name has a space."""

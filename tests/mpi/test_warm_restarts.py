@@ -19,6 +19,7 @@ import numpy
 names = [name for name in os.environ if name.startswith("TORCHELASTIC_")] + ["RANK", "MASTER_PORT"]
 count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 words = {name: os.environ[name] for name in names}
+words["unbuffered"] = sys.stdout.write_through
 words |= {"already": already, "argv": sys.argv, "main": __name__, "pid": os.getpid(), "in": sys.stdin.read()}
 print(json.dumps(words), flush=True)
 what = sys.argv[1]
@@ -83,6 +84,7 @@ def shown(out):
 
 @pytest.mark.parametrize("what", ["once", "killed", pytest.param("raises", marks=pytest.mark.long)])
 def test_ranks_of_a_restart_have_imported_already(workplace, python, what):
+    workplace.environ.pop("PYTHONUNBUFFERED", None)
     launcher = start(workplace, python, what)
     out, err = launcher.communicate(timeout=90)
     assert launcher.returncode == 0, err
@@ -93,7 +95,7 @@ def test_ranks_of_a_restart_have_imported_already(workplace, python, what):
     for one in found:
         assert one["already"] == (one["TORCHELASTIC_RESTART_COUNT"] != "0"), found
         assert (one["argv"], one["main"], one["in"]) == (["train.py", what], "__main__", "")
-        assert one["TORCHELASTIC_MAX_RESTARTS"] == "2"
+        assert one["TORCHELASTIC_MAX_RESTARTS"] == "2" and one["unbuffered"], found
     assert len({one["TORCHELASTIC_RUN_ID"] for one in found}) == 1
     assert len({one["pid"] for one in found}) == len(found)
     if what == "killed":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.time_limits import patience
 
 Document = dict[str, Any]
 
@@ -39,7 +40,7 @@ SECONDS = 60.0
 def why_not() -> str:
     """Why containers cannot be made here; empty: they can."""
     if os.geteuid() != 0:
-        return "needs root"
+        return "only root can make namespaces"
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)}"
@@ -259,7 +260,7 @@ def own_tmp(kept: Path) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], about: Container) -> None:
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + patience(SECONDS)
     while not condition():
         assert time.monotonic() < end, f"it never happened: {about.log}"
         time.sleep(0.05)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.system_programs import program
 
 sys.path.insert(0, str(Path(__file__).parent))  # sshd.py lies beside the tests
 import sshd as servers
@@ -53,8 +54,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    if servers.SSHD is None:
-        pytest.fail("these tests need sshd: apt install openssh-server")
+    program("sshd", "openssh-server")
     directory = Path(tempfile.mkdtemp(prefix="rl-t-", dir="/tmp"))  # tmp_path is too long for sockets
     made = Bench(directory)
     try:

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.time_limits import patience
+
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
 
 
@@ -80,7 +82,7 @@ def start(
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     sshd = Sshd(directory=directory, port=port, key=key, process=process)
-    end = time.monotonic() + 20
+    end = time.monotonic() + patience(20)
     while "Server listening" not in sshd.log:
         if process.poll() is not None or time.monotonic() > end:
             process.kill()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.time_limits import patience
 
 from ringleader.cli.image import build as image_build
 from ringleader.cli.image import lock
@@ -170,7 +171,7 @@ def test_output_that_somebody_else_keeps_open_does_not_hold_us_up() -> None:
     )
     assert ended.exit_code == 0
     child = Path(f"/proc/{lines[0]}")
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience(30)
     while child.exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert not child.exists()
@@ -319,7 +320,7 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
     process = command(
         place, "pytorch-cpu", RL_AT_STEP=f"sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + patience(60)
     while not mark.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.images import builders
@@ -88,7 +89,7 @@ def test_one_that_hangs_is_ended_with_its_children(path, tmp_path: Path) -> None
         if (tmp_path / "mark").exists():
             break
     child = int((tmp_path / "mark").read_text())
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience(30)
     while os.path.exists(f"/proc/{child}") and time.monotonic() < end:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{child}")

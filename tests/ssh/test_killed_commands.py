@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from tests.time_limits import patience
 
 PIP = """
 import os, pathlib, subprocess, sys, tempfile, time
@@ -18,7 +19,7 @@ time.sleep(300)  # fake-pip
 
 def until(condition, seconds=20.0):
     """Wait until something is so."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

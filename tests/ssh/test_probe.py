@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
 import sys
@@ -19,7 +20,7 @@ from ringleader.rank_placement import duplicate_names
 from ringleader.ranks import host_facts_script, rank_identity
 
 pytestmark = pytest.mark.timeout(120)
-needs_root = pytest.mark.lab
+needs_root = pytest.mark.root("make namespaces")
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_unknown_key_is_taken_when_asked_but_a_changed_one_never(bench, ask):
 def interpreter(path: Path, version: tuple[int, int, int]) -> str:
     """Write an interpreter that says it has another version."""
     code = f"import sys; sys.version_info = {version}; exec(sys.stdin.read())"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S -c "{code}"\n')
+    path.write_text(f"#!/bin/sh\nexec {shlex.join((sys.executable, '-I', '-S', '-c', code))}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 
@@ -291,11 +292,6 @@ def test_files_of_ssh_that_are_not_there(environ):
 @needs_root
 class TestAnotherMachine:
     """Hosts with a hostname, files and names of their own: an sshd in its own UTS and mount namespaces."""
-
-    @pytest.fixture(autouse=True)
-    def root(self):
-        if os.geteuid() != 0:
-            pytest.skip("needs root to make namespaces")
 
     def test_two_machines_in_the_users_order(self, bench, ask):
         for name in ("beta", "alpha"):

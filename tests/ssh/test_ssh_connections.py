@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.job import Host, Ssh
 from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
@@ -81,8 +82,32 @@ def test_a_connection_that_ends_is_told_without_asking_ssh(bench, session, monke
     assert session.lost() == ("h1",) and session.lost() == ()
 
 
-def test_no_word_of_the_agent_holds_a_space(session):
-    assert not any(" " in word for word in session.agent_argv())
+@pytest.mark.parametrize("name", ["mpi", "my mpi", "it's $HOME; mpi"])
+def test_an_mpi_in_any_directory_starts_its_daemon(session, tmp_path, name):
+    """What PRRTE 3 and Hydra give their agent: the MPI's directory unquoted, in one word or in several.
+
+    Intel's Hydra (2021.18) puts options of its own before those that it is given.
+    """
+    prefix = tmp_path / name
+    daemon = prefix / "bin/prted"
+    daemon.parent.mkdir(parents=True)
+    daemon.write_text('#!/bin/sh\nprintf "%s|" "$PRTE_PREFIX" "$@"\n')
+    daemon.chmod(0o755)
+    real = tmp_path / "reached by a link"
+    real.symlink_to(tmp_path)
+    for given in (prefix, real / name):
+        argv = session.agent_argv(str(given))
+        assert not any(" " in word for word in argv)
+        words = (
+            f"PRTE_PREFIX={prefix};export PRTE_PREFIX;{prefix}/bin/prted",
+            "-x",
+            '"a b"',
+            f"{prefix}/lib",
+        )
+        done = subprocess.run(
+            (argv[0], "-q", *argv[1:], "h1", *words), capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == f"{prefix}|-x|a b|{prefix}/lib|", done.stderr
 
 
 def test_a_command_that_outlives_its_deadline_is_given_up(session):
@@ -140,7 +165,7 @@ def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
 
 
 def wait_for(condition) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + patience(60)
     while not condition():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.01)

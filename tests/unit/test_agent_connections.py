@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
@@ -60,7 +61,7 @@ def test_strangers_neither_hang_nor_starve_the_job(monkeypatch: pytest.MonkeyPat
         turn(selector, server)
     assert protocol.proves(TOKEN, "launcher", nonce + challenge, protocol.exactly(agent, protocol.PROOF))
 
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while not ended(strangers[-1]):
         turn(selector, server)
         assert time.monotonic() < until, "a stranger without a proof is let go"
@@ -80,7 +81,7 @@ def test_a_silent_host_is_given_up_whatever_waits_for_it(monkeypatch: pytest.Mon
     turn(selector, server)
     assert 0.0 <= protocol.silence(connection.sock) < 3.0 and not server.lost(connection)
     monkeypatch.setattr(protocol, "silence", lambda _sock: 4.5)
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while not server.lost(connection):
         turn(selector, server)
         assert time.monotonic() < until

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.ranks import agent, agent_inner, agent_outer, job_directory, protocol
@@ -22,7 +23,7 @@ TOKEN = "secret"
 
 def said(selector: selectors.BaseSelector, control: AgentServer, what: str) -> dict[str, object]:
     """Serve until an agent says so."""
-    until = time.monotonic() + 60.0
+    until = time.monotonic() + patience(60.0)
     while time.monotonic() < until:
         for key, mask in selector.select(0.05):
             if isinstance(key.data, AgentServer):

@@ -200,7 +200,7 @@ def test_the_directory_for_other_launchers(tmp_path: Path) -> None:
     code = "import horovod as h, horovod.common.util as u; print(u.__name__, h.__file__)"
     done = python("-c", code, cwd=tmp_path, path=directory())
     assert done.returncode == 0, done.stderr
-    name, file = done.stdout.split()
+    name, file = done.stdout.strip().split(" ", 1)
     assert name == "ringleader.common.util" and file.endswith("ringleader/__init__.py")
 
 

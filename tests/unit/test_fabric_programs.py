@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+from tests.interpreter import write_program
 
 from ringleader.bench.fabric_programs import (
     RdmaPort,
@@ -18,7 +18,7 @@ from ringleader.bench.fabric_programs import (
     run_server,
 )
 
-SERVER = """#!{python} -IS
+SERVER = """\
 import socket, sys, time
 words = sys.argv[1:]
 port = int(words[words.index("-p") + 1])
@@ -43,8 +43,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     mode = tmp_path / "mode"
     mode.write_text("")
     script = tmp_path / "ib_write_bw"
-    script.write_text(SERVER.format(python=sys.executable, mode=str(mode)))
-    script.chmod(0o755)
+    write_program(script, SERVER.format(mode=str(mode)), "-IS")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return mode
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.collectives.exceptions import is_transport_error
 from ringleader.common.util import env
@@ -49,7 +50,7 @@ class Job:
 
 
 def until(ready: Callable[[], object]) -> None:
-    end = time.monotonic() + LONG
+    end = time.monotonic() + patience(LONG)
     while not ready():
         assert time.monotonic() < end
         time.sleep(0.002)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.runner.common.util import codec, env, host_hash, safe_shell_exec, secret, timeout
 from ringleader.runner.common.util.hosts import (
@@ -174,7 +175,7 @@ def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None
         f"execute('echo $$ > {pid}.part; mv {pid}.part {pid}; sleep 60; true')\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", code])
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while not pid.exists() and time.monotonic() < until:
         time.sleep(0.02)
     shell = int(pid.read_text())

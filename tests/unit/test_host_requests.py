@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 import subprocess
 import sys
@@ -126,7 +125,7 @@ def test_what_is_no_request_and_what_has_ended_is_told(launcher: Launcher) -> No
 
 
 @pytest.mark.process
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.root("become another user")
 def test_another_user_is_not_answered(source: Source) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         path = Path(name, "launcher.sock")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.batch_system import find_allocation, slurm_job_id
 from ringleader.elastic_options import ElasticOptions
@@ -60,7 +61,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
 def wait_for(watch: HostWatch, count: int, seconds: float = 20.0) -> list[HostNews]:
     """The first ``count`` pieces of news, as the launcher's loop hears them."""
     found: list[HostNews] = []
-    until = time.monotonic() + seconds
+    until = time.monotonic() + patience(seconds)
     while len(found) < count:
         ready, _, _ = select.select([watch], [], [], until - time.monotonic())
         assert ready, f"only {found}"
@@ -331,7 +332,7 @@ def test_a_watch_that_is_closed_ends_the_running_script(script: Callable[[str], 
     pid = tmp_path / "pid"
     path = script(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600")
     watch = HostWatch(DiscoveryScript(argv=(path,), period=0.01), H1)
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while not pid.exists():
         assert time.monotonic() < until
         time.sleep(0.01)

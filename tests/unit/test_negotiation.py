@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.negotiation import Decision, decide
+from ringleader.collectives.negotiation_round import NegotiationRound
 from ringleader.collectives.operations import JOIN, ReduceOp, Signature
 from ringleader.collectives.pending_operations import Pending, decode, encode
 from ringleader.collectives.stall_check import Limits
@@ -256,3 +258,29 @@ def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Sig
     for name in decision.mismatched:
         assert any(name in dict(own.entries) for own in pending)
     assert (decision.last_joined is None) == (not all(joins for _, joins in ranks))
+
+
+def test_standing_still_begins_anew_with_each_operation_that_a_rank_asks_for() -> None:
+    """A slow script that goes on in another thread is no deadlock."""
+    now, said = 0.0, []
+
+    def exchange(mine: bytes) -> list[bytes]:
+        said.append(decode(mine).stuck_seconds)
+        return [mine, encode(asked(("other", ADD), stuck=99.0))]
+
+    barrier = mock.Mock()
+    barrier.exchange = exchange
+    parts = dict.fromkeys(("execution", "transport", "peer_wait", "released", "times"), mock.MagicMock())
+    parts["released"].unused.return_value = ()
+    round_ = NegotiationRound(
+        rank=0, queue=mock.MagicMock(), barrier=barrier, limits=Limits(mismatch=5.0),
+        announce_broken=mock.Mock(), clock=lambda: now, **parts,
+    )  # fmt: skip
+    first, second = (mock.Mock(signature=ADD, since=since) for since in (0.0, 4.0))
+    first.name, second.name = "first", "second"
+    round_.negotiate([first], blocked=True)
+    now = 4.5
+    round_.negotiate([first, second], blocked=True)
+    now = 8.5
+    round_.negotiate([first, second], blocked=True)
+    assert said == [0.0, 0.5, 4.5]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.podagent import launch_scripts as tools
@@ -352,7 +353,7 @@ def test_signals_reach_mpirun(launcher: Launcher, name: str) -> None:
         argv, env=environ, stdout=subprocess.PIPE, text=True, preexec_fn=as_in_a_pod, start_new_session=True
     ) as process:
         try:
-            until = time.monotonic() + 60
+            until = time.monotonic() + patience(60)
             while not (launcher.records / "waits").exists():
                 assert time.monotonic() < until
                 time.sleep(0.01)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
@@ -320,7 +321,7 @@ def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
         [sys.executable, "-m", "ringleader.podagent", *words], stderr=subprocess.DEVNULL
     )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + patience(60)
         while not (tools / "job.sh").exists():
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.01)

@@ -45,3 +45,31 @@ def test_rank_0_ends_in_the_turn_in_which_there_is_something_to_read(pipe: tuple
         one.serve()
     server.send.assert_not_called()
     assert os.read(pipe[0], 100) == b"for the next", "it is left to whoever reads it next"
+
+
+def test_a_terminal_that_is_not_our_controlling_terminal_is_read() -> None:
+    """A serial console, ``setsid``, ``docker run -t``: such a terminal has no background."""
+    master, terminal = os.openpty()
+    selector, server = selectors.DefaultSelector(), mock.Mock()
+    try:
+        stdin = StdinForwarding(selector, server, terminal)
+        os.write(master, b"typed\n")
+        stdin.asked(mock.Mock())
+        assert [key.data for key, _ in selector.select(1)] == [stdin]
+        stdin.serve()
+        assert b"typed" in server.send.call_args.args[1]
+    finally:
+        os.close(master)
+        os.close(terminal)
+
+
+def test_in_the_background_of_our_controlling_terminal_nothing_is_read() -> None:
+    selector, master_terminal = selectors.DefaultSelector(), os.openpty()
+    try:
+        stdin = StdinForwarding(selector, mock.Mock(), master_terminal[1])
+        with mock.patch("os.tcgetpgrp", return_value=os.getpgrp() + 1):
+            stdin.asked(mock.Mock())
+        assert not selector.get_map()
+    finally:
+        for fd in master_terminal:
+            os.close(fd)

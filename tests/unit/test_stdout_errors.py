@@ -77,8 +77,10 @@ def test_a_deleted_working_directory_is_named(tmp_path: Path, words: tuple[str, 
     done = subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     assert done.returncode == {"operator": 0, "report": 2, "run": 3}[words[0]], done.stderr
+    # Where the environment's path has a space, pip's script starts with a shell, which complains by itself.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("sh: ")]
     if done.returncode == 3:
-        assert done.stderr.startswith("ringleader: the working directory: it has been deleted\n")
+        assert said[0] == "ringleader: the working directory: it has been deleted"
 
 
 def test_the_place_of_the_outcome_is_tried_before_the_job(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ PRELOAD = ("json", "logging", "multiprocessing", "numpy")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     made = Launcher(tmp_path_factory.mktemp("job"))
     made.begin()
-    made.prepare(PRELOAD)
+    made.prepare(PRELOAD, env={"PYTHONUNBUFFERED": "1"})  # as for all ranks
     made.until(Prepared)
     yield made
     made.bye()

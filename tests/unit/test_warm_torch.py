@@ -46,7 +46,7 @@ def main():
 def blas_threads():
     import ctypes
     from ringleader.ranks.warm_rank import OPENBLAS_NAMES
-    paths = {line.split()[-1] for line in open("/proc/self/maps") if "openblas" in line}
+    paths = {line.split(None, 5)[-1].strip() for line in open("/proc/self/maps") if "openblas" in line}
     for library in map(ctypes.CDLL, paths):
         for name in OPENBLAS_NAMES:
             if hasattr(library, name):

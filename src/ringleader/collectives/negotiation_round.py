@@ -119,11 +119,15 @@ class NegotiationRound:
         """Exchange lists with all ranks, which come to the same decision, and do what can be done."""
         now = self._clock()
         joins = [work for work in pending if work.name == JOIN]
+        # Whoever asks for one more operation does not stand still: another thread of a script is at work.
+        since = max(
+            now if self._stuck_since is None else self._stuck_since, *(work.since for work in pending)
+        )
         mine = Pending(
             entries=tuple((work.name, work.signature) for work in pending),
             ages=tuple(round(now - work.since, 6) for work in pending),
             blocked=blocked,
-            stuck_seconds=now - self._stuck_since if self._stuck_since is not None else 0.0,
+            stuck_seconds=max(now - since, 0.0),
             offers=self._execution.offers() if joins else (),
             counted=joins[0].serial if joins else 0,
             unused=self._released.unused(),

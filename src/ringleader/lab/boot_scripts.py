@@ -6,6 +6,7 @@ Only programs of the machine run here: all that another root file system must ha
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 from shlex import quote
 
 from ringleader.lab.config_files import OWN_TMP, SHARED_TMP
@@ -15,22 +16,24 @@ from ringleader.lab.spec import LabSpec
 DEVICES = "null zero full random urandom tty"
 
 
-def boot_script(spec: LabSpec, number: int, directory: str) -> str:
+def boot_script(spec: LabSpec, number: int, directory: str, *, kept: Iterable[str] = ()) -> str:
     """Return the script that turns fresh network, mount, UTS and IPC namespaces into a host.
 
-    ``/run`` becomes private (sshd wants ``/run/sshd``) except for the lab's directory.
+    ``/run`` becomes private (sshd wants ``/run/sshd``) except for the lab's directory. ``kept``: directories
+    that stay where the host gets its own ``/tmp`` or ``/var/tmp``.
     """
     own = f"{directory}/h{number}"
     etc = f"{own}/run/etc"
     name = spec.host_names[number - 1]
-    private_tmp = f"\nmount -n -t tmpfs -o mode=1777 tmpfs {SHARED_TMP}" if spec.private_tmp else ""
+    places = (OWN_TMP, SHARED_TMP) if spec.private_tmp else (OWN_TMP,)
+    own_places = "\n".join(_own_place(place, kept) for place in places)
     return f"""\
 set -e
 echo {name} > /proc/sys/kernel/hostname
 # Copies of other namespaces' mounts would keep those namespaces alive after their end.
 if mountpoint -q /run/netns; then umount -n -l /run/netns; fi
 mount -n -t tmpfs -o mode=1777 tmpfs /dev/shm
-mount -n -t tmpfs -o mode=1777 tmpfs {OWN_TMP}{private_tmp}
+{own_places}
 mount -n -t sysfs -o ro sysfs {own}/sys
 if [ -d /sys/fs/cgroup ]; then mount -n --rbind /sys/fs/cgroup {own}/sys/fs/cgroup; fi
 mount -n --move {own}/sys /sys
@@ -48,6 +51,17 @@ cd /
 # The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
 exec unshare --pid sh -c "setsid sh {own}/first.sh >> {own}/boot.log 2>&1 &"
 """
+
+
+def _own_place(place: str, kept: Iterable[str]) -> str:
+    """Return what covers a directory; open descriptors lead to what stays there."""
+    inside = tuple(enumerate((path for path in kept if path.startswith(f"{place}/")), 3))
+    lines = [f"exec {number}<{quote(path)}" for number, path in inside]
+    lines.append(f"mount -n -t tmpfs -o mode=1777 tmpfs {place}")
+    for number, path in inside:
+        lines += [f"mkdir -p {quote(path)}", f"mount -n -c --bind /proc/self/fd/{number} {quote(path)}"]
+        lines.append(f"exec {number}<&-")
+    return "\n".join(lines)
 
 
 def first_script(spec: LabSpec, number: int, directory: str, *, sshd: str) -> str:

@@ -97,7 +97,15 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
         sshd=tree.sshd if tree else find("sshd", environ.get("PATH", "")) or "/usr/sbin/sshd",
         use_pam=tree.root_is_locked if tree else _root_is_locked(),
         variables=tree.environment if tree else (),
+        kept=_own_directories(),
     )
+
+
+def _own_directories() -> tuple[str, ...]:
+    """Return the directories that hold Ringleader and its interpreter, none of them inside another."""
+    package = str(Path(__file__).parents[2])
+    found = {path for one in (sys.prefix, sys.base_prefix, package) for path in (one, os.path.realpath(one))}
+    return tuple(sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found)))
 
 
 def _resolves(name: str) -> bool:

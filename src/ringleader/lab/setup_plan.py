@@ -37,6 +37,8 @@ class Machine:
     """True where root's account is locked: sshd without PAM would refuse even a key."""
     variables: tuple[tuple[str, str], ...] = ()
     """What commands that come over ssh have in their environment besides: a tree's own."""
+    kept: tuple[str, ...] = ()
+    """Directories of Ringleader and its interpreter: hosts need them, also below ``/tmp``."""
 
 
 def file_steps(spec: LabSpec, machine: Machine) -> list[Step]:
@@ -87,7 +89,7 @@ def _scripts(spec: LabSpec, number: int, directory: str, machine: Machine) -> tu
             boot_scripts.rootfs_first_script(number, directory, sshd=machine.sshd),
         )
     return (
-        boot_scripts.boot_script(spec, number, directory),
+        boot_scripts.boot_script(spec, number, directory, kept=machine.kept),
         boot_scripts.first_script(spec, number, directory, sshd=machine.sshd),
     )
 

@@ -204,7 +204,7 @@ def prepare(
             hostfile=f"{directory}/{key}/hostfile",
             session=f"{directory}/session",
             backing=leftovers.backing_directory(job_id),
-            ssh=probed.ssh.agent_argv() if probed.ssh is not None else (),
+            ssh=probed.ssh.agent_argv(mpi.prefix) if probed.ssh is not None else (),
             here=addresses[0],
         )
     except BaseException:

@@ -82,7 +82,7 @@ class WarmHosts:
             "directory": self.directory,
             "python": job.command[0],
             "modules": list(self.modules),
-            "env": {**dict(job.env), "OMP_NUM_THREADS": "1"},
+            "env": {"PYTHONUNBUFFERED": "1", **dict(job.env), "OMP_NUM_THREADS": "1"},
             "cwd": job.workdir,
         }
         beside = PurePosixPath(host.agent or str(Path(warm_host.__file__)))

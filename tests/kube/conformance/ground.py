@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.kube.conformance.http import Answer, Http
 from tests.kube.fake import FakeCluster
+from tests.time_limits import patience
 
 from ringleader.mpijob.crd import crd
 
@@ -98,7 +99,7 @@ class Ground:
     async def until(self, what: str, test: Callable[[], Awaitable[bool]]) -> None:
         """Wait for something to come about."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.patience
+        end = loop.time() + patience(self.patience)
         while not await test():
             assert loop.time() < end, f"not within {self.patience} s: {what}"
             await asyncio.sleep(0.02)

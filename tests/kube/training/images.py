@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -97,8 +98,12 @@ def _odd(directory: str, names: list[str]) -> list[str]:
 
 def _programs(place: Path, mpirun: str, prepare: str = "") -> Path:
     place.mkdir(parents=True)
-    own = f"{sys.executable} -m ringleader"
-    for name, path in (("mpirun", mpirun), ("python", sys.executable), ("ringleader", own)):
+    python = shlex.quote(sys.executable)
+    for name, path in (
+        ("mpirun", shlex.quote(mpirun)),
+        ("python", python),
+        ("ringleader", f"{python} -m ringleader"),
+    ):
         (place / name).write_text(f'#!/bin/sh\n{prepare}exec {path} "$@"\n', encoding="utf-8")
         (place / name).chmod(0o755)
     return place

@@ -20,6 +20,7 @@ from tests.kube.fake.store import Document
 from tests.kube.training import images
 from tests.kube.training.api_proxy import listen_in, open_door
 from tests.kube.training.nodes import Nodes
+from tests.time_limits import patience
 
 from ringleader.lab.saved_state import Lab
 
@@ -178,7 +179,7 @@ def _operator(cluster: FakeCluster, folder: Path) -> Iterator[None]:
 
 def until(what: str, holds: Callable[[], Any]) -> Any:
     """Wait until something holds and return it."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience(PATIENCE)
     while not (found := holds()):
         assert time.monotonic() < end, f"not within {PATIENCE:g} s: {what}"
         time.sleep(0.02)

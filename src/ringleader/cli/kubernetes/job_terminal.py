@@ -122,7 +122,10 @@ async def _typed_line() -> str:
     fd = sys.stdin.fileno()
 
     def read() -> None:
-        data = os.read(fd, 4096)
+        try:
+            data = os.read(fd, 4096)
+        except OSError:  # the terminal hung up
+            data = b""
         if not line.done():
             line.set_result(data.decode(errors="replace").strip())
 

@@ -230,7 +230,8 @@ class ElasticHosts:
         if not self._modules:
             self._is_prepared(name)
             return
-        env = {**dict(context.job.env), "OMP_NUM_THREADS": "1"}
+        # A rank that is forked keeps the streams of this Python.
+        env = {"PYTHONUNBUFFERED": "1", **dict(context.job.env), "OMP_NUM_THREADS": "1"}
         python = report.program or context.job.command[0]
         self.agents.prepare(name, python=python, preload=self._modules, env=env, cwd=context.job.workdir)
 

@@ -139,7 +139,7 @@ def prepared_world(
         hostfile=f"{context.directory}/{context.key}/hostfile-{number}",
         session=f"{context.directory}/session/{number}",  # one MPI that ends removes the whole of its own
         backing=job_directory.backing_directory(context.job_id),
-        ssh=ssh.agent_argv() if ssh is not None and remote else (),
+        ssh=ssh.agent_argv(mpi.prefix) if ssh is not None and remote else (),
         here=control_addresses(plan)[0],
         exported=tuple(sorted({*variables, *mpi_variables(mpi)})),
     )

@@ -11,6 +11,7 @@ import pwd
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,15 @@ from ringleader.render.ssh_config import ssh_config_text
 PERSIST_SECONDS = 3
 """How long a connection outlives its last use; also how long after a SIGKILL of ours one may stay."""
 TIMED_OUT = -1
+QUOTING = """
+import os, shlex, sys
+ssh, *words = sys.argv[1:]
+end = words.index("--")
+for plain in words[:end]:
+    words[end:] = [w if w[:1] == '"' else w.replace(plain, shlex.quote(plain)) for w in words[end:]]
+os.execv(ssh, [ssh, *words[end + 1 :]])
+"""
+"""Python: ``SSH PATH… -- WORD…`` runs ssh with the paths quoted in its words; MPICH quotes some by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +127,19 @@ class SshConnections:
                 text.write_text(self._config_text(), encoding="utf-8")
                 text.replace(self.config)  # an ssh that starts just now reads the old one or the new one
 
-    def agent_argv(self) -> tuple[str, ...]:
-        """Return what an MPI is to use as its remote agent; no word of it holds a space."""
-        return (self._program, "-F", str(self.config))
+    def agent_argv(self, prefix: str = "") -> tuple[str, ...]:
+        """Return what an MPI is to use as its remote agent; no word of it holds a space.
+
+        ``prefix``: the MPI's directory. An MPI writes it unquoted into the command that a host's shell reads.
+        """
+        if not prefix or shlex.quote(prefix) == prefix:
+            return (self._program, "-F", str(self.config))
+        plain = dict.fromkeys((prefix, os.path.realpath(prefix)))
+        script = self.config.with_name("ssh")
+        words = (sys.executable, "-I", "-S", "-c", QUOTING, self._program, *plain, "--")
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+        script.chmod(0o700)
+        return (str(script), "-F", str(self.config))
 
     def run(self, host: Host, argv: Iterable[str], *, stdin: bytes = b"", deadline: float) -> Reply:
         """Run a command on a host, at most ``deadline`` seconds, its arguments byte for byte as they are."""

@@ -29,8 +29,11 @@ class StdinForwarding:
 
     @staticmethod
     def _belongs_to_somebody_else(fd: int) -> bool:
-        """True in the background of a terminal, where reading would stop us (SIGTTIN)."""
-        return os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp()
+        """True in the background of our controlling terminal, where reading would stop us (SIGTTIN)."""
+        try:
+            return os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp()
+        except OSError:  # ENOTTY: a terminal that is not our controlling terminal has no background
+            return False
 
     def serve(self) -> None:
         """Something can be read: pass it on, and wait to be asked again."""
