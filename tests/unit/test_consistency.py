@@ -133,3 +133,41 @@ def test_the_environment_says_what_is_done(word: str | None, mode: str) -> None:
 def test_a_wrong_word_in_the_environment() -> None:
     with pytest.raises(ValueError, match="RINGLEADER_CONSISTENCY_CHECK is 'on': use one of warn, error, off"):
         read_settings({"RINGLEADER_CONSISTENCY_CHECK": "on"})
+
+
+def test_a_device_packs_parameters_and_sees_any_bit() -> None:
+    torch = pytest.importorskip("torch")
+    from ringleader.torch.optimizer.parameter_checksum import device_checksum
+
+    sizes = (5, 0, 1000, 3, 64, 200)
+    parts = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in sizes]
+    for most in (64, 512, 1 << 20):
+        usual = device_checksum(parts, most)
+        assert device_checksum([part.clone() for part in parts], most) == usual
+        for part in parts:
+            for at in {0, len(part) // 2, len(part) - 1} if len(part) else ():
+                part[at] ^= 16
+                assert device_checksum(parts, most) != usual
+                part[at] ^= 16
+        parts[2][[3, 700]] = parts[2][[700, 3]]
+        assert device_checksum(parts, most) != usual or parts[2][3] == parts[2][700]
+        parts[2][[3, 700]] = parts[2][[700, 3]]
+
+
+def test_tensors_of_all_layouts_and_types() -> None:
+    torch = pytest.importorskip("torch")
+    from ringleader.torch.optimizer.parameter_checksum import tensor_checksum, tensor_facts
+
+    values = torch.randn(4, 3, 5, 5)
+    assert tensor_checksum([values]) == tensor_checksum([values.to(memory_format=torch.channels_last)])
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.bool, torch.complex64):
+        one, other = values.to(dtype), values.to(dtype)
+        assert tensor_checksum([one]) == tensor_checksum([other])
+        other.view(torch.uint8).view(-1)[7] ^= 1
+        assert tensor_checksum([one]) != tensor_checksum([other])
+    parameter = torch.nn.Parameter(torch.tensor([1.0, math.nan]))
+    other = torch.tensor([1.0, -math.nan])
+    other.view(torch.int32)[1] |= 1
+    assert tensor_checksum([parameter]) != tensor_checksum([other])
+    assert tensor_facts(parameter)[0] == tensor_facts(other)[0]
+    assert tensor_facts(parameter)[2] and not tensor_facts(other)[2]
