@@ -103,8 +103,7 @@ def test_the_outcome_of_a_job_has_it(jobs: Any, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     [found] = outcome["consistency"]
     assert TOLD in done.err and found.pop("text") in done.err
-    [mine, theirs] = found.pop("norms")
-    assert mine == pytest.approx(theirs, rel=1e-6)
+    assert " on rank 1, " in found["norms"] and found.pop("norms").endswith(" on rank 0")
     assert found == {
         "optimizer": "SGD", "step": 4, "ranks": [1], "usual": [0], "parameters": ["3.weight"]
     }  # fmt: skip

@@ -50,6 +50,7 @@ def test_the_rarer_ranks_are_named(
     found = difference("SGD", 7, ["a", "b"], [facts(*one) for one in of_ranks], numbers)
     assert found is not None
     assert (found.ranks, found.usual, found.parameters) == (ranks, usual, parameters)
+    assert found.norms.endswith(f" on rank {usual[0]}") and f" on rank {ranks[0]}, " in found.norms
 
 
 def test_what_is_frozen_everywhere_or_equal_does_not_count() -> None:
@@ -67,7 +68,7 @@ def test_the_warning() -> None:
         ranks=(1,),
         usual=(0, 2, 3),
         parameters=tuple("abcdefg"),
-        norms=(2.5, 1.0),
+        norms="2.5 on rank 1, 1 on rank 0",
     )
     text = found.text("hvd.broadcast(…)")
     assert text.startswith(

@@ -58,19 +58,17 @@ class Difference:
     usual: tuple[int, ...]
     """The ranks of the most common values, of several those of the lowest rank; ``ranks`` are all others."""
     parameters: tuple[str, ...]
-    norms: tuple[float, float]
+    norms: str
     """Of the first parameter, on the first one of ``ranks`` and of ``usual``."""
 
     def text(self, cure: str) -> str:
         """Return the warning."""
         first, *rest = self.parameters[:SHOWN]
         more = f" and {len(self.parameters) - SHOWN} more" if len(self.parameters) > SHOWN else ""
-        both = (self.ranks, self.usual)
-        norms = [f"{norm:.9g} on rank {of[0]}" for norm, of in zip(self.norms, both, strict=True)]
         return (
             f"the parameters of {self.optimizer} differ between ranks after step {self.step}: "
             f"{numbered(self.ranks)} differ{'s' * (len(self.ranks) == 1)} from {numbered(self.usual)} in "
-            f"{', '.join([f'{first} (norm {norms[0]}, {norms[1]})', *rest])}{more}. From here on ranks train "
+            f"{', '.join([f'{first} (norm {self.norms})', *rest])}{more}. From here on ranks train "
             "different models. Usual causes: weights that each rank made or loaded differently, or that some "
             f"ranks changed. Call {cure} after weights are made or loaded and before the first step. See "
             '"Ranks whose parameters differ" in docs/concepts/engine.md; RINGLEADER_CONSISTENCY_CHECK=off '
@@ -107,7 +105,7 @@ def difference(
         ranks=tuple(ranks[at] for at in others),
         usual=tuple(ranks[at] for at in usual),
         parameters=tuple(names[at] for at in differing),
-        norms=(first[others[0]][1], first[usual[0]][1]),
+        norms=", ".join(f"{first[at][1]:.9g} on rank {ranks[at]}" for at in (others[0], usual[0])),
     )
 
 

@@ -1,4 +1,4 @@
-"""Keras trains without compiled steps, and rank 1 changes a weight: that is reported once, and nothing before.
+"""Keras trains without compiled steps, and rank 1 changes a weight: that is reported once, nothing before.
 
 The first argument is the number of steps after the change. TF_USE_LEGACY_KERAS and KERAS_BACKEND say which
 Keras.
