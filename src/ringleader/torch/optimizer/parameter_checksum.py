@@ -37,7 +37,7 @@ def device_checksum(parts: Sequence[torch.Tensor], most: int = DEVICE_BYTES) -> 
     """Return the checksum of bytes on a device: a few kernels for each ``most`` of them, and one copy."""
     packs: list[list[torch.Tensor]] = [[]]
     room = most
-    for piece in (piece for part in parts for piece in part.split(most)):
+    for piece in (piece for part in parts for piece in part.split(most)):  # type: ignore[no-untyped-call]
         if piece.numel() > room:
             packs.append([])
             room = most
