@@ -22,6 +22,10 @@ LONGEST_GRACE = 86400.0
 """Seconds that ranks may be given to end; more is a slip of the pen, and no timer's business."""
 
 
+CONSISTENCY = ("warn", "error", "off")
+"""Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
+
+
 class Family(StrEnum):
     """MPI libraries that differ in how they are driven."""
 
@@ -166,6 +170,8 @@ class Job:
     """In the ranks' Python ``horovod`` stands for ``ringleader``, also where a real Horovod is installed."""
     require: tuple[str, ...] = ()
     """Wires that must have carried the ranks' bytes (``rdma``, ``shm``, …); empty: any may."""
+    consistency_check: str | None = None
+    """What is done where the ranks' parameters differ; ``None``: as their environment says, else ``warn``."""
     elastic: ElasticOptions | None = None
     """How the job may change while it runs; ``None``: it does not."""
     extra_mpirun_args: tuple[str, ...] = ()
@@ -226,6 +232,9 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
     if job.bind not in ("auto", "none"):
         found.append(Fault(where="--bind", what=f"{job.bind!r} is unknown", hint="use auto or none"))
+    if job.consistency_check not in (None, *CONSISTENCY):
+        what, hint = f"{job.consistency_check!r} is unknown", f"use one of {', '.join(CONSISTENCY)}"
+        found.append(Fault(where="--consistency-check", what=what, hint=hint))
     return tuple(found)
 
 

@@ -38,6 +38,8 @@ class Sample:
     """Which sitting measured it: 0 the first, 1 after the run was resumed once, and so on."""
     together: bool = True
     """False where the ranks hardly trained at the same time, so that their rates are from different times."""
+    differences: tuple[str, ...] = ()
+    """What was reported of parameters that differ between ranks, once for each optimizer."""
     tail: tuple[str, ...] = ()
     """Last lines of the ranks' output."""
 

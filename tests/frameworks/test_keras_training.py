@@ -63,3 +63,20 @@ def test_faults_end_with_an_error_on_every_rank(train: Train, which: str, case: 
 @pytest.mark.parametrize("which", ["keras2", "jax"])
 def test_values_agree_with_numpy(train: Train, which: str) -> None:
     train("contract.py", "keras", ranks=2, **KERAS[which]).passed(2)
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param("keras2", marks=pytest.mark.long),
+        pytest.param("tensorflow", marks=pytest.mark.long),
+        "torch",
+    ],
+)
+def test_weights_that_differ_are_reported(train: Train, which: str) -> None:
+    done = train("keras_consistency.py", "3", ranks=2, **KERAS[which])
+    done.passed(2)
+    [line] = [line for line in done.err.splitlines() if "differ between ranks" in line]
+    assert "after step 8: rank 1 differs from rank 0 in " in line
+    assert "hvd.broadcast_variables(" in line
+    train("keras_consistency.py", "0", ranks=2, **KERAS[which]).passed(2)

@@ -62,7 +62,7 @@ def variables(line: str) -> dict[str, str]:
 
 def test_every_spelling_is_known() -> None:
     ours = {name for option in OPTIONS.values() for name in (*option.names, *option.off)}
-    assert ours == {*SPELLINGS.split(), "--accept-new-host-keys"}
+    assert ours == {*SPELLINGS.split(), "--accept-new-host-keys", "--consistency-check"}
 
 
 def test_the_guide_tells_of_every_option() -> None:

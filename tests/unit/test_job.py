@@ -35,6 +35,7 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"grace": float("nan")}, "--grace"),
         ({"grace": 1e9}, "--grace"),
         ({"bind": "socket"}, "--bind"),
+        ({"consistency_check": "on"}, "--consistency-check"),
         ({"elastic": ElasticOptions(), "require": ("tcp",)}, "--require"),
         ({"elastic": ElasticOptions(), "max_restarts": 1}, "--max-restarts"),
     ],

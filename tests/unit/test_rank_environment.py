@@ -318,6 +318,13 @@ def test_master_address(two_hosts: Plan, make_facts: Make) -> None:
     assert master_address(unknown) == "a"
 
 
+def test_what_is_done_where_parameters_differ(environment: Environment) -> None:
+    name = "RINGLEADER_CONSISTENCY_CHECK"
+    assert environment(1, asked=job(consistency_check="error"), caller={name: "off"}).set[name] == "error"
+    assert name not in environment(1).set
+    assert environment(1, caller={name: "off"}).set[name] == "off"
+
+
 def test_the_alias_is_only_where_it_was_asked_for(environment: Environment) -> None:
     assert environment(1, asked=job(as_horovod=True)).set["RINGLEADER_AS_HOROVOD"] == "1"
     assert "RINGLEADER_AS_HOROVOD" not in environment(1).set

@@ -321,6 +321,21 @@ def test_reports_that_cannot_be_read_are_told_once() -> None:
     assert meter.sample() is None
 
 
+def test_parameters_that_differ_are_told_and_kept(tmp_path: Path) -> None:
+    launcher, told = Scripted(), "the parameters of SGD differ between ranks"
+
+    def differing(job: Job, listener: Meter) -> int:
+        listener.report(0, {"kind": "consistency", "step": 2, "text": told})
+        return launcher.train(job, listener)
+
+    launcher.at = {1: differing}
+    run, *others = measure(launcher)
+    assert run is not None and any(told in words for words in map(str, others))
+    [kept] = [one for point in run.points for one in point.samples if one.differences]
+    assert kept.differences == (told,)
+    assert run_file.read(run_file.write(run, tmp_path)) == run
+
+
 @pytest.mark.parametrize("count", [1, 2, 100, 101, 102, 5000])
 def test_messages_are_thinned_evenly(count: int) -> None:
     track = Track(100)

@@ -273,6 +273,12 @@ def test_more_than_linear_is_explained() -> None:
             run_of(Point(hosts=1, slots=1, samples=(Sample(rate=10, heard=1, together=False),) * 3)),
             "At 1x1 the ranks of a run hardly trained at the same time",
         ),
+        (
+            run_of(
+                Point(hosts=1, slots=2, samples=(Sample(rate=10, differences=("the parameters …",)),) * 3)
+            ),
+            "At 1x2 the parameters …",
+        ),
     ],
 )
 def test_cautions(run: Run, said: str) -> None:

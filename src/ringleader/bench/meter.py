@@ -94,6 +94,7 @@ class Meter:
         self._reports: dict[int, Track] = {}
         self._steps: dict[int, Track] = {}
         self.tail: deque[str] = deque(maxlen=TAIL)
+        self._differences: list[str] = []
         self.contexts: dict[int, dict[str, Any]] = {}
         """What each rank told about its host and its engine."""
 
@@ -118,6 +119,9 @@ class Meter:
                 for name in ("steps", "step_seconds", "exchange_seconds", "waiting_seconds"):
                     number_in(message, name)
                 self._keep(self._steps, rank, message)
+            elif kind == "consistency":
+                self._differences.append(str(message.get("text", "")))
+                self._warn(self._differences[-1])
         except ValueError as error:
             self._odd += 1
             if self._odd == 1:
@@ -194,7 +198,7 @@ class Meter:
                 found = replace(found, exchange_seconds=parts[1], waiting_seconds=parts[2])
         if found is None:
             found = sample_from_lines({rank: list(said) for rank, said in self._lines.items()}, self._ranks)
-        return replace(found, tail=tuple(self.tail)) if found is not None else None
+        return found and replace(found, tail=tuple(self.tail), differences=tuple(self._differences))
 
     def why_none(self) -> Fault:
         """Say why no rate could be read, and what to do."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ringleader.collectives.stall_check import Limits
+from ringleader.job import CONSISTENCY
 
 IN_STEP = "in-step"
 """Value of ``RINGLEADER_UNCOUPLED`` for ranks that meet, but exchange nothing."""
@@ -55,6 +56,8 @@ class EngineSettings:
     """Most bytes of small operations that travel together, 0: each by itself, None: what is best here."""
     dynamic_sets: bool = False
     """Whether process sets can be added and removed after ``init``."""
+    consistency: str = "warn"
+    """What is done where ranks' parameters differ: one of `CONSISTENCY`."""
 
 
 def read_settings(environ: Mapping[str, str]) -> EngineSettings:
@@ -67,6 +70,11 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     deadline = _seconds(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
     elastic = all(environ.get(name) for name in _ELASTIC)
+    consistency = environ.get("RINGLEADER_CONSISTENCY_CHECK", "").lower() or CONSISTENCY[0]
+    if consistency not in CONSISTENCY:
+        raise ValueError(
+            f"RINGLEADER_CONSISTENCY_CHECK is {consistency!r}: use one of {', '.join(CONSISTENCY)}"
+        )
     return EngineSettings(
         launched=any(name in environ for name in _SIGNS) or size is not None or elastic,
         elastic=elastic,
@@ -85,6 +93,7 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
         ranks_per_host=int(_seconds(environ, "RINGLEADER_RANKS_PER_HOST", 0.0)) or None,
         fusion_bytes=int(fusion) if fusion.isdigit() else None,
         dynamic_sets=_on(environ, "HOROVOD_DYNAMIC_PROCESS_SETS"),
+        consistency=consistency,
     )
 
 

@@ -296,6 +296,7 @@ def _shared(settings: EngineSettings) -> dict[str, Any]:
         "fusion_bytes": settings.fusion_bytes,
         "transport": settings.transport,
         "dynamic_sets": settings.dynamic_sets,
+        "consistency": settings.consistency,
     }
 
 

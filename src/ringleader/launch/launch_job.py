@@ -204,6 +204,7 @@ class _Starts:
             restarts=tuple(self.restarts),
             results=tuple(bytes(state.result) or None for state in run.ranks) if with_results else (),
             proof=proof,
+            differences=tuple(report for state in run.ranks for report in state.differences),
             devices=prepared.settings.facts,
         )
 

@@ -136,5 +136,7 @@ class Outcome(JobExit):
     """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""
     elastic: ElasticHistory | None = None
     """What an elastic job went through."""
+    differences: tuple[dict[str, Any], ...] = ()
+    """What ranks reported of parameters that differ between them; see ``consistency`` in ``--json``."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)
     """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

@@ -12,7 +12,9 @@ import mxnet
 import numpy
 
 from ringleader.common.array_operations import ALLREDUCE
-from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.common.consistency import ConsistencyCheck
+from ringleader.common.parameter_checksum import array_kind
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Max
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.compression import Compression
@@ -63,6 +65,8 @@ class DistributedTrainer(mxnet.gluon.Trainer):
         self._reduction = GradientReduction(settings)
         self._process_set = process_set
         self._ignore_stale_grad = False
+        cure = "hvd.broadcast_parameters(model.collect_params(), root_rank=0)"
+        self._check = ConsistencyCheck("DistributedTrainer", array_kind(lambda one: one.asnumpy(), cure))
         self._check_parameters()
 
     def _check_parameters(self) -> None:
@@ -99,6 +103,8 @@ class DistributedTrainer(mxnet.gluon.Trainer):
             trained = self._computed_anywhere(trained)
         names = self._names.agreed()
         self._reduction.reduce([(names[at], one.list_grad()[0]) for at, one in trained])
+        named = [(names[at], one.list_data()[0]) for at, one in trained]
+        self._check.exchanged(group_of(self._process_set, "Allreduce"), named, f"{self._prefix}consistency")
 
     def _computed_anywhere(self, trained: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         """Return the parameters whose gradients some rank has computed since the last step. Collective."""

@@ -291,6 +291,8 @@ def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:
         values["MPI4PY_LIBMPI"] = mpi.library
     if job.uncoupled:
         values["RINGLEADER_UNCOUPLED"] = "in-step" if job.in_step else "1"
+    if job.consistency_check is not None:
+        values["RINGLEADER_CONSISTENCY_CHECK"] = job.consistency_check
     if job.as_horovod:
         values["RINGLEADER_AS_HOROVOD"] = "1"
     return values

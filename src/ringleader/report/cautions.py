@@ -49,6 +49,7 @@ def cautions(run: Run, results: Sequence[Scaling]) -> list[str]:
             f"At {', '.join(apart)} the ranks of a run hardly trained at the same time: they competed less "
             "than they would have, which flatters them. Let the script train longer."
         )
+    found += dict.fromkeys(f"At {point.name} {text}" for point, one in samples for text in one.differences)
     found += _sittings(run)
     short = min((sample.seconds for _, sample in samples if sample.seconds), default=None)
     if short is not None and short < 1.0:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ringleader.job import CONSISTENCY
+
 GENERAL, SSH, TUNEABLE, AUTOTUNE = "", "ssh", "tuneable parameters", "autotune"
 ELASTIC, TIMELINE, STALL, LIBRARY, LOGGING = "elastic", "timeline", "stall check", "library", "logging"
 HOSTS, CONTROLLER = "hosts", "controller"
@@ -337,6 +339,15 @@ class HorovodrunOptions:
         key="shutdown_time_seconds",
         variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
         counts=True,
+    )
+
+    consistency_check: str | None = _option(
+        "--consistency-check",
+        group=STALL,
+        kind=str,
+        choices=CONSISTENCY,
+        help="What is done where the ranks' parameters differ. [default: warn]",
+        variable="RINGLEADER_CONSISTENCY_CHECK",
     )
 
     mpi_threads_disable: bool | None = _option(

@@ -76,7 +76,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Have state in the root's types: loading gives it those of the parameters, which may be others by now."""
+    """Have state in the root's types: loading gives it those of the parameters, which may be others."""
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, parameter in zip(numbers, parameters, strict=True):

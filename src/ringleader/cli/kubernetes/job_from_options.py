@@ -256,6 +256,8 @@ def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, fa
         found["OMP_NUM_THREADS"] = str(threads)
     if given.autotune:
         found["RINGLEADER_AUTOTUNE"] = "1"
+    if given.consistency_check is not None:
+        found["RINGLEADER_CONSISTENCY_CHECK"] = given.consistency_check
     return tuple((found | variables_of(given, environ, read, faults)).items())
 
 

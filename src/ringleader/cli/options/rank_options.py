@@ -16,7 +16,7 @@ from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_variables import Variables, parse_assignments, parse_env_file
 from ringleader.cli.typed_command import Option, complete_files
 from ringleader.errors import collected
-from ringleader.job import Job, Placement
+from ringleader.job import CONSISTENCY, Job, Placement
 from ringleader.value_class import dataclass
 
 
@@ -32,6 +32,7 @@ class CommandOptions:
     x: tuple[str, ...] = ()
     env_file: tuple[str, ...] = ()
     autotune: bool = False
+    consistency_check: str | None = None
     timeout: str | None = None
     workdir: str | None = None
 
@@ -139,6 +140,12 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         "training; go on with the best and say which.",
     ),
     Option(
+        ["--consistency-check"],
+        type=click.Choice(CONSISTENCY),
+        help="Compare the ranks' parameters from time to time (at most 0.1% of a step), and warn where they "
+        "differ, or end the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
+    ),
+    Option(
         ["-o", "--output", "output"],
         old=["--output-dir"],
         metavar="DIR",
@@ -242,6 +249,7 @@ def make_job(
         start_timeout=Job.start_timeout if timeout is None else timeout,
         grace=Job.grace if grace is None else grace,
         lost_after=Job.lost_after if lost_after is None else lost_after,
+        consistency_check=options.consistency_check,
         max_restarts=faults.whole("--max-restarts", options.max_restarts) or 0,
         warm=options.warm,
         workdir=_absolute(current_dir, options.workdir),

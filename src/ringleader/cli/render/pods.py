@@ -42,7 +42,7 @@ _OF_MPI = frozenset(
         *("np", "map_by", "master_port", "mpirun_arg", "slots_per_worker", "mpi_implementation", "mpirun"),
         *("launcher_cpu", "launcher_memory", "run_launcher_as_worker", "clean_pod_policy", "ttl"),
         *("backoff_limit", "spawn", "ssh_auth_mount_path", "rdma_spread", "rdma_ssh_port", "suspend"),
-        *("queue", "gang", "autotune", "operator_image"),
+        *("queue", "gang", "autotune", "consistency_check", "operator_image"),
         *(part.name for part in fields(ElasticJobOptions)),
     )
 )

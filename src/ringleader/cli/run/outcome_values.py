@@ -50,6 +50,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "restarts": [vars(restart) for restart in outcome.restarts],
         "first_failure": None if failure is None else _end(failure),
         **({} if outcome.elastic is None else {"elastic": _history(outcome.elastic)}),
+        "consistency": [{k: v for k, v in one.items() if k != "kind"} for one in outcome.differences],
         "proof": None if outcome.proof is None else document(outcome.proof),
     }
 

@@ -50,6 +50,7 @@ class SharedOptions:
     as_horovod: bool = False
     require: tuple[str, ...] = ()
     no_settings: bool = False
+    consistency_check: str | None = None
     timeout: str | None = None
     grace: str | None = None
     lost_after: str | None = None

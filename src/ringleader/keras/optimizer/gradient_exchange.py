@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from ringleader.common.consistency import ConsistencyCheck
+from ringleader.common.parameter_checksum import array_kind
+from ringleader.common.process_sets import group_of
 from ringleader.keras.generation import backend
 from ringleader.keras.optimizer.exchange_options import ExchangeOptions
+from ringleader.keras.values import as_array
 
 
 class GradientExchange:
@@ -20,6 +24,8 @@ class GradientExchange:
     def __init__(self, options: ExchangeOptions) -> None:
         """Begin with no local variables."""
         self.options = options
+        cure = "hvd.broadcast_variables(model.weights, root_rank=0)"
+        self._check = ConsistencyCheck(options.name, array_kind(as_array, cure))
         self._local: dict[int, Any] = {}
         self._returned: list[Any] = []
         self.variables: list[Any] = []
@@ -44,6 +50,11 @@ class GradientExchange:
         if shared:
             for at, reduced in zip(shared, self._reduce([found[at] for at in shared]), strict=True):
                 found[at] = reduced
+            # In a function that is traced variables have no values.
+            if backend() == "torch" or (backend() == "tensorflow" and self._backend.tf.executing_eagerly()):
+                named = [(getattr(variables[at], "path", variables[at].name), variables[at]) for at in shared]
+                group = group_of(process_set, "Allreduce")
+                self._check.exchanged(group, named, f"{self.options.name}.consistency")
         if self.options.scale_local_gradients:
             for at in local:
                 found[at] = self._backend.scaled(found[at], process_set.size())

@@ -75,6 +75,7 @@ def launch_elastic(
         seconds=time.monotonic() - began,
         results=answers,
         elastic=elastic_history(run.events, run.state),
+        differences=tuple(report for rank in run.ranks.ranks.values() for report in rank.differences),
     )
 
 

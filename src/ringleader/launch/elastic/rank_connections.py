@@ -199,8 +199,9 @@ class RankConnections:
         report = words["report"]
         if report.get("kind") == "traffic":
             rank.traffic = [*rank.traffic, report][-10:]
-        else:
-            self._context.listener.report(rank.number, report)
+            return
+        rank.differences += [report] if report.get("kind") == "consistency" else []
+        self._context.listener.report(rank.number, report)
 
     def lost(self, connection: AgentConnection) -> None:
         """A connection has ended: fine after the agent's last word."""

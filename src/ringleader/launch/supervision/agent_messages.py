@@ -143,8 +143,9 @@ class AgentMessages:
         report = words["report"]
         if report.get("kind") == "traffic":
             state.traffic = [*state.traffic, report][-MOST_LIVES:]
-        else:
-            self.job.listener.report(state.rank, report)
+            return
+        state.differences += [report] if report.get("kind") == "consistency" else []
+        self.job.listener.report(state.rank, report)
 
     def _evidence(self, state: RankState, words: dict[str, Any]) -> None:
         state.evidence = words

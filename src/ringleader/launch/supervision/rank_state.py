@@ -40,6 +40,8 @@ class RankState:
     """What it gave MPI_Abort, where its MPI lets the rank itself say so."""
     traffic: list[dict[str, Any]] = field(default_factory=list)
     """What its engine reported of its bytes, once for each life of the engine."""
+    differences: list[dict[str, Any]] = field(default_factory=list)
+    """What it reported of parameters that differ between ranks."""
     evidence: dict[str, Any] | None = None
     """What its agent gathered for the proof of the transport."""
     result: bytearray = field(default_factory=bytearray)

@@ -13,6 +13,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.common.autotune import Autotune, autotune
+from ringleader.common.consistency import ConsistencyCheck
 from ringleader.common.object_exchange import gather_objects
 from ringleader.common.process_sets import group_of, number_of
 from ringleader.common.reductions import Average
@@ -34,6 +35,7 @@ from ringleader.torch.optimizer.optimizer_arguments import (
     default_names,
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
+from ringleader.torch.optimizer.parameter_checksum import TENSORS
 from ringleader.torch.optimizer.sparse_gradients import sum_sparse
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
@@ -74,6 +76,7 @@ class ReplicatedMixin(OptimizerMixin):
         self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
+        self._check = ConsistencyCheck(self._base.__name__, TENSORS)
         return super().init_mixin(named=named, settings=settings, passes=passes)
 
     # peers
@@ -257,9 +260,16 @@ class ReplicatedMixin(OptimizerMixin):
             finally:
                 self._forget_passes()
             self._metrics.exchanged()
+            self._compare_parameters()
         elif self._meets:  # ranks that are in step, but exchange nothing
             self._engine.meet()
         self._synchronized = True
+
+    def _compare_parameters(self) -> None:
+        """Compare the parameters of all ranks where that is due; trials are not to time that."""
+        if self._exchanger is not None and (self._autotune is None or self._autotune.over):
+            group = group_of(self._settings.process_set, "Allreduce")
+            self._check.exchanged(group, self._named, f"{self._serial}.consistency")
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:

@@ -257,6 +257,7 @@ class ShardedMixin(ReplicatedMixin):
             self._forget_passes()
         self._reduced = EVERYWHERE if asked else OWNERS
         self._metrics.exchanged()
+        self._compare_parameters()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Exchange the gradients, and make the step of this rank's part; all ranks get all parameters.
