@@ -77,7 +77,9 @@ class _Draw:
             "wrap": self._wrap,
         }
         if self._optimizers == "alternate" and overlaps(drawn):
-            self._wrap["bucket_cap_mb"] = 100  # nothing may travel before step, as the guide says
+            # Nothing may travel before step, as the error for it says.
+            self._wrap["bucket_cap_mb"] = 100
+            self._wrap.pop("groups", None)
         self._travels = overlaps(drawn)
         self._equal_only = equal_only(drawn)
         start: list[Operation] = [["scheduler", self._scheduler()]] if self._often(0.2) else []

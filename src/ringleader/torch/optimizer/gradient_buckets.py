@@ -319,9 +319,7 @@ class GradientBuckets(GradientExchange):
             place = places[at]
             if place is not None and not place.view.any():
                 self._parameters[at].grad = None  # frozen, and no rank has a gradient for it
-        if self._config.sparse_as_dense:
-            for at, dims in self.sparse.items():
-                self._parameters[at].grad = places[at].view.to_sparse(dims)  # type: ignore[union-attr]
+        self._make_sparse()
         if not self._unsettled:
             return
         if self._on_devices() or (self._arrivals is not None and len(self._memory.buckets) > 1):
@@ -330,6 +328,15 @@ class GradientBuckets(GradientExchange):
             self._arrivals = []
         else:
             self._unsettled = False
+
+    def _make_sparse(self) -> None:
+        """Have gradients sparse again that went as dense ones."""
+        if not self._config.sparse_as_dense:
+            return
+        for at, dims in self.sparse.items():
+            place = self._memory.places[at]
+            if place is not None and place.fits(self._parameters[at]):
+                self._parameters[at].grad = place.view.to_sparse(dims)
 
     def _begin(self) -> None:
         """Expect all gradients anew."""

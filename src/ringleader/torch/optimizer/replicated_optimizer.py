@@ -51,8 +51,8 @@ LEFT_OUT = (
 )
 TWO_OPTIMIZERS = (
     "another optimizer of the same parameters exchanges the gradients of this step already. To step two of "
-    "them in turn, make both with a bucket_cap_mb above the size of the model: then nothing travels before "
-    "step()."
+    "them in turn, make both with a bucket_cap_mb above the size of the model, and without groups: then "
+    "nothing travels before step()."
 )
 _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
@@ -227,11 +227,15 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _exchange_singly(self, parameters: list[torch.Tensor]) -> None:
         works = []
+        idle = [one for one in parameters if one.grad is None and not one.requires_grad]
         for at, parameter in enumerate(parameters):
             grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
             parameter.grad = (grad.to_dense() if grad.is_sparse else grad).contiguous()
             works.append(reduction(parameter.grad, f"{self._serial}.unfrozen.{at}", op=self._settings.op))
         reduce_all(self._engine, works)
+        for parameter in idle:
+            if parameter.grad is not None and not parameter.grad.any():
+                parameter.grad = None  # frozen, and no rank has a gradient for it
 
     # Horovod's methods
 

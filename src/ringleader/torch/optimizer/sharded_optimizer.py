@@ -54,7 +54,7 @@ class ShardedMixin(ReplicatedMixin):
         """Where the gradients of all ranks are: nowhere yet, with the owners of parts, or everywhere."""
         self.state: dict[torch.Tensor, Any]
         super().init_mixin(named=named, settings=settings, passes=passes)
-        self._trained_parameters = TrainedParameters(drop_frozen=True)
+        self._trained_parameters = TrainedParameters(drop_frozen=True, keep_zeros=True)
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -18,9 +18,12 @@ Proposal = tuple[int, tuple[int, ...]]
 class TrainedParameters:
     """The parameters of one optimizer, in the order of its groups."""
 
-    def __init__(self, *, drop_frozen: bool) -> None:
-        """``drop_frozen`` says whether parameters that are frozen on all ranks leave the exchange again."""
-        self._drop_frozen = drop_frozen
+    def __init__(self, *, drop_frozen: bool, keep_zeros: bool = False) -> None:
+        """``drop_frozen`` says whether parameters that are frozen on all ranks leave the exchange again.
+
+        With ``keep_zeros`` they do when their gradients are None, else also where these are zeros.
+        """
+        self._drop_frozen, self._keep_zeros = drop_frozen, keep_zeros
         self._all: list[torch.Tensor] = []
         self._inside: list[int] = []
         self._outside: list[int] = []
@@ -82,13 +85,12 @@ class TrainedParameters:
         everything = self._all
         found = [at for at in self._outside if everything[at].requires_grad]
         if self._drop_frozen:
-            found += [at for at in self._inside if _is_trained(everything[at])]
+            found += [at for at in self._inside if self._is_trained(everything[at])]
         return len(everything), tuple(sorted(found))
 
-
-def _is_trained(parameter: torch.Tensor) -> bool:
-    """Return whether the parameter is trained here: frozen ones have no gradient, or one of zeros."""
-    if parameter.requires_grad:
-        return True
-    grad = parameter.grad
-    return grad is not None and bool((grad.coalesce().values() if grad.is_sparse else grad).any())
+    def _is_trained(self, parameter: torch.Tensor) -> bool:
+        """Return whether the parameter is trained here: frozen ones have no gradient, or one of zeros."""
+        grad = parameter.grad
+        if parameter.requires_grad or grad is None:
+            return parameter.requires_grad
+        return self._keep_zeros or bool((grad.coalesce().values() if grad.is_sparse else grad).any())
