@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.integer_scaling import scaled
 from ringleader.common.numpy_adapter import NumpyAdapter
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.kernels import TorchKernels, scale_on_device
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
@@ -82,18 +81,9 @@ def test_integers_scale_as_python_divides(name: str, fraction: Fraction, near: l
     want = [min(max(int(number * fraction), least), most) for number in numbers]
     array = np.array(numbers, name)
     tensor, device = torch.from_numpy(array.copy()), torch.from_numpy(array.copy())
-    bits = device.view(torch.int64) if name == "uint64" else device
     NumpyAdapter().scale(array, float(fraction))
     TorchKernels().scale(tensor, float(fraction))
-    result = scaled(
-        bits.long(),
-        float(fraction),
-        (least, most),
-        where=torch.where,
-        to_float=torch.Tensor.double,
-        to_int=torch.Tensor.long,
-    )
-    bits.copy_(result)
+    scale_on_device(device, float(fraction))
     assert array.tolist() == tensor.tolist() == device.tolist() == want
 
 

@@ -31,31 +31,35 @@ def fraction_of(factor: float) -> tuple[int, int] | None:
     return (found.numerator, found.denominator) if small else None
 
 
-def scale_pieces(array: Any, count: int, scale: Callable[[Any], None]) -> None:
-    """Call ``scale`` with the array of ``count`` elements, or with views of some of its rows at a time."""
-    if count <= PIECE_ELEMENTS:
-        scale(array)
-        return
-    rows = len(array)
-    step = max(1, PIECE_ELEMENTS * rows // count)
-    for start in range(0, rows, step):
-        scale(array[start : start + step])
-
-
-def scaled(
-    values: Any,
+def scale_integers(
+    array: Any,
+    count: int,
     factor: float,
     limits: tuple[int, int],
     *,
     where: Callable[..., Any],
     to_float: Callable[[Any], Any],
     to_int: Callable[[Any], Any],
-) -> Any:
-    """Return int64 ``values`` times ``factor`` within the ``limits`` of their type; uint64 as its bits.
+    write: Callable[[Any, Any], object],
+) -> None:
+    """Multiply ``count`` integers in place. ``limits``: the least and the greatest that their type can hold.
 
-    ``where``, ``to_float`` (float64) and ``to_int`` (int64) are those of the arrays' library. Computed on
-    amounts as unsigned numbers of 64 bits, which are halved so that signed arithmetic can divide them.
+    The functions are those of the arrays' library, with float64 and int64; a uint64 is computed by its bits.
     """
+    step = max(1, PIECE_ELEMENTS * len(array) // count) if count > PIECE_ELEMENTS else 0
+    for piece in [array[at : at + step] for at in range(0, len(array), step)] if step else [array]:
+        write(piece, _scaled(to_int(piece), factor, limits, where, to_float, to_int))
+
+
+def _scaled(
+    values: Any,
+    factor: float,
+    limits: tuple[int, int],
+    where: Callable[..., Any],
+    to_float: Callable[[Any], Any],
+    to_int: Callable[[Any], Any],
+) -> Any:
+    """Compute on amounts as unsigned numbers of 64 bits, halved so that signed arithmetic can divide them."""
     least, most = limits
     negative = values < 0 if least < 0 else values != values
     amount = where(negative, -values, values)

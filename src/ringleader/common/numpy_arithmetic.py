@@ -11,7 +11,7 @@ import numpy
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.integer_scaling import scale_pieces, scaled
+from ringleader.common.integer_scaling import scale_integers
 
 Array = numpy.ndarray[Any, Any]
 COMBINE: dict[ReduceOp, Any] = {
@@ -65,19 +65,16 @@ def scaling(array: Array, factor: float) -> tuple[Any, ...]:
 
 def _scale_integers(array: Array, factor: float) -> None:
     limits = numpy.iinfo(array.dtype)
-
-    def scale_piece(piece: Array) -> None:
-        result = scaled(
-            piece.astype("int64"),
-            factor,
-            (int(limits.min), int(limits.max)),
-            where=numpy.where,
-            to_float=lambda integers: integers.astype("float64"),
-            to_int=lambda floats: floats.astype("int64"),
-        )
-        numpy.copyto(piece, result, casting="unsafe")
-
-    scale_pieces(array, array.size, scale_piece)
+    scale_integers(
+        array,
+        array.size,
+        factor,
+        (int(limits.min), int(limits.max)),
+        where=numpy.where,
+        to_float=lambda integers: integers.astype("float64"),
+        to_int=lambda numbers: numbers.astype("int64"),
+        write=partial(numpy.copyto, casting="unsafe"),
+    )
 
 
 def float_reduction(chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:

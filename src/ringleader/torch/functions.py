@@ -68,11 +68,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         synchronize(handle)
     if rank() != root_rank:
         state = _filled(outline, tensors)
+    if rank() != root_rank or sharded is not None:
         with loading_in_place(optimizer):
             optimizer.load_state_dict(state)
         _keep_types(optimizer, state)
-    elif sharded is not None:
-        optimizer.load_state_dict(state)
 
 
 def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from ringleader.collectives.kernels import FlatKernels, divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.integer_scaling import scale_pieces, scaled
+from ringleader.common.integer_scaling import scale_integers
 from ringleader.common.numpy_adapter import DOT_COUNT
 from ringleader.common.numpy_arithmetic import HALF_TYPES, Array, NumpyFlat, dtype_named, float_reduction
 from ringleader.common.numpy_arithmetic import scale as scale_array
@@ -132,21 +132,7 @@ class TorchKernels:
         if array.is_cpu:
             scale_array(array.numpy(), factor)
             return
-        limits = torch.iinfo(array.dtype)
-
-        def scale_piece(piece: torch.Tensor) -> None:
-            bits = piece.view(torch.int64) if piece.dtype == torch.uint64 else piece
-            result = scaled(
-                bits.to(torch.int64),
-                factor,
-                (limits.min, limits.max),
-                where=torch.where,
-                to_float=torch.Tensor.double,
-                to_int=torch.Tensor.long,
-            )
-            bits.copy_(result)
-
-        scale_pieces(array, array.numel(), scale_piece)
+        scale_on_device(array, factor)
 
     def reduce(self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float) -> None:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
@@ -269,6 +255,20 @@ def flat_at(address: int, dtype: str, count: int) -> Array | None:
     kind = dtype_named(dtype)
     memory: Any = (c_char * (count * kind.itemsize)).from_address(address)
     return numpy.frombuffer(memory, kind)
+
+
+def scale_on_device(array: torch.Tensor, factor: float) -> None:
+    """Multiply integers in place where they lie; see `integer_scaling`."""
+    scale_integers(
+        array.view(torch.int64) if array.dtype == torch.uint64 else array,
+        array.numel(),
+        factor,
+        (torch.iinfo(array.dtype).min, torch.iinfo(array.dtype).max),
+        where=torch.where,
+        to_float=torch.Tensor.double,
+        to_int=torch.Tensor.long,
+        write=torch.Tensor.copy_,
+    )
 
 
 def _scale_floats(array: torch.Tensor, factor: float) -> torch.Tensor:
