@@ -15,7 +15,7 @@ case, fault = sys.argv[1], sys.argv[2:]
 consistency.interval = lambda *_seconds: 1
 STEPS, FAULT = 8, 4
 
-hvd.init()
+hvd.init(process_sets="dynamic" if case == "set" else None)
 RANK, SIZE = hvd.rank(), hvd.size()
 torch.manual_seed(0)
 model = torch.nn.Sequential(
