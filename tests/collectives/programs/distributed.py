@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import torch
-from fake_gpu import Gpu
+from fake_cuda import Gpu
 
 import ringleader.torch as hvd
 from ringleader.collectives.communicators import count_over
