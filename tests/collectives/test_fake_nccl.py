@@ -53,7 +53,13 @@ def test_ranks_with_several_gpus(jobs: Any, what: str) -> None:
 )
 def test_a_mistake_is_noticed(jobs: Any, mistake: str, words: str) -> None:
     job = jobs.fresh(
-        "seeded.py", mistake, ranks=2, timeout=120, HOROVOD_DYNAMIC_PROCESS_SETS="1", FAKE_TORCH="2.8", **APART
+        "seeded.py",
+        mistake,
+        ranks=2,
+        timeout=120,
+        HOROVOD_DYNAMIC_PROCESS_SETS="1",
+        FAKE_TORCH="2.8",
+        **APART,
     )
     assert words in job.out and "not noticed" not in job.out, job.out + job.err
 

@@ -49,7 +49,14 @@ def test_a_framework_that_is_too_old_is_named_with_its_version_and_the_cure(
 
 @pytest.mark.parametrize(
     ("found", "old"),
-    [("2.8.0", False), ("2.7.1", True), ("1.13", True), ("2.13.0+cpu", False), ("3.0", False), ("main", False)],
+    [
+        ("2.8.0", False),
+        ("2.7.1", True),
+        ("1.13", True),
+        ("2.13.0+cpu", False),
+        ("3.0", False),
+        ("main", False),
+    ],
 )
 def test_versions_are_compared_by_numbers(found: str, old: bool) -> None:
     assert too_old(found, "2.8") is old

@@ -74,7 +74,9 @@ def test_a_script_that_chooses_no_gpu_gets_its_ranks_once_it_uses_one(
     assert cuda.current == ([] if chosen is None else [chosen])
 
 
-OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+OLD_DRIVER = (
+    "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +85,20 @@ OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 11040).
         (Cuda(0), 8, None, None, ["8 GPU(s)", "built without CUDA", "install a CUDA build"]),
         (Cuda(0), 8, "", None, []),  # wanted so
         (Cuda(0), 0, None, None, []),
-        (Cuda(0, why=OLD_DRIVER), 8, "0,1", "13.0", ["too old (found version 11040)", "update your GPU driver"]),
-        (Cuda(0, why="Found no NVIDIA driver"), 0, "0", "12.8", ["Found no NVIDIA driver", "ringleader doctor"]),
+        (
+            Cuda(0, why=OLD_DRIVER),
+            8,
+            "0,1",
+            "13.0",
+            ["too old (found version 11040)", "update your GPU driver"],
+        ),
+        (
+            Cuda(0, why="Found no NVIDIA driver"),
+            0,
+            "0",
+            "12.8",
+            ["Found no NVIDIA driver", "ringleader doctor"],
+        ),
         (Cuda(0), 8, "", "12.8", ["CUDA_VISIBLE_DEVICES is empty", "unset it"]),
         (Cuda(1), 8, "GPU-a,GPU-b", "12.8", ["sees 1 of 2", "(GPU-b)", "nvidia-smi -L"]),
         (Cuda(1), 8, "MIG-a,MIG-b", "12.8", ["one MIG instance in a process"]),

@@ -209,7 +209,9 @@ class Gpu:
         owned = {tensor.untyped_storage().data_ptr() for tensor in self._owned}
         for what, address, where in self._used:
             if where is stream and address in owned and (address, where.name) not in self._recorded:
-                raise AssertionError(f"{what} uses memory of the script's on {where.name} without record_stream")
+                raise AssertionError(
+                    f"{what} uses memory of the script's on {where.name} without record_stream"
+                )
         self._used = [one for one in self._used if one[2] is not stream]
 
     def drain(self):

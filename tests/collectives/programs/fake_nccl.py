@@ -123,7 +123,9 @@ class FakeProcessGroupNCCL:
 
     def broadcast(self, tensors, options):
         self._steps.append(f"nccl broadcast {tensors[0].numel()}")
-        return self._collective("broadcast", tensors, options, lambda mine: (mine, [mine[0]], options))
+        plain = torch.distributed.BroadcastOptions()
+        plain.rootRank = options.rootRank
+        return self._collective("broadcast", tensors, options, lambda mine: (mine, [mine, plain]))
 
     def _allgather_base(self, out, own, options):
         self._steps.append(f"nccl _allgather_base {own.numel()}")
@@ -143,7 +145,13 @@ class FakeProcessGroupNCCL:
         start = self._rank * out.numel()
         part = whole[start : start + out.numel()]
         return self._collective(
-            "allreduce", [out, own], options, lambda mine: ([part], [[whole]]), op=op, factor=factor, sums=[whole]
+            "allreduce",
+            [out, own],
+            options,
+            lambda mine: ([part], [[whole]]),
+            op=op,
+            factor=factor,
+            sums=[whole],
         )
 
     def _operation(self, options, dtype):

@@ -14,7 +14,9 @@ from ringleader.torch.basics import session
 ERRORS = {
     "lost": torch.AcceleratorError("CUDA error: GPU is lost"),
     "memory": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-    "nccl": torch.distributed.DistBackendError("NCCL error: remote process exited or there was a network error"),
+    "nccl": torch.distributed.DistBackendError(
+        "NCCL error: remote process exited or there was a network error"
+    ),
 }
 hvd.init()
 RANK, SIZE, ENGINE = hvd.rank(), hvd.size(), session().engine

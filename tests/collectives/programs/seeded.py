@@ -64,7 +64,9 @@ def wrong_order():
             engine.run(on_gpu(torch.ones(1000), f"first {turn}.{at}", op=ReduceOp.SUM))
     del GPU.steps[:]
     for turn in range(5):
-        works = [on_gpu(torch.ones(100 * (at + 1) + turn), f"{at}.{turn}", op=ReduceOp.SUM) for at in range(2)]
+        works = [
+            on_gpu(torch.ones(100 * (at + 1) + turn), f"{at}.{turn}", op=ReduceOp.SUM) for at in range(2)
+        ]
         for at in (0, 1) if RANK == 0 else (1, 0):
             DELAYED[at] = 0.0 if at == RANK else 0.2
             engines[at].submit(works[at])

@@ -94,7 +94,9 @@ RANK, SIZE, ENGINE = hvd.rank(), hvd.size(), session().engine
 torch.set_num_threads(1)
 what = sys.argv[1]
 second = what in ("second", "joined")
-GPU, DEVICES = use_fake_gpu(gpu=Gpu(2), kind=EveryOther if what == "optimizer" else GpuTransport, own=int(second))
+GPU, DEVICES = use_fake_gpu(
+    gpu=Gpu(2), kind=EveryOther if what == "optimizer" else GpuTransport, own=int(second)
+)
 {"together": together, "optimizer": optimizer, "second": second_alone, "joined": joined_first}[what]()
 hvd.shutdown()
 print("rank done", flush=True)
