@@ -43,6 +43,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         for module, name in (
             (torch.distributed, "ProcessGroupNCCL"),
             (torch.distributed, "is_nccl_available"),
+            (torch.distributed, "PrefixStore"),
             (torch.cuda.nccl, "version"),
             (torch.cuda, "set_device"),
         ):
@@ -78,7 +79,7 @@ def test_a_synchronous_call_is_on_the_current_stream_and_returns_no_work(make: M
 def test_an_asynchronous_call_is_on_a_stream_of_the_groups_and_its_work_has_the_current_one_wait(
     make: Make,
 ) -> None:
-    gpu, raw = make()
+    _gpu, raw = make()
     work = raw.allreduce([torch.ones(3)], allreduce(asynchronous=True))
     assert not work.is_completed()
     work.wait()

@@ -1,4 +1,4 @@
-"""GPUs without a GPU: devices, streams, events and contexts as `torch.cuda` has them; tensors stay on the CPU.
+"""GPUs without a GPU: devices, streams, events and contexts as in `torch.cuda`; tensors stay on the CPU.
 
 Follows, of PyTorch 2.8.0 and 2.13.0: ``torch/cuda/__init__.py`` (``device``, ``StreamContext``: leaving a
 stream of another device makes the device before current again, and with it a context; leaving ``device``
@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 PASSIVE = {
     "__get__", "__getitem__", "__len__", "view", "numel", "split", "size", "dim", "element_size", "data_ptr",
-    "is_contiguous", "is_floating_point", "empty", "empty_like", "untyped_storage", "nelement", "storage_offset",
-    "is_cpu", "is_complex",
+    "is_contiguous", "is_floating_point", "empty", "empty_like", "untyped_storage", "nelement",
+    "storage_offset", "is_cpu", "is_complex",
 }  # fmt: skip
 """Functions that read no values, so that no kernel is put on a stream."""
 

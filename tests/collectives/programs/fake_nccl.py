@@ -1,8 +1,8 @@
-"""`ProcessGroupNCCL` without NCCL: what PyTorch's does with streams, works and errors; Gloo carries the values.
+"""`ProcessGroupNCCL` without NCCL: PyTorch's streams, works and errors; Gloo carries the values.
 
 Follows ``torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp``: ``collective``, ``collectiveCoalesced``,
 ``getNcclReduceOp``, ``eagerConnectSingleDevice``, ``abort``, ``shutdown``, ``getError`` and the checks of
-tensors as they are in the 2.9 and 2.12 series, the Python API as the wheels of 2.8.0 (built for CUDA 12.8) and
+tensors as they are in the 2.9 and 2.12 series, the Python API as the wheels of 2.8.0 (for CUDA 12.8) and
 2.13.0 have it. Between 2.8 and 2.13 nothing that is used here differs but where ``get_error`` is defined: in
 2.8.0 ``ProcessGroupNCCL`` has it, its base class ``Backend`` has not. 2.14 reads factors of bfloat16 right.
 
@@ -10,11 +10,11 @@ tensors as they are in the 2.9 and 2.12 series, the Python API as the wheels of 
   is kept for the allocator, and there is no work: None;
 - with ``asyncOp = True`` it is put on a stream of the group's own that waits for the current one; the work's
   ``wait`` has the current stream wait for it;
-- the communicator is that of one device: a tensor of another would make a second one, for which no peer comes;
+- the communicator is one device's: a tensor of another would make a second one, for which no peer comes;
 - ``abort`` ends what is under way, whatever it waits for; every call after it raises `DistBackendError`;
 - a kernel that waits for a peer that has died ends by an abort and by nothing else.
 
-Never tried against NCCL: how soon an abort ends, which errors NCCL reports by itself and when (``get_error``),
+Never tried against NCCL: how soon an abort ends, which errors NCCL reports and when (``get_error``),
 what several kernels of one device do that wait for each other, the watchdog's and the heartbeat's ends of a
 process, ``TORCH_NCCL_BLOCKING_WAIT``, CUDA graphs, bits of averages in half types.
 """
@@ -39,6 +39,14 @@ def factor_as_read(factor, dtype, version):
         # A float32 is handed over, and its first two bytes, the low ones, are taken for a bfloat16.
         return struct.unpack("<f", b"\0\0" + struct.pack("<f", factor)[:2])[0]
     return torch.tensor(factor, dtype=dtype).item()
+
+
+class NamedStore(torch.distributed.PrefixStore):
+    """A store that knows below which name it writes."""
+
+    def __init__(self, prefix, store):
+        super().__init__(prefix, store)
+        self.prefix = prefix
 
 
 class Work:
@@ -76,8 +84,7 @@ class FakeProcessGroupNCCL:
         inner._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         inner._timeout, inner._threads = options._timeout, 2
         self._gloo = ProcessGroupGloo(store, rank, size, inner)
-        keys = [key.split("/") for key in store.underlying_store.list_keys()]
-        (self._name,) = {"/".join(key[:3]) for key in keys if key[1:] != ["token"]}
+        self._name = store.prefix
         self._device = self._own_stream = None
         self._aborted = threading.Event()
         self._launched = []
@@ -171,7 +178,7 @@ class FakeProcessGroupNCCL:
         return self._collective(call, tensors, options, lambda mine: (mine, [mine]), op=op, factor=factor)
 
     def _collective(self, call, tensors, options, arguments, *, op="", factor=1.0, sums=None):
-        """Begin a collective on copies of the tensors; what it results in is theirs once the stream gets to it.
+        """Begin a collective on copies of the tensors; they get the results once the stream gets to it.
 
         ``arguments``: from the copies, those that are results, and what Gloo is called with.
         """
@@ -232,8 +239,8 @@ class FakeProcessGroupNCCL:
             raise DistBackendError(f"NCCL communicator was aborted on rank {self._rank}.")
         if device != self._device:
             raise AssertionError(
-                f"a tensor on GPU {device.index} for a communicator of GPU {self._device}: PyTorch would make "
-                "another one, for which no peer comes"
+                f"a tensor on GPU {device.index} for a communicator of GPU {self._device}: PyTorch would "
+                "make another one, for which no peer comes"
             )
         if self.gpu.fails is not None:
             error, self.gpu.fails = self.gpu.fails, None
@@ -253,6 +260,7 @@ def install(gpu, version=None):
     FakeProcessGroupNCCL.gpu = gpu
     FakeProcessGroupNCCL.version = tuple(int(part) for part in numbers.split("."))
     torch.distributed.ProcessGroupNCCL = FakeProcessGroupNCCL
+    torch.distributed.PrefixStore = NamedStore
     torch.distributed.is_nccl_available = lambda: True
     torch.cuda.nccl.version = lambda: (2, 27, 3)
     torch.cuda.set_device = gpu.set_device

@@ -1,7 +1,7 @@
 """Runs another program of this folder with its tensors exchanged by the fake NCCL. argv: program, arguments.
 
-``RINGLEADER_TRANSPORT=distributed`` makes the code for GPUs carry tensors of the host, over Gloo; here over the
-fake NCCL, which does at once what is put on its streams.
+``RINGLEADER_TRANSPORT=distributed`` makes the code for GPUs carry tensors of the host, over Gloo; here over
+the fake NCCL, which does at once what is put on its streams.
 """
 
 import runpy

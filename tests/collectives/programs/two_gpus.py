@@ -66,7 +66,7 @@ def optimizer():
 
 
 def second_alone():
-    """A rank on the second GPU makes no context on the first, and takes part from there when it has joined."""
+    """A rank on the second GPU makes no context on the first, and stays there when it has joined."""
     for turn in range(3):
         array = GPU.place(torch.full((5,), RANK + 1.0), 1)
         ENGINE.run(on_gpu(array, f"second {turn}", op=ReduceOp.SUM))
