@@ -229,6 +229,8 @@ def make_job(
     shown = faults.ranks("--show-ranks", options.show_ranks)
     if shown and np is not None and (beyond := sorted(rank for rank in shown if rank >= np)):
         faults.add("--show-ranks", f"there is no rank {beyond[0]}", f"the last one is {np - 1}")
+    if options.all_gpus and options.own_gpu:
+        faults.add("--own-gpu", "contradicts --all-gpus", "leave one out; all GPUs are seen by default")
     return Job(
         command=options.command,
         np=np,
