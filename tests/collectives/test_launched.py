@@ -18,7 +18,7 @@ def test_launches(jobs: Any, what: str, size: int) -> None:
     jobs("launched.py", what, ranks=size, **APART).passed(size)
 
 
-def test_operations_in_the_middle_of_backward_are_told_of_once_where_they_cost_overlap(jobs: Any) -> None:
+def test_operations_in_the_middle_of_backward_that_cost_overlap_are_reported_once(jobs: Any) -> None:
     job = jobs("launched.py", "middle", ranks=3, **APART)
     assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
     (said,) = [line for line in job.err.splitlines() if "came between" in line]

@@ -1,4 +1,4 @@
-"""Which GPU is this rank's, and what is said where there is none, or where it fails.
+"""Which GPU is this rank's, and what is printed where PyTorch sees none, or where it fails.
 
 Every rank sees all GPUs of its host, as under Horovod and torchrun (docs/decisions/0015), and a script takes
 the one of its local rank. For a script that chooses none `choose_gpu` does.
@@ -40,8 +40,8 @@ def choose_gpu(
 ) -> None:
     """Make this rank's GPU the current one of the thread that uses a GPU first, unless one was used before.
 
-    Nothing is set up on the GPU: a script that uses none gets no context. What keeps PyTorch from seeing
-    the GPUs of the host is said by the first rank of each host.
+    Nothing is set up on the GPU: a script that uses none gets no context. The first rank of each host prints
+    what keeps PyTorch from seeing the host's GPUs.
     """
     count = cuda.device_count() if build else 0
     there = len(list(driver.glob("*"))) if driver.is_dir() else 0
