@@ -343,13 +343,3 @@ def _visible_gpus(job: Job, fact: HostFacts, own: str | None) -> str | None:
     if own is None or not job.all_gpus or job.uncoupled or own.startswith("MIG-"):
         return own
     return ",".join(fact.gpus)
-
-
-def own_gpu_at(local_rank: int, own: str | None, visible: str | None) -> str | None:
-    """Return CUDA_VISIBLE_DEVICES with a rank's own GPU at the place of its local rank."""
-    if own is None or visible is None:
-        return visible
-    order = visible.split(",")
-    at, place = order.index(own), local_rank % len(order)
-    order[at], order[place] = order[place], own
-    return ",".join(order)

@@ -22,7 +22,9 @@ def test_operations_in_the_middle_of_backward_that_cost_overlap_are_reported_onc
     job = jobs("launched.py", "middle", ranks=3, **APART)
     assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
     (said,) = [line for line in job.err.splitlines() if "came between" in line]
-    assert said.startswith("ringleader: operations on GPUs during backward, such as allreduce 'beside ")
+    assert said.startswith(
+        "ringleader: operations on GPUs during backward, such as allreduce 'allreduce.beside "
+    )
     assert "SyncBatchNorm" in said
 
 

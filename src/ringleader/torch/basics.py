@@ -26,7 +26,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     the same ranks; this process has joined the others all the same.
     """
     begin_session(TorchAdapter, comm, process_sets)
-    choose_gpu(local_rank=session().engine.ranks.local_rank)
+    choose_gpu(local_rank=session().ranks.slot)
     name_gpu_at_the_end()
 
 

@@ -17,7 +17,7 @@ from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, control_addresses
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.transport_settings import job_settings
-from ringleader.rank_placement import Plan, own_gpu_at, place
+from ringleader.rank_placement import Plan, place
 from ringleader.ranks import job_directory
 from ringleader.ranks.host_agent_client import AGENT_NUMBERS
 from ringleader.ranks.library_links import LINKS
@@ -94,9 +94,8 @@ def slots_kept(plan: Plan, whole: Plan, layout: Layout) -> Plan:
     for member in plan.ranks:
         slot = layout[member.host_index][1][member.local_rank]
         own = places[member.host_index, slot]
-        # hvd.local_rank() counts the local ranks that there are, and is to lead to the slot's GPU.
-        visible = own_gpu_at(member.local_rank, own.gpu, own.visible_gpus)
-        ranks.append(replace(member, local_rank=slot, gpu=own.gpu, visible_gpus=visible, cpus=own.cpus))
+        kept = {"local_rank": slot, "gpu": own.gpu, "visible_gpus": own.visible_gpus, "cpus": own.cpus}
+        ranks.append(replace(member, **kept))
     return replace(plan, ranks=tuple(ranks))
 
 
