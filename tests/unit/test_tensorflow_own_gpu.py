@@ -10,6 +10,7 @@ import pytest
 from ringleader.common import basics
 
 
+@pytest.mark.process  # TensorFlow's import starts some
 @pytest.mark.parametrize(
     ("launched", "visible_devices", "chosen_before", "taken"),
     [
