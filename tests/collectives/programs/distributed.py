@@ -261,7 +261,7 @@ if what == "ipv6":
 
     real, rendezvous.addresses = rendezvous.addresses, lambda environ: ["::1"]
     try:
-        gather_and_others(session().engine.transport.execute)
+        gather_and_others(lambda work: session().engine.transport.execute(work, staged=0))
     finally:
         rendezvous.addresses = real
 elif what == "operations":

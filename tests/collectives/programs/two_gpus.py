@@ -17,13 +17,24 @@ TOTAL = {}
 class EveryOther(GpuTransport):
     """Every other bucket of the gradients is on the second GPU."""
 
-    cuts = 0
+    buckets = {}
 
-    def cut(self, region, start, count):
-        part = super().cut(region, start, count)
-        GPU.place(part.mine, self.cuts % 2)
-        self.cuts += 1
-        return part
+    def _mark(self, work):
+        address = work.array.mine.data_ptr() if work.signature.kind == "gradients" else None
+        if address is not None and address not in self.buckets:
+            self.buckets[address] = GPU.place(work.array.mine, len(self.buckets) % 2)
+
+    def submitted(self, work):
+        self._mark(work)
+        super().submitted(work)
+
+    def written(self, work):
+        self._mark(work)
+        super().written(work)
+
+    def launch(self, work):
+        self._mark(work)
+        super().launch(work)
 
 
 def together():
