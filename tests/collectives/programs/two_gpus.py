@@ -17,7 +17,7 @@ TOTAL = {}
 class EveryOther(GpuTransport):
     """Every other bucket of the gradients is on the second GPU."""
 
-    buckets = {}
+    buckets: dict = {}  # noqa: RUF012  (one of this kind in a process)
 
     def _mark(self, work):
         address = work.array.mine.data_ptr() if work.signature.kind == "gradients" else None
