@@ -48,6 +48,7 @@ def streams(files: list[str]) -> Iterator[None]:
 def surroundings(program: str, arguments: list[str], environ: dict[str, str]) -> Iterator[None]:
     """What a process of its own would find; afterwards all is as before."""
     before = dict(os.environ), sys.argv, list(sys.path), set(sys.modules), sys.excepthook
+    faked = [(module, dict(vars(module))) for module in (torch.distributed, torch.cuda, torch.cuda.nccl)]
     place = str(Path(program).parent)
     os.environ.update(environ)
     sys.argv = [program, *arguments]
@@ -63,6 +64,8 @@ def surroundings(program: str, arguments: list[str], environ: dict[str, str]) ->
         for name in set(sys.modules) - modules:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{place}/"):
                 del sys.modules[name]
+        for module, names in faked:
+            vars(module).update(names)
         torch.set_num_threads(1)
         torch.set_default_dtype(torch.float32)
         torch.use_deterministic_algorithms(False)

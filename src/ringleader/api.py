@@ -91,7 +91,7 @@ def run(
     placement: Placement | str = Placement.SLOT,
     oversubscribe: bool = False,
     share_gpus: bool = False,
-    all_gpus: bool = False,
+    all_gpus: bool = True,
     bind: str = "auto",
     threads: int | None = None,
     network_interface: str | None = None,

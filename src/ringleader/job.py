@@ -123,8 +123,8 @@ class Job:
     """Allow more ranks than slots."""
     share_gpus: bool = False
     """Allow more ranks of a host than it has GPUs."""
-    all_gpus: bool = False
-    """Let each rank see all GPUs of its host, for scripts that pick one by LOCAL_RANK; else it sees only its
+    all_gpus: bool = True
+    """Let each rank see all GPUs of its host, its own at the place of its local rank; else it sees only its
     own, as device 0."""
     bind: str = "auto"
     """``auto``: each rank gets its share of the host's cores; ``none``: all ranks roam."""

@@ -85,6 +85,8 @@ class RankPlace:
     threads: int
     """OMP_NUM_THREADS for this rank unless the user set one."""
     gpu: str | None
+    """Id of this rank's GPU; ``None``: its host has none."""
+    visible_gpus: str | None = None
     """CUDA_VISIBLE_DEVICES for this rank; ``None``: leave the variable alone."""
 
 
@@ -325,14 +327,19 @@ def _numbered(job: Job, facts: tuple[HostFacts, ...], counts: list[int]) -> Plan
                 cross_size=cross_sizes[local],
                 cpus=bound_to(fact, cpus) if bound else (),
                 threads=job.threads or max(1, len(cpus)),
-                gpu=_gpu(job, fact, local),
+                gpu=(own := fact.gpus[local % len(fact.gpus)] if fact.gpus else None),
+                visible_gpus=_visible_gpus(job, fact, own),
             )
         )
     return Plan(hosts=tuple(facts[index] for index in used), ranks=tuple(ranks))
 
 
-def _gpu(job: Job, fact: HostFacts, local: int) -> str | None:
-    """Return CUDA_VISIBLE_DEVICES for a rank: its own GPU, or all of the host's where it picks one itself."""
-    if not fact.gpus:
-        return None
-    return ",".join(fact.gpus) if job.all_gpus else fact.gpus[local % len(fact.gpus)]
+def _visible_gpus(job: Job, fact: HostFacts, own: str | None) -> str | None:
+    """Return CUDA_VISIBLE_DEVICES for a rank: all GPUs of its host, in their order.
+
+    Its own alone where the job asks for that, where the rank is a world of its own (local rank 0), and of
+    MIG instances, of which CUDA takes one in a process.
+    """
+    if own is None or not job.all_gpus or job.uncoupled or own.startswith("MIG-"):
+        return own
+    return ",".join(fact.gpus)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.torch.c10d.rendezvous import addresses, chosen_interfaces
+from ringleader.torch.c10d.rendezvous import addresses, chosen_interfaces, ipv6_addresses
 from ringleader.torch.cuda.gpu_transport import GpuFacts, obstacle_to_nccl
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
@@ -32,6 +32,10 @@ def test_contract(jobs: Any, size: int, per_host: int) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_exchanges_and_a_group_of_the_script(jobs: Any, size: int) -> None:
     jobs("distributed.py", "operations", ranks=size, **GLOO).passed(size)
+
+
+def test_ranks_whose_hosts_have_no_address_of_ipv4(jobs: Any) -> None:
+    jobs("distributed.py", "ipv6", ranks=3, RINGLEADER_RANKS_PER_HOST="1", **GLOO).passed(3)
 
 
 def test_process_sets_have_groups_of_their_own(jobs: Any) -> None:
@@ -81,6 +85,16 @@ def test_obstacles_to_nccl() -> None:
 )
 def test_interfaces_are_named_as_for_nccl(wanted: str, meant: list[str]) -> None:
     assert chosen_interfaces(wanted, ["lo", "eth0", "eth01", "ib0", "docker0"]) == meant
+
+
+def test_addresses_of_ipv6_that_other_hosts_reach() -> None:
+    listing = (
+        "fd000000000000000000000000000002 04 40 00 82     eth0\n"
+        "fd000000000000000000000000000003 04 40 00 82     eth0\n"
+        "00000000000000000000000000000001 01 80 10 80       lo\n"
+        "fe8000000000000000fc00fffe000001 05 40 20 80     eth1\n"
+    )
+    assert ipv6_addresses(listing) == {"eth0": "fd00::2"}
 
 
 def test_no_loopback_among_the_addresses() -> None:

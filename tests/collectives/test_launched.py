@@ -13,11 +13,19 @@ APART = {"RINGLEADER_RANKS_PER_HOST": "1"}
 
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 3])
-@pytest.mark.parametrize(
-    "what", ["straight", "others", "agree", "middle", "joined", "many", "mixed", "captured"]
-)
+@pytest.mark.parametrize("what", ["straight", "others", "agree", "joined", "many", "mixed", "captured"])
 def test_launches(jobs: Any, what: str, size: int) -> None:
     jobs("launched.py", what, ranks=size, **APART).passed(size)
+
+
+def test_operations_in_the_middle_of_backward_that_cost_overlap_are_reported_once(jobs: Any) -> None:
+    job = jobs("launched.py", "middle", ranks=3, **APART)
+    assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
+    (said,) = [line for line in job.err.splitlines() if "came between" in line]
+    assert said.startswith(
+        "ringleader: operations on GPUs during backward, such as allreduce 'allreduce.beside "
+    )
+    assert "SyncBatchNorm" in said
 
 
 def test_sets_that_share_ranks_launch_in_one_order(jobs: Any) -> None:

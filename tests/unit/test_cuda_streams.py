@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from tests.collectives.programs import fake_cuda
 
 from ringleader.collectives.operations import Signature, Work
 from ringleader.torch.cuda.cuda_streams import CudaStreams
@@ -42,6 +44,10 @@ class Gpu:
     def Stream(self, device: torch.device) -> Stream:
         self.made += 1
         return self.new(f"lane{self.made}")
+
+    @contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        yield
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
@@ -91,6 +97,29 @@ def test_what_goes_aside_does_not_wait_behind_the_rest() -> None:
         pass
     streams.delivered(second)
     assert gpu.steps[-3:] == ["lane2 waits for script", "on lane2", "script waits for lane2"]
+
+
+def test_works_of_two_gpus_have_a_stream_each_and_no_context_elsewhere() -> None:
+    gpu = fake_cuda.Gpu(devices=3)
+    gpu.set_device(1)
+    streams, works = CudaStreams(gpu, gpu.record_stream), [work(), work()]
+    first, second = torch.device("cpu", 1), torch.device("cpu", 2)
+    for one, device in zip(works, (first, second), strict=True):
+        streams.submitted(one, device)
+    del gpu.steps[:]
+
+    def carry_out() -> None:  # in a thread of the engine's, where GPU 0 is the current one
+        with streams.ordered(*works, carrier=first):
+            assert gpu.current_device() == 1
+            assert [gpu.current_stream(device).name for device in (first, second)] == ["lane2", "lane1"]
+
+    thread = threading.Thread(target=carry_out)
+    thread.start()
+    thread.join()
+    for one in works:
+        streams.delivered(one)
+    assert gpu.contexts == {1, 2}
+    assert gpu.steps[-2:] == ["script1 waits for lane2", "script2 waits for lane1"]
 
 
 def test_several_at_once_are_one_entry() -> None:

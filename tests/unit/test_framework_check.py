@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from ringleader.common import framework_check
+from ringleader.common.framework_check import check_framework, too_old
+
 PROGRAM = """
 import importlib, sys
 for name in ("torch", "tensorflow", "jax", "mxnet"):
@@ -24,8 +27,36 @@ def test_a_framework_that_is_not_installed() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     said = [line.split(sys.executable) for line in done.stdout.splitlines()]
     assert said == [
-        ["PyTorch is not installed for ", ": pip install torch"],
+        ["PyTorch is not installed for ", ": pip install 'torch>=2.8'"],
         ["TensorFlow is not installed for ", ": pip install tensorflow"],
         ["JAX is not installed for ", ": pip install jax optax"],
         ["MXNet is not installed for ", ": docs/guides/mxnet.md has the versions that work"],
     ]
+
+
+def test_a_framework_that_is_too_old_is_named_with_its_version_and_the_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(framework_check, "version", lambda name: "2.6.0+cu124")
+    monkeypatch.setattr(framework_check.sys, "modules", {})
+    with pytest.raises(ImportError) as caught:
+        check_framework("json", "PyTorch", "pip install 'torch>=2.8'", least="2.8")
+    assert str(caught.value) == (
+        f"PyTorch 2.6.0+cu124 is installed for {sys.executable} and 2.8 or later is needed: "
+        "pip install 'torch>=2.8'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "old"),
+    [
+        ("2.8.0", False),
+        ("2.7.1", True),
+        ("1.13", True),
+        ("2.13.0+cpu", False),
+        ("3.0", False),
+        ("main", False),
+    ],
+)
+def test_versions_are_compared_by_numbers(found: str, old: bool) -> None:
+    assert too_old(found, "2.8") is old

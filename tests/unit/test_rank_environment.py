@@ -204,6 +204,30 @@ def test_an_uncoupled_rank_that_may_see_all_devices_sees_its_own(
 
 
 @pytest.mark.parametrize(
+    ("words", "gpus", "seen"),
+    [
+        ({}, ("0", "1", "2"), ["0,1,2", "0,1,2"]),
+        ({}, ("GPU-a", "GPU-b"), ["GPU-a,GPU-b", "GPU-a,GPU-b"]),
+        ({}, ("MIG-a", "MIG-b"), ["MIG-a", "MIG-b"]),
+        ({"all_gpus": False}, ("0", "1", "2"), ["0", "1"]),
+        ({"share_gpus": True}, ("4",), ["4", "4"]),
+        ({"as_horovod": True, "share_gpus": True}, ("0", "1"), ["0,1", "0,1"]),
+    ],
+    ids=["all by default", "UUIDs", "CUDA takes one MIG instance", "own", "shared", "as horovodrun"],
+)
+def test_torch_cuda_set_device_of_the_local_rank_finds_the_ranks_own_gpu(
+    environment: Environment, make_facts: Make, words: dict[str, Any], gpus: tuple[str, ...], seen: list[str]
+) -> None:
+    asked = Job(command=("true",), np=2, **words)
+    plan = place(asked, (make_facts("localhost", 2, gpus=gpus),))
+    found = [environment(rank, asked=asked, plan=plan).set for rank in (0, 1)]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == seen
+    for place_, one in zip(plan.ranks, found, strict=True):
+        visible = one["CUDA_VISIBLE_DEVICES"].split(",")
+        assert visible[int(one["LOCAL_RANK"]) % len(visible)] == place_.gpu
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "NCCL_DEBUG",
@@ -366,7 +390,7 @@ def test_an_uncoupled_rank_is_a_world_of_one_for_jax(environment: Environment) -
 
 
 def test_jax_meets_at_an_address_of_ipv6() -> None:
-    words = {"family": Family.OPENMPI5, "rank": 0, "size": 2, "local_rank": 0, "one_gpu": False}
+    words = {"family": Family.OPENMPI5, "rank": 0, "size": 2, "local_rank": 0, "gpu": None}
     found = jax_variables(address="fd00::2", port="65535", alone=False, **words)
     assert found["JAX_COORDINATOR_ADDRESS"] == "[fd00::2]:65535"
     assert jax_would_meet_at(found["OMPI_MCA_orte_hnp_uri"]) == ("fd00::2", 65535)
@@ -377,13 +401,16 @@ def test_jax_meets_at_an_address_of_ipv6() -> None:
 def test_the_device_that_jax_takes_is_the_one_that_the_rank_sees(
     environment: Environment, make_facts: Make
 ) -> None:
-    def devices(**words: Any) -> str | None:
-        asked = Job(command=("true",), np=2, **words)
-        plan = place(asked, (make_facts("localhost", 2, gpus=("0", "1")),))
-        return environment(1, asked=asked, plan=plan).set.get("JAX_LOCAL_DEVICE_IDS")
+    def devices(*, np: int = 2, rank: int = 1, **words: Any) -> str | None:
+        asked = Job(command=("true",), np=np, **words)
+        plan = place(asked, (make_facts("localhost", np, gpus=("0", "1")),))
+        found = environment(rank, asked=asked, plan=plan).set
+        assert "env" in words or found["JAX_CUDA_VISIBLE_DEVICES"] == found["JAX_LOCAL_DEVICE_IDS"]
+        return found.get("JAX_LOCAL_DEVICE_IDS")
 
-    assert devices() == "0"
-    assert devices(all_gpus=True) is None  # JAX takes that of the local rank
-    assert devices(all_gpus=True, uncoupled=True) == "0"
+    assert devices() == "1"  # of the two that every rank sees
+    assert devices(all_gpus=False) == "0"
+    assert devices(uncoupled=True) == "0"
+    assert devices(np=3, share_gpus=True, oversubscribe=True, rank=2) == "0"
     assert devices(env=(("CUDA_VISIBLE_DEVICES", "0,1"),)) is None
     assert devices(env=(("JAX_LOCAL_DEVICE_IDS", "1"),)) == "1"

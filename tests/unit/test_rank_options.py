@@ -103,10 +103,17 @@ def test_defaults() -> None:
     assert job_of("true") == Job(command=("true",), workdir="/work dir")
 
 
+def test_every_rank_sees_all_gpus_unless_it_is_to_see_its_own() -> None:
+    assert job_of("true").all_gpus and job_of("--all-gpus true").all_gpus
+    assert not job_of("--own-gpu true").all_gpus
+    (fault,) = job_of("--own-gpu --all-gpus true").faults
+    assert (fault.where, fault.what) == ("--own-gpu", "contradicts --all-gpus")
+
+
 def test_every_option_arrives() -> None:
     words = (
         "-n 4 -H h1:2,h2:2 --ssh-port 33 --ssh-identity /k --ssh-config /c --accept-new-host-keys "
-        "--network-interface eth0 --map-by node --oversubscribe --share-gpus --all-gpus --bind none "
+        "--network-interface eth0 --map-by node --oversubscribe --share-gpus --own-gpu --bind none "
         "--threads 3 --mpi mpich -x A=1 --output out --quiet --no-prefix --timeout 90 --grace 0.5 "
         "--lost-after 7 "
         "--start-timeout 5.5 --workdir sub --python /py --mpirun-arg=-v --mpirun-arg x "
@@ -121,7 +128,7 @@ def test_every_option_arrives() -> None:
         placement=Placement.NODE,
         oversubscribe=True,
         share_gpus=True,
-        all_gpus=True,
+        all_gpus=False,
         bind="none",
         threads=3,
         network_interface="eth0",

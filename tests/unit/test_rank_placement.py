@@ -161,9 +161,11 @@ def test_gpus_are_shared_in_turn_when_asked(make_facts: Make) -> None:
     assert [one.gpu for one in plan.ranks] == ["0", "1", "0", "1"]
 
 
-def test_all_gpus_can_be_seen_by_all(make_facts: Make) -> None:
-    plan = place(job(2, all_gpus=True), (make_facts("a", 2, gpus=("0", "1")),))
-    assert [one.gpu for one in plan.ranks] == ["0,1", "0,1"]
+def test_all_gpus_are_seen_by_all_unless_each_is_to_see_its_own(make_facts: Make) -> None:
+    plan = place(job(2), (make_facts("a", 2, gpus=("0", "1")),))
+    assert [(one.gpu, one.visible_gpus) for one in plan.ranks] == [("0", "0,1"), ("1", "0,1")]
+    plan = place(job(2, all_gpus=False), (make_facts("a", 2, gpus=("0", "1")),))
+    assert [(one.gpu, one.visible_gpus) for one in plan.ranks] == [("0", "0"), ("1", "1")]
 
 
 def test_no_gpu_leaves_the_variable_alone(make_facts: Make) -> None:

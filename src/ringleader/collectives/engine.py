@@ -234,11 +234,10 @@ class Engine:
         if queue.observer is not None:
             queue.observer.note(Stage.FINISHED, work)
 
-    def end_sequence(self, last: Work) -> None:
-        """Have this thread's stream wait for what was launched, of which ``last`` is the last."""
-        devices = self.queue.devices_for(last)
-        devices.end_sequence()
-        devices.delivered(last)
+    def end_sequence(self, launched: Sequence[Work]) -> None:
+        """Have this thread's streams wait for what was launched, in this order, on all devices."""
+        devices = self.queue.devices_for(launched[-1])
+        devices.end_sequence(launched)
 
     def close(self, *, why: str) -> bool:
         """End what is pending with an error and stop the progress thread.

@@ -85,8 +85,8 @@ class DeviceTransport(Protocol):
     def launch(self, work: Work) -> None:
         """Launch the next exchange of a sequence that a ``launch`` work has granted, from any thread."""
 
-    def end_sequence(self) -> None:
-        """Note that the whole sequence has been launched."""
+    def end_sequence(self, launched: Sequence[Work] = ()) -> None:
+        """Note that all of a sequence has been launched; what this thread does next comes after it."""
 
     def delivered(self, work: Work) -> None:
         """Have what this thread does next come after ``work``, which is done."""

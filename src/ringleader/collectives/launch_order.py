@@ -92,6 +92,11 @@ class LaunchOrder:
                 self._interruptions += not launch.sequence
             return granted
 
+    @property
+    def gives_up(self) -> bool:
+        """Return whether the newest interruption was the one after which there are no sequences any more."""
+        return self._interruptions == MOST_INTERRUPTIONS
+
     def is_next(self, launch: Launch) -> bool:
         """Return whether everything with a smaller place has been launched."""
         with self._lock:

@@ -1,12 +1,35 @@
-"""Whether a script's framework is there: said before the framework's part of Ringleader is imported."""
+"""Whether a script's framework is there, and new enough: said before its part of Ringleader is imported."""
 
 from __future__ import annotations
 
+import re
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 
-def check_framework(module: str, title: str, cure: str) -> None:
-    """Raise `ModuleNotFoundError` with this Python's path and a cure where a framework is not installed."""
-    if sys.modules.get(module) is None and find_spec(module) is None:
+def check_framework(module: str, title: str, cure: str, *, least: str = "") -> None:
+    """Raise `ModuleNotFoundError` with this Python's path and a cure where a framework is not installed.
+
+    `ImportError` where its version is below ``least``, which is the oldest that was tried.
+    """
+    loaded = sys.modules.get(module)
+    if loaded is None and find_spec(module) is None:
         raise ModuleNotFoundError(f"{title} is not installed for {sys.executable}: {cure}", name=module)
+    if not least:
+        return
+    try:
+        found = str(getattr(loaded, "__version__", "") or version(module))
+    except PackageNotFoundError:  # a build without metadata: only its import can tell
+        return
+    if too_old(found, least):
+        raise ImportError(
+            f"{title} {found} is installed for {sys.executable} and {least} or later is needed: {cure}",
+            name=module,
+        )
+
+
+def too_old(found: str, least: str) -> bool:
+    """Return whether a version is below another; what is no version is not. Pure."""
+    numbers = [[int(part) for part in re.findall(r"\d+", text)[:2]] for text in (found, least)]
+    return bool(numbers[0]) and numbers[0] < numbers[1]

@@ -18,8 +18,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     ``comm`` is an mpi4py communicator to live on, or a list of ranks; None stands for all ranks that the
     launcher started. ``process_sets`` are registered, or with ``"dynamic"`` can be added later.
     """
-    if backend() == "torch":
-        import_module("ringleader.torch").init(comm, process_sets)
+    if backend() in ("torch", "tensorflow"):
+        import_module(f"ringleader.{backend()}").init(comm, process_sets)
     else:
         begin_session(NumpyAdapter, comm, process_sets)
 

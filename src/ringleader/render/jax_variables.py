@@ -23,19 +23,20 @@ def jax_variables(
     rank: int,
     size: int,
     local_rank: int,
-    one_gpu: bool,
+    gpu: int | None,
     alone: bool,
 ) -> dict[str, str]:
     """Return the variables of one rank.
 
     ``address``, ``port``: rank 0's host as all reach it, and a port that is free there; in a dry run a word.
-    ``one_gpu``: the rank sees one device, where JAX would ask for the one that has the rank's local number.
+    ``gpu``: which of the GPUs that the rank sees is its own. JAX takes the memory of every GPU that it sees,
+    and `initialize` would ask for the one of the local rank, which may see fewer.
     ``alone``: the rank makes up a world of its own, whatever the MPI says.
     """
     host = f"[{address}]" if ":" in address else address
     variables = {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}"}
-    if one_gpu:
-        variables["JAX_LOCAL_DEVICE_IDS"] = "0"
+    if gpu is not None:
+        variables |= {"JAX_LOCAL_DEVICE_IDS": str(gpu), "JAX_CUDA_VISIBLE_DEVICES": str(gpu)}
     if family is not Family.OPENMPI4:  # which needs its own
         number = (int(port) - FIRST_PORT) % PORTS * JOB_NUMBERS if port.isdigit() else 0
         variables[SIGN] = f"{number}.0;tcp{'6' if ':' in address else ''}://{host}:{port}"

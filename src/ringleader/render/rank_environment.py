@@ -47,7 +47,8 @@ _OF_HOROVODS_RANK = (
 )  # fmt: skip
 
 NEVER_FORWARDED = (
-    *("CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"),
+    *("CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS", "JAX_CUDA_VISIBLE_DEVICES", "JAX_PROCESS_ID"),
+    "JAX_COORDINATOR_ADDRESS",
     *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", *_OF_A_JOB, *_OF_HOROVODS_RANK),
 )
 """Exceptions: facts about one host, one session or another job."""
@@ -164,12 +165,8 @@ def rank_environment(
     if job.threads is not None:  # the command line counts before the environment
         chosen = thread_variables(job.threads, bound=bool(place.cpus))
         values |= {name: value for name, value in chosen.items() if name not in asked}
-    if "CUDA_VISIBLE_DEVICES" not in asked and place.gpu is not None:
-        devices = place.gpu.split(",")
-        # A rank in a world of one has LOCAL_RANK 0, so the one device that it sees must be its own.
-        values["CUDA_VISIBLE_DEVICES"] = (
-            devices[place.local_rank % len(devices)] if job.uncoupled else place.gpu
-        )
+    if "CUDA_VISIBLE_DEVICES" not in asked and place.visible_gpus is not None:
+        values["CUDA_VISIBLE_DEVICES"] = place.visible_gpus
     values["PATH"] = search_path(job, caller, python)
     if inject:
         values["PYTHONPATH"] = _in_front(inject, users.get("PYTHONPATH", ""))
@@ -218,7 +215,7 @@ def interface_variables(job: Job, mpi: Mpi) -> dict[str, str]:
 
 def _jax(plan: Plan, place: RankPlace, job: Job, mpi: Mpi, master: Master) -> dict[str, str]:
     """Return what JAX finds out its world from; devices only where the user does not choose them."""
-    chosen = "CUDA_VISIBLE_DEVICES" in dict(job.env)
+    visible = [] if "CUDA_VISIBLE_DEVICES" in dict(job.env) else (place.visible_gpus or "").split(",")
     return jax_variables(
         address="127.0.0.1" if job.uncoupled else master.address,
         port=master.jax_port,
@@ -226,7 +223,7 @@ def _jax(plan: Plan, place: RankPlace, job: Job, mpi: Mpi, master: Master) -> di
         rank=place.rank,
         size=plan.size,
         local_rank=place.local_rank,
-        one_gpu=place.gpu is not None and not chosen and (job.uncoupled or "," not in place.gpu),
+        gpu=visible.index(place.gpu) if place.gpu in visible else None,
         alone=job.uncoupled,
     )
 

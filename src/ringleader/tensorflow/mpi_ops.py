@@ -7,7 +7,6 @@ from ringleader.common.basics import (
     cross_rank,
     cross_size,
     gloo_enabled,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -37,7 +36,7 @@ from ringleader.common.reductions import (
 )
 from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built
 from ringleader.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
-from ringleader.tensorflow.basics import cuda_built, nccl_built, rocm_built
+from ringleader.tensorflow.basics import cuda_built, init, nccl_built, rocm_built
 from ringleader.tensorflow.ops.allgather import allgather, grouped_allgather
 from ringleader.tensorflow.ops.allreduce import _allreduce as _allreduce
 from ringleader.tensorflow.ops.allreduce import _grouped_allreduce as _grouped_allreduce

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.common.framework_check import check_framework
 
-check_framework("torch", "PyTorch", "pip install torch")
+check_framework("torch", "PyTorch", "pip install 'torch>=2.8'", least="2.8")
 
 from ringleader.torch.compression import Compression
 from ringleader.torch.functions import (

@@ -12,6 +12,7 @@ from ringleader.collectives.session import Session
 from ringleader.common.basics import begin_session
 from ringleader.common.process_sets import ProcessSet
 from ringleader.torch.adapter import TorchAdapter
+from ringleader.torch.cuda.own_gpu import choose_gpu, name_gpu_at_the_end
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
@@ -25,6 +26,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     the same ranks; this process has joined the others all the same.
     """
     begin_session(TorchAdapter, comm, process_sets)
+    choose_gpu(local_rank=session().ranks.slot)
+    name_gpu_at_the_end()
 
 
 def session() -> Session:

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import torch
-from fake_gpu import Gpu
+from fake_cuda import Gpu
 
 import ringleader.torch as hvd
 from ringleader.collectives.communicators import count_over
@@ -256,7 +256,15 @@ hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 torch.set_num_threads(1)
 what = sys.argv[1]
-if what == "operations":
+if what == "ipv6":
+    from ringleader.torch.c10d import rendezvous
+
+    real, rendezvous.addresses = rendezvous.addresses, lambda environ: ["::1"]
+    try:
+        gather_and_others(lambda work: session().engine.transport.execute(work, staged=0))
+    finally:
+        rendezvous.addresses = real
+elif what == "operations":
     assert session().engine.transport.name == "distributed"
     serials = iter(range(1_000_000))
 

@@ -12,7 +12,8 @@ import threading
 import time
 
 import torch
-from fake_gpu import Gpu, use_fake_gpu
+from fake_cuda import Gpu
+from fake_gpu import use_fake_gpu
 
 import ringleader.torch as hvd
 from ringleader.collectives.operations import Signature, Work, signature_digest

@@ -44,6 +44,7 @@ class RunOptions(CommandOptions):
     oversubscribe: bool = False
     share_gpus: bool = False
     all_gpus: bool = False
+    own_gpu: bool = False
     bind: str = "auto"
     as_horovod: bool = False
     require: tuple[str, ...] = ()
@@ -79,8 +80,12 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
     Option(
         ["--all-gpus"],
         is_flag=True,
-        help="Let every rank see all GPUs of its host, for scripts that pick one by LOCAL_RANK; else each "
-        "sees its own only, as device 0.",
+        help="Let every rank see all GPUs of its host, the default: scripts pick that of their local rank.",
+    ),
+    Option(
+        ["--own-gpu"],
+        is_flag=True,
+        help="Let every rank see its own GPU only, as device 0, for scripts that pick none.",
     ),
     Option(
         ["--bind"],
@@ -224,6 +229,8 @@ def make_job(
     shown = faults.ranks("--show-ranks", options.show_ranks)
     if shown and np is not None and (beyond := sorted(rank for rank in shown if rank >= np)):
         faults.add("--show-ranks", f"there is no rank {beyond[0]}", f"the last one is {np - 1}")
+    if options.all_gpus and options.own_gpu:
+        faults.add("--own-gpu", "contradicts --all-gpus", "leave one out; all GPUs are seen by default")
     return Job(
         command=options.command,
         np=np,
@@ -233,7 +240,7 @@ def make_job(
         placement=placement,
         oversubscribe=options.oversubscribe,
         share_gpus=options.share_gpus,
-        all_gpus=options.all_gpus,
+        all_gpus=options.all_gpus or not options.own_gpu,
         bind=options.bind,
         threads=faults.whole("--threads", options.threads),
         network_interface=where.network_interface,

@@ -43,6 +43,7 @@ class SharedOptions:
     oversubscribe: bool = False
     share_gpus: bool = False
     all_gpus: bool = False
+    own_gpu: bool = False
     bind: str = "auto"
     threads: str | None = None
     x: tuple[str, ...] = ()

@@ -94,7 +94,8 @@ def slots_kept(plan: Plan, whole: Plan, layout: Layout) -> Plan:
     for member in plan.ranks:
         slot = layout[member.host_index][1][member.local_rank]
         own = places[member.host_index, slot]
-        ranks.append(replace(member, local_rank=slot, gpu=own.gpu, cpus=own.cpus))
+        seen = own.visible_gpus
+        ranks.append(replace(member, local_rank=slot, gpu=own.gpu, visible_gpus=seen, cpus=own.cpus))
     return replace(plan, ranks=tuple(ranks))
 
 

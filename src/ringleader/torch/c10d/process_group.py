@@ -35,6 +35,8 @@ NATIVE = frozenset(
 """Element types that both NCCL and Gloo reduce. Every other one travels as bytes and is reduced by us."""
 
 
+LEAST_NCCL = (2, 11, 1)
+"""Averages inside NCCL came with 2.10, factors with 2.11.1."""
 MOST_TOGETHER = 512
 """Tensors that one call takes; NCCL refuses more than 2048 operations in a group."""
 
@@ -63,7 +65,22 @@ def inner_reduction(
         return InnerReduction(name=op.name, left=factor)
     if factor == 1.0 / size:
         return InnerReduction(name="AVG")
+    # PyTorch before 2.14 hands NCCL a float32 for bfloat16, of which it reads the two bytes that are zero in
+    # a power of two (pytorch issue 190745). In float16 a small factor would lose its digits.
+    if dtype is torch.bfloat16 or abs(factor) < torch.finfo(dtype).tiny:
+        return InnerReduction(name=op.name, left=factor)
     return InnerReduction(name="PREMUL_SUM", factor=factor)
+
+
+def nccl_too_old(version: tuple[int, ...]) -> str:
+    """Return why a version of NCCL cannot be used, empty where it can. Pure."""
+    if version >= LEAST_NCCL:
+        return ""
+    found, least = (".".join(map(str, one)) for one in (version, LEAST_NCCL))
+    return (
+        f"NCCL {found} is loaded and {least} is needed: use the NCCL that PyTorch was installed with "
+        "(LD_LIBRARY_PATH or LD_PRELOAD may name another)"
+    )
 
 
 def missing(backend: str) -> str:
@@ -72,7 +89,9 @@ def missing(backend: str) -> str:
     if not distributed.is_available():
         return "this PyTorch was built without torch.distributed"
     there = distributed.is_nccl_available() if backend == "nccl" else distributed.is_gloo_available()
-    return "" if there else f"this PyTorch was built without {'NCCL' if backend == 'nccl' else 'Gloo'}"
+    if not there:
+        return f"this PyTorch was built without {'NCCL' if backend == 'nccl' else 'Gloo'}"
+    return nccl_too_old(torch.cuda.nccl.version()) if backend == "nccl" else ""  # type: ignore[no-untyped-call]
 
 
 class ProcessGroup:
@@ -128,14 +147,17 @@ class ProcessGroup:
             part = list(flats[start : start + MOST_TOGETHER])
             self._traffic.allreduce(sum(flat.nbytes for flat in part))
             together = len(part) > 1
-            options = self._c10d.AllreduceCoalescedOptions() if together else self._c10d.AllreduceOptions()
+            options = self._options("AllreduceCoalescedOptions" if together else "AllreduceOptions")
             options.reduceOp = self._reduction(inner)
-            # Of NCCL: on the current stream, not on one more of PyTorch's own with events between the two.
-            if hasattr(options, "asyncOp"):
-                options.asyncOp = self._on_host
             works.append(self._begin("allreduce_coalesced" if together else "allreduce", part, options))
         self._finish(works)
         return inner.left
+
+    def _options(self, kind: str) -> Any:
+        """Return options of a call. NCCL works on the current stream, and then returns no work."""
+        options = getattr(self._c10d, kind)()
+        options.asyncOp = self._on_host
+        return options
 
     def _reduction(self, inner: InnerReduction) -> Any:
         if inner.name == "PREMUL_SUM":
@@ -148,7 +170,7 @@ class ProcessGroup:
         works = []
         for flat, root in parts:
             if flat.numel():
-                options = self._c10d.BroadcastOptions()
+                options = self._options("BroadcastOptions")
                 options.rootRank, options.rootTensor = root, 0
                 self._traffic.broadcast(flat.nbytes, root)
                 works.append(self._begin("broadcast", [as_bytes(flat)], options))
@@ -157,7 +179,8 @@ class ProcessGroup:
     def allgather(self, out: torch.Tensor, own: torch.Tensor) -> None:
         """Bring the equally long 1-D tensors of all ranks into ``out``, in rank order."""
         self._traffic.allgather([own.nbytes] * (out.numel() // own.numel()))
-        self._finish([self._begin("_allgather_base", as_bytes(out), as_bytes(own))])
+        options = self._options("AllgatherOptions")
+        self._finish([self._begin("_allgather_base", as_bytes(out), as_bytes(own), options)])
 
     def alltoall(
         self, out: torch.Tensor, own: torch.Tensor, received: Sequence[int], sent: Sequence[int]
@@ -166,7 +189,8 @@ class ProcessGroup:
         size = own.element_size()
         receive, send = [size * count for count in received], [size * count for count in sent]
         self._traffic.alltoall(receive, send)
-        self._finish([self._begin("alltoall_base", as_bytes(out), as_bytes(own), receive, send)])
+        options = self._options("AllToAllOptions")
+        self._finish([self._begin("alltoall_base", as_bytes(out), as_bytes(own), receive, send, options)])
 
     def reduce_scatter(self, out: torch.Tensor, own: torch.Tensor, factor: float = 1.0) -> float:
         """Sum the 1-D ``own`` of a `NATIVE` type and leave this rank's equal part of the sum in ``out``.
@@ -174,10 +198,8 @@ class ProcessGroup:
         Returns what is left of the ``factor``, as `allreduce` does.
         """
         inner = inner_reduction(ReduceOp.SUM, factor, own.dtype, size=self._raw.size(), scales=self.scales)
-        options = self._c10d.ReduceScatterOptions()
+        options = self._options("ReduceScatterOptions")
         options.reduceOp = self._reduction(inner)
-        if hasattr(options, "asyncOp"):
-            options.asyncOp = self._on_host
         self._traffic.reduce_scatter(own.nbytes)
         self._finish([self._begin("_reduce_scatter_base", out, own, options)])
         return inner.left
@@ -209,6 +231,8 @@ class ProcessGroup:
 
     def _finish(self, works: Sequence[Any]) -> None:
         for work in works:
+            if work is None:  # of NCCL on the current stream, where what comes next comes after it
+                continue
             if self._on_host:
                 self._peer_wait.until(work.is_completed, _nobody_known)
             try:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -34,6 +35,7 @@ STORE_SECONDS = 300.0
 """How long the store may take to answer."""
 LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
+_IF_INET6 = Path("/proc/net/if_inet6")
 _TOKEN = "ringleader/token"
 
 T = TypeVar("T")
@@ -120,7 +122,9 @@ def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str
     """Return the addresses that every rank reaches, and this rank's own address on the way to each."""
     listener = None
     if mpi_calls.rank == 0:
-        listener = socket.create_server(("", 0), backlog=4096)
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(("", 0), family=family, backlog=4096, dualstack_ipv6=both)
     port = listener.getsockname()[1] if listener else 0
     port = mpi_calls.integers(port)[0]
     if mpi_calls.rank == 0:
@@ -153,15 +157,28 @@ def _own_address(address: str, port: int) -> str:
 
 
 def addresses(environ: Mapping[str, str]) -> list[str]:
-    """Return the IPv4 addresses of this host but the loopback's, the preferred ones first."""
+    """Return the addresses of this host but the loopback's, the preferred ones first, IPv4 before IPv6."""
     wanted = environ.get("NCCL_SOCKET_IFNAME") or environ.get("GLOO_SOCKET_IFNAME") or ""
-    by_interface = _interface_addresses()
-    found = [by_interface[name] for name in chosen_interfaces(wanted, list(by_interface))]
-    with suppress(OSError):
-        named = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
-        found += [str(entry[4][0]) for entry in named]
-    found += list(by_interface.values())
-    return [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    by_family = {
+        socket.AF_INET: _interface_addresses(),
+        socket.AF_INET6: ipv6_addresses(_IF_INET6.read_text() if _IF_INET6.exists() else ""),
+    }
+    found = [one[name] for one in by_family.values() for name in chosen_interfaces(wanted, list(one))]
+    for family, by_interface in by_family.items():
+        with suppress(OSError):
+            named = socket.getaddrinfo(socket.gethostname(), None, family, socket.SOCK_STREAM)
+            found += [str(entry[4][0]) for entry in named]
+        found += by_interface.values()
+    return [one for one in dict.fromkeys(found) if not one.startswith(("127.", "fe80:")) and one != "::1"]
+
+
+def ipv6_addresses(listing: str) -> dict[str, str]:
+    """Return interface → its first address that other hosts reach, from /proc/net/if_inet6. Pure."""
+    found: dict[str, str] = {}
+    for address, _index, _prefix, scope, _flags, name in map(str.split, listing.splitlines()):
+        if scope == "00":
+            found.setdefault(name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
+    return found
 
 
 def chosen_interfaces(wanted: str, names: Sequence[str]) -> list[str]:

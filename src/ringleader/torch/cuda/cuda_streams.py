@@ -5,12 +5,16 @@ for none of it. Operations have a stream of their own, the communication stream,
 its stream after submitting one (the rest of backward) does not wait for it, whichever thread of the engine
 carries it out. An operation comes after an event that was recorded on the script's stream when it was
 submitted, and before an event that the script's stream waits for when the script has waited for it.
+
+The current device is a thread's own, GPU 0 in a new one, and whoever leaves `torch.cuda.stream` there makes
+GPU 0 current again, which makes a context on it: some 0.5 GB. So here a device is made current before a
+stream; leaving `torch.cuda.device` makes no context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +38,16 @@ class StreamEvents:
 class CudaStreams:
     """The streams of the GPUs of this process, as operations use them."""
 
-    def __init__(self, cuda: Any = torch.cuda) -> None:
-        """Take PyTorch's module for GPUs."""
+    def __init__(
+        self,
+        cuda: Any = torch.cuda,
+        record: Callable[[torch.Tensor, Any], object] = lambda tensor, stream: (
+            tensor.record_stream(stream) if tensor.is_cuda else None
+        ),
+    ) -> None:
+        """Take PyTorch's module for GPUs, and what keeps a tensor's memory until a stream has passed."""
         self._cuda = cuda
+        self._record = record
         self._streams: dict[tuple[torch.device, bool], Any] = {}
         self._writers: dict[int, dict[Any, None]] = {}
 
@@ -59,28 +70,39 @@ class CudaStreams:
         )
 
     @contextmanager
-    def ordered(self, *works: Work, aside: bool = False) -> Iterator[None]:
-        """Within it the communication stream is the current one, between the works' inputs and their results.
+    def ordered(
+        self, *works: Work, carrier: torch.device | None = None, aside: bool = False
+    ) -> Iterator[None]:
+        """Within it communication streams are current, between the works' inputs and their results.
 
-        ``aside``: a second one instead, for what must not wait behind the first. All works are of one device,
-        or of none: then no script here submitted them, as where a rank that has joined takes part with zeros.
+        One for each device of the works, and one for that of ``carrier``, whose tensors are exchanged: copies
+        between devices order them. ``aside``: second ones instead, for what must not wait behind the first.
+        Works of no device are those that no script here submitted, as where a rank that has joined takes
+        part with zeros.
         """
         placed: list[StreamEvents] = [work.stream_events for work in works if work.stream_events is not None]
-        if not placed:
+        devices = dict.fromkeys(events.device for events in placed)
+        last = carrier or next(reversed(devices), None)
+        if last is None:
             yield
             return
-        stream = self._stream(placed[0].device, aside)
+        devices.pop(last, None)
+        lanes = {device: self._stream(device, aside) for device in (*devices, last)}
         for events in placed:
             for event in events.produced:
-                stream.wait_event(event)
-        with self._cuda.stream(stream):
+                lanes[events.device].wait_event(event)
+        with ExitStack() as current:
+            for device, lane in lanes.items():
+                current.enter_context(self._cuda.device(device))
+                current.enter_context(self._cuda.stream(lane))
             yield
-        finished = stream.record_event()
+        finished = {device: lanes[device].record_event() for device in {events.device for events in placed}}
         for work in works:
             if work.stream_events is not None:
-                work.stream_events.finished = finished
+                device = work.stream_events.device
+                work.stream_events.finished = finished[device]
                 # The memory may be given back by the script before that stream has got to it.
-                _keep(tensors_of(work), stream)
+                self._keep(work, lanes[device])
 
     def delivered(self, work: Work) -> None:
         """Have the calling thread's stream wait for the result."""
@@ -88,7 +110,11 @@ class CudaStreams:
         if stream_events is not None and stream_events.finished is not None:
             stream = self._cuda.current_stream(stream_events.device)
             stream.wait_event(stream_events.finished)
-            _keep(tensors_of(work), stream)
+            self._keep(work, stream)
+
+    def _keep(self, work: Work, stream: Any) -> None:
+        for tensor in tensors_of(work):
+            self._record(tensor, stream)
 
     def _stream(self, device: torch.device, aside: bool) -> Any:
         stream = self._streams.get((device, aside))
@@ -102,9 +128,3 @@ def tensors_of(work: Work) -> list[torch.Tensor]:
     found = work.array.mine if work.signature.kind == "gradients" else work.array
     out = None if work.signature.kind == "gradients" else work.out
     return [tensor for tensor in (found, out) if isinstance(tensor, torch.Tensor)]
-
-
-def _keep(tensors: Sequence[torch.Tensor], stream: Any) -> None:
-    for tensor in tensors:
-        if tensor.is_cuda:
-            tensor.record_stream(stream)

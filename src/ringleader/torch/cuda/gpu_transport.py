@@ -26,6 +26,7 @@ from ringleader.torch.c10d.distributed_transport import DistributedTransport
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import ProcessGroup, missing
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
+from ringleader.torch.cuda.own_gpu import gpu_words, newest_operation, own_gpu
 from ringleader.torch.cuda.staged_transport import StagedTransport
 from ringleader.torch.kernels import CPU, TorchKernels
 
@@ -51,7 +52,8 @@ def obstacle_to_nccl(ranks: Sequence[GpuFacts]) -> str:
         if other != rank:
             return (
                 f"ranks {other} and {rank} use the same GPU, which NCCL refuses; where each has its own, "
-                "call torch.cuda.set_device(hvd.local_rank()) before the first tensor is made"
+                "call torch.cuda.set_device(hvd.local_rank()) before the first tensor is made, or let each "
+                "rank see its own alone (ringleader run --own-gpu)"
             )
     return ""
 
@@ -65,14 +67,15 @@ class GpuTransport:
         *,
         streams: CudaStreams | None = None,
         kind: str = "cuda",
-        usual_device: Callable[[], torch.device] = lambda: torch.device("cuda", torch.cuda.current_device()),
+        device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        usual_device: Callable[[], torch.device] = own_gpu,
         facts: Callable[[torch.device], GpuFacts] | None = None,
         open_nccl: Callable[..., ProcessGroup] = open_process_group,
         new_kernels: Callable[[torch.device], TorchKernels] = TorchKernels,
         watch: GroupWatch | None = None,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
     ) -> None:
-        """Serve a group with tensors on devices of one ``kind``.
+        """Serve a group with tensors on devices of one ``kind``; ``device_of`` tells which one a tensor's is.
 
         ``usual_device`` is where a rank takes part that brings no tensor of its own. ``facts`` tells what a
         rank knows of its device, ``open_nccl`` connects the ranks, ``new_kernels`` makes what computes there,
@@ -81,6 +84,7 @@ class GpuTransport:
         self._context = context
         self._streams = streams or CudaStreams()
         self._kind = kind
+        self._device_of = device_of
         self._usual_device = usual_device
         self._facts = facts or self._gpu_facts
         self._open_nccl = open_nccl
@@ -89,6 +93,7 @@ class GpuTransport:
         self._say = say
         self._transport: Transport | None = None
         self._device = CPU
+        self._submitted_on: torch.device | None = None
         self._other_gpus: dict[torch.device, StagedTransport] = {}
         self._aside: dict[torch.device, StagedTransport] = {}
         self._sequence: Launch | None = None
@@ -116,11 +121,12 @@ class GpuTransport:
             )
         if work.signature.kind == "launch":
             return
-        device = tensors_of(work)[0].device
+        device = self._device_of(tensors_of(work)[0])
         if device.type != self._kind:
             raise ValueError(
                 f"Tensors on a device of type {device.type} are not supported; move them to the CPU."
             )
+        self._submitted_on = self._submitted_on or device
         self._streams.submitted(work, device)
 
     def execute(self, work: Work) -> None:
@@ -128,26 +134,30 @@ class GpuTransport:
         if work.signature.kind == "launch":
             self._begin_sequence(work)
             return
-        device = tensors_of(work)[0].device
-        with self._turn(device) as aside, self._streams.ordered(work, aside=aside):
+        device = self._device_of(tensors_of(work)[0])
+        with (
+            self._named(work, device),
+            self._turn(device, work) as aside,
+            self._streams.ordered(work, carrier=self._carrier, aside=aside),
+        ):
             carrier = self._beside(device) if aside else self._transport_for(device)
             carrier.execute(work, staged=0)
 
     def execute_together(self, works: Sequence[Work]) -> None:
         """Carry out allreduces that are alike but for their shapes, where that can be, in one call."""
-        devices = {tensors_of(work)[0].device for work in works}
+        placed = [self._device_of(tensors_of(work)[0]) for work in works]
         with (
-            self._turn(tensors_of(works[0])[0].device) as aside,
-            self._streams.ordered(*works, aside=aside),
+            self._named(works[0], placed[0]),
+            self._turn(placed[0], works[0]) as aside,
+            self._streams.ordered(*works, carrier=self._carrier, aside=aside),
         ):
             transport = self._beside(self._device) if aside else self._transport
-            if isinstance(transport, StagedTransport) and devices == {self._device}:
+            if isinstance(transport, StagedTransport) and set(placed) == {self._device}:
                 transport.execute_together(works)
             elif isinstance(transport, DistributedTransport):
-                self._allreduce_together(transport, works)
+                self._allreduce_together(transport, works, placed)
             else:
-                for work in works:
-                    device = tensors_of(work)[0].device
+                for work, device in zip(works, placed, strict=True):
                     carrier = self._beside(device) if aside else self._transport_for(device)
                     carrier.execute(work, staged=0)
 
@@ -175,23 +185,41 @@ class GpuTransport:
 
     def launch(self, work: Work) -> None:
         """Launch one exchange of the sequence; nothing here waits for the device or another rank."""
-        device = tensors_of(work)[0].device
+        device = self._device_of(tensors_of(work)[0])
         self._streams.submitted(work, device)
-        with self._streams.ordered(work):
+        with self._named(work, device), self._streams.ordered(work, carrier=self._carrier):
             self._transport_for(device).execute(work, staged=0)
 
     def written(self, work: Work) -> None:
         """Note that the calling thread's stream writes a part of what the work will exchange."""
-        self._streams.written(work, tensors_of(work)[0].device)
+        self._streams.written(work, self._device_of(tensors_of(work)[0]))
 
-    def end_sequence(self) -> None:
-        """Let what comes next be launched."""
+    def end_sequence(self, launched: Sequence[Work] = ()) -> None:
+        """Let what comes next be launched, and have the script's streams wait for the last of each device."""
         launch, self._sequence = self._sequence, None
         if launch is not None:
             self._context.launch_order.finish(launch)
+        last = {self._device_of(tensors_of(work)[0]): work for work in launched}
+        for work in last.values():
+            self.delivered(work)
+
+    @property
+    def _carrier(self) -> torch.device | None:
+        """Return the GPU whose tensors the transport exchanges, None before it is known."""
+        return self._device if self._device.type == self._kind else None
 
     @contextmanager
-    def _turn(self, device: torch.device) -> Iterator[bool]:
+    def _named(self, work: Work, device: torch.device) -> Iterator[None]:
+        """Add to an error which rank, GPU and operation it met."""
+        newest_operation(self._context.ranks.rank, device, str(work))
+        try:
+            yield
+        except RuntimeError as error:
+            error.add_note(f"ringleader: rank {self._context.ranks.rank}, {gpu_words(device)}, in {work}")
+            raise
+
+    @contextmanager
+    def _turn(self, device: torch.device, work: Work) -> Iterator[bool]:
         """Wait for an operation's place in the launch order; tell whether it goes through the host."""
         self._transport_for(device)
         if not isinstance(self._transport, DistributedTransport) or self._context.mpi_calls is None:
@@ -203,6 +231,12 @@ class GpuTransport:
             granted = order.settle(launch, self._context.mpi_calls.integers(launch.message))
             if granted:
                 self._context.peer_wait.until(lambda: order.is_next(launch), lambda: [])
+            elif order.gives_up and self._context.ranks.rank == 0:
+                self._say(
+                    f"ringleader: operations on GPUs during backward, such as {work}, came between the "
+                    "exchanges of gradients three times: from now on ranks agree on each bucket, which costs "
+                    "overlap. SyncBatchNorm does that; torch.nn.BatchNorm does not."
+                )
             yield not granted
         finally:
             order.finish(launch)
@@ -216,16 +250,18 @@ class GpuTransport:
             )
         return staged
 
-    def _allreduce_together(self, transport: DistributedTransport, works: Sequence[Work]) -> None:
+    def _allreduce_together(
+        self, transport: DistributedTransport, works: Sequence[Work], placed: Sequence[torch.device]
+    ) -> None:
         """Hand all works over in one call, as the other ranks do; those of other GPUs as copies."""
-        carried: list[Work] = []
-        for work in works:
-            device = tensors_of(work)[0].device
-            carried.append(work if device == self._device else self._staged_from(device).copied(work))
+        carried = [
+            work if device == self._device else self._staged_from(device).copied(work)
+            for work, device in zip(works, placed, strict=True)
+        ]
         transport.allreduce_together(carried)
-        for work, there in zip(works, carried, strict=True):
+        for work, there, device in zip(works, carried, placed, strict=True):
             if there is not work:
-                self._staged_from(tensors_of(work)[0].device).copy_back(work, there)
+                self._staged_from(device).copy_back(work, there)
 
     def delivered(self, work: Work) -> None:
         """Have the stream of the calling thread wait for the result."""
@@ -254,7 +290,9 @@ class GpuTransport:
     def _transport_for(self, device: torch.device) -> Transport:
         """Return the transport for tensors of this device; settles the way with all ranks at first."""
         if self._transport is None:
-            self._device = device if device.type == self._kind else self._usual_device()
+            # A rank that has joined brings zeros on the host, and this thread's current GPU is another.
+            elsewhere = device.type != self._kind
+            self._device = (self._submitted_on or self._usual_device()) if elsewhere else device
             self._transport = self._choose_transport(self._device)
         return self._transport if device == self._device else self._staged_from(device)
 

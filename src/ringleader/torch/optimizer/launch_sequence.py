@@ -93,7 +93,7 @@ class LaunchSequence:
             if index not in self._ready:
                 load(index)
             self._launch_next()
-        self._engine.end_sequence(self._works[self._order[-1]])
+        self._engine.end_sequence([self._works[index] for index in self._order])
         return True
 
     def abandon(self) -> None:

@@ -1,0 +1,177 @@
+"""The fake NCCL does what PyTorch's source says of the real one, and our group bears with it."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.traffic import uncounted
+from ringleader.torch.c10d.process_group import ProcessGroup
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "collectives" / "programs"))
+import fake_cuda
+import fake_nccl
+
+sys.path.pop(0)
+
+
+class Wait:
+    subject = "allreduce 'x'"
+
+    def ended(self) -> dict[int, str]:
+        return {}
+
+
+Make = Callable[..., tuple[fake_cuda.Gpu, Any]]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """A GPU, and a group of one rank on its device 0."""
+
+    def group(version: str = "2.13", devices: int = 2) -> tuple[fake_cuda.Gpu, Any]:
+        gpu = fake_cuda.Gpu(devices)
+        for module, name in (
+            (torch.distributed, "ProcessGroupNCCL"),
+            (torch.distributed, "is_nccl_available"),
+            (torch.distributed, "PrefixStore"),
+            (torch.cuda.nccl, "version"),
+            (torch.cuda, "set_device"),
+        ):
+            monkeypatch.setattr(module, name, None, raising=False)
+        fake_nccl.install(gpu, version)
+        store = torch.distributed.PrefixStore("ringleader/generation.0/set.0", torch.distributed.HashStore())
+        options = fake_nccl.FakeProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=20)
+        raw = fake_nccl.FakeProcessGroupNCCL(store, 0, 1, options)
+        raw.eager_connect_single_device(torch.device("cpu", 0))
+        return gpu, raw
+
+    yield group
+
+
+def allreduce(*, asynchronous: bool) -> Any:
+    options = torch.distributed.AllreduceOptions()
+    options.asyncOp = asynchronous
+    return options
+
+
+@pytest.mark.parametrize("version", ["2.8", "2.13"])
+def test_a_synchronous_call_is_on_the_current_stream_and_returns_no_work(make: Make, version: str) -> None:
+    gpu, raw = make(version)
+    lane, values = gpu.Stream(torch.device("cpu", 0)), torch.ones(3)
+    with gpu.device(0), gpu.stream(lane):
+        assert raw.allreduce([values], allreduce(asynchronous=False)) is None
+    assert lane.length == 1 and lane.done == 0
+    gpu.current_stream().wait_event(lane.record_event())
+    assert lane.done == 1
+
+
+def test_an_asynchronous_call_is_on_a_stream_of_the_groups_and_its_work_has_the_current_one_wait(
+    make: Make,
+) -> None:
+    _gpu, raw = make()
+    work = raw.allreduce([torch.ones(3)], allreduce(asynchronous=True))
+    assert not work.is_completed()
+    work.wait()
+    assert work.is_completed()
+
+
+def test_results_are_not_there_before_they_are_waited_for(make: Make) -> None:
+    gpu, raw = make()
+    lane, values = gpu.Stream(torch.device("cpu", 0)), torch.full((3,), 4.0)
+    options = allreduce(asynchronous=False)
+    options.reduceOp = torch._C._distributed_c10d._make_nccl_premul_sum(0.5)
+    with gpu.device(0), gpu.stream(lane):
+        raw.allreduce([values], options)
+    assert values.tolist() == [4.0] * 3
+    gpu.finish()
+    assert values.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("version", "dtype", "factor", "read"),
+    [
+        ("2.8", torch.bfloat16, 0.5, 0.0),
+        ("2.13", torch.bfloat16, 0.25, 0.0),
+        ("2.14", torch.bfloat16, 0.25, 0.25),
+        ("2.8", torch.float16, 0.5, 0.5),
+        ("2.8", torch.float32, 0.5, 0.5),
+    ],
+)
+def test_factors_are_read_as_nccl_reads_them(
+    version: str, dtype: torch.dtype, factor: float, read: float
+) -> None:
+    numbers = tuple(int(part) for part in version.split("."))
+    assert fake_nccl.factor_as_read(factor, dtype, numbers) == read
+    wrong = fake_nccl.factor_as_read(1 / 3, torch.bfloat16, (2, 8))
+    assert struct.pack("<f", wrong)[2:] == struct.pack("<f", 1 / 3)[:2]
+
+
+def test_after_an_abort_every_call_is_an_error(make: Make) -> None:
+    _gpu, raw = make()
+    raw.abort()
+    with pytest.raises(torch.distributed.DistBackendError, match="was aborted on rank 0"):
+        raw.allreduce([torch.ones(3)], allreduce(asynchronous=False))
+
+
+def test_a_tensor_of_another_gpu_would_make_another_communicator(make: Make) -> None:
+    gpu, raw = make()
+    with pytest.raises(AssertionError, match="another one, for which no peer comes"):
+        raw.allreduce([gpu.place(torch.ones(3), 1)], allreduce(asynchronous=False))
+
+
+def test_memory_of_the_scripts_must_be_kept_for_the_stream(make: Make) -> None:
+    gpu, raw = make()
+    lane, values = gpu.Stream(torch.device("cpu", 0)), torch.ones(3)
+    gpu.owns([values])
+    for keeps in (True, False):
+        with gpu.device(0), gpu.stream(lane):
+            raw.allreduce([values], allreduce(asynchronous=False))
+        gpu._recorded.clear()
+        if keeps:
+            gpu.record_stream(values, lane)
+            gpu.current_stream().wait_event(lane.record_event())
+    with pytest.raises(AssertionError, match="without record_stream"):
+        gpu.current_stream().wait_event(lane.record_event())
+
+
+def test_leaving_a_stream_makes_a_context_on_the_gpu_before_and_leaving_a_device_none(make: Make) -> None:
+    gpu = fake_cuda.Gpu(2)
+    lane = gpu.Stream(torch.device("cpu", 1))
+    with gpu.device(1), gpu.stream(lane):
+        pass
+    assert gpu.contexts == {1} and gpu.current_device() == 0
+    with gpu.stream(lane):
+        pass
+    assert gpu.contexts == {0, 1}
+
+
+@pytest.mark.parametrize("version", ["2.8", "2.13"])
+def test_our_group_asks_for_every_operation_on_the_current_stream(make: Make, version: str) -> None:
+    gpu, raw = make(version)
+    group = ProcessGroup("nccl", raw, None, Wait(), uncounted(1))  # type: ignore[arg-type]
+    flat = torch.arange(4.0)
+    assert group.allreduce([flat], ReduceOp.SUM, 0.5) == 1.0
+    assert group.allreduce([flat.bfloat16()], ReduceOp.SUM, 0.5) == 0.5
+    assert group.allreduce([flat, torch.ones(2)], ReduceOp.MAX, 1.0) == 1.0
+    out = torch.zeros(4)
+    group.broadcast([(flat, 0)])
+    group.allgather(out, flat)
+    group.alltoall(out, flat, [4], [4])
+    group.reduce_scatter(out, flat)
+    gpu.finish()
+    assert raw._own_stream.length == 0  # nothing went to PyTorch's own stream
+    assert out.tolist() == [0.0, 0.5, 1.0, 1.5]
+    group.refuse("rank 2 has ended")
+    with pytest.raises(HorovodInternalError, match="rank 2 has ended"):
+        group.allreduce([flat], ReduceOp.SUM)

@@ -1,0 +1,407 @@
+"""Two ranks of one process, in threads, on fake GPUs and a fake NCCL: what is launched on which GPU."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.launch_order import LaunchOrder
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.collectives.traffic import uncounted
+from ringleader.torch.c10d import process_group
+from ringleader.torch.c10d.process_group import ProcessGroup
+from ringleader.torch.cuda import own_gpu
+from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
+from ringleader.torch.cuda.gpu_transport import GpuFacts, GpuTransport
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "collectives" / "programs"))
+import fake_cuda
+import fake_nccl
+
+sys.path.pop(0)
+
+SIZE, SECONDS = 2, 20.0
+
+
+class Meetings:
+    """What the threads tell each other."""
+
+    def __init__(self) -> None:
+        self.barrier = threading.Barrier(SIZE, timeout=SECONDS)
+        self.told: list[Any] = [None] * SIZE
+
+
+class Calls:
+    """What is used of `MpiCalls`."""
+
+    size = SIZE
+
+    def __init__(self, rank: int, meetings: Meetings) -> None:
+        self.rank, self._meetings = rank, meetings
+
+    def messages(self, mine: Any) -> list[Any]:
+        self._meetings.told[self.rank] = mine
+        self._meetings.barrier.wait()
+        everybody = list(self._meetings.told)
+        self._meetings.barrier.wait()
+        return everybody
+
+    integers = messages
+
+
+class Wait:
+    subject = "an operation"
+
+    def until(self, ready: Callable[[], bool], missing: object) -> None:
+        end = time.monotonic() + SECONDS
+        while not ready():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
+    def ended(self) -> dict[int, str]:
+        return {}
+
+    def why_broken(self) -> str:
+        return ""
+
+
+class Host:
+    """The host's transport: sums in place."""
+
+    name = "window"
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def execute(self, work: Work, *, staged: int) -> None:
+        everybody = self._calls.messages(work.array.clone())
+        work.out = work.array.copy_(torch.stack(everybody).sum(0))
+
+
+class Rank:
+    """One rank: its GPUs, its transport, and its script's thread, which is the one that calls."""
+
+    def __init__(
+        self, rank: int, meetings: Meetings, store: Any, *, own: int, gpus: Sequence[str], number: int = 0
+    ) -> None:
+        self.gpu = fake_cuda.Gpu(devices=2)
+        self.said: list[str] = []
+        calls: Any = Calls(rank, meetings)
+        group: Any = type("Group", (fake_nccl.FakeProcessGroupNCCL,), {"gpu": self.gpu})
+        context: Any = TransportContext(
+            ranks=RankLayout(rank=rank, size=SIZE),
+            peer_wait=Wait(),  # type: ignore[arg-type]
+            deadline_seconds=SECONDS,
+            mpi_calls=calls,
+            host=Host(calls),  # type: ignore[arg-type]
+            number=number,
+            launch_order=LaunchOrder(),
+        )
+
+        def open_group(backend: str, *_: object, device: torch.device, **__: object) -> ProcessGroup:
+            options = group.Options()
+            options._timeout = timedelta(seconds=SECONDS)
+            raw = group(fake_nccl.NamedStore("set.0", store), rank, SIZE, options)
+            raw.eager_connect_single_device(device)
+            return ProcessGroup("nccl", raw, store, context.peer_wait, uncounted(SIZE))
+
+        self.transport = GpuTransport(
+            context,
+            streams=CudaStreams(self.gpu, self.gpu.record_stream),
+            kind="cpu",
+            device_of=self.gpu.device_of,
+            usual_device=lambda: torch.device("cpu", own),
+            facts=lambda device: GpuFacts(gpu=gpus[rank], obstacle=""),
+            open_nccl=open_group,
+            say=self.said.append,
+        )
+        self.rank, self._own, self.context = rank, own, context
+
+    def work(self, value: float, index: int, *, kind: str = "allreduce", **fields: Any) -> Work:
+        array = self.gpu.place(torch.full((4,), value), index)
+        signature = Signature(
+            kind=kind, dtype="float32", shape=(4,), device="cuda", op=ReduceOp.SUM, **fields
+        )
+        digest = signature_digest(signature)
+        return Work(signature, digest, name="x", serial=0, array=array, out=array)
+
+    def carry_out(self, *works: Work) -> None:
+        """Submit in this thread, and carry out in another, as the engine does."""
+        self.gpu.set_device(self._own)
+        for one in works:
+            self.gpu.owns(tensors_of(one))
+            self.transport.submitted(one)
+        self.in_engine(*works)
+        for one in works:
+            self.transport.delivered(one)
+
+    def in_engine(self, *works: Work) -> None:
+        with ThreadPoolExecutor(1) as engine:
+            if len(works) > 1:
+                engine.submit(self.transport.execute_together, works).result()
+            else:
+                engine.submit(self.transport.execute, works[0]).result()
+
+
+def on_ranks(
+    do: Callable[[Rank], object], *, own: int = 0, gpus: Sequence[str] = ("GPU-0", "GPU-1")
+) -> list[Rank]:
+    """Do something on two ranks at once; return them."""
+    meetings, store = Meetings(), torch.distributed.HashStore()
+    ranks = [Rank(rank, meetings, store, own=own, gpus=gpus) for rank in range(SIZE)]
+    with ThreadPoolExecutor(SIZE) as threads:
+        for ended in [threads.submit(do, rank) for rank in ranks]:
+            ended.result()
+    return ranks
+
+
+def check(work: Work, value: float) -> None:
+    assert work.out.tolist() == [value] * 4, work.out
+
+
+def test_works_of_several_gpus_are_exchanged_together_and_one_by_one() -> None:
+    def do(rank: Rank) -> None:
+        for turn in range(3):
+            works = [rank.work(rank.rank + at + 1.0, at % 2) for at in range(4)]
+            rank.carry_out(*works)
+            for at, work in enumerate(works):
+                check(work, 3.0 + 2 * at)
+            for index in (1, 0):
+                work = rank.work(rank.rank + turn, index)
+                rank.carry_out(work)
+                check(work, 1.0 + 2 * turn)
+
+    for rank in on_ranks(do):
+        lanes = {step for step in rank.gpu.steps if step.startswith("on ")}
+        assert lanes == {"on lane1", "on lane2"}  # one stream for each GPU, whichever one's tensors travel
+        assert rank.gpu.contexts == {0, 1}
+
+
+def test_a_rank_of_the_second_gpu_makes_no_context_on_the_first() -> None:
+    def do(rank: Rank) -> None:
+        for _ in range(2):
+            work = rank.work(rank.rank + 1.0, 1)
+            rank.carry_out(work)
+            check(work, 3.0)
+
+    assert [rank.gpu.contexts for rank in on_ranks(do, own=1)] == [{1}, {1}]
+
+
+def test_a_rank_that_has_joined_takes_part_from_its_own_gpu() -> None:
+    def do(rank: Rank) -> None:
+        if rank.rank == 0:
+            work = rank.work(5.0, 1)
+            rank.carry_out(work)
+            check(work, 5.0)
+            return
+        zeros = torch.zeros(4)  # on the host; nobody here submitted it
+        signature = Signature(kind="allreduce", dtype="float32", shape=(4,), device="cuda", op=ReduceOp.SUM)
+        kind = rank.gpu.device_of
+        rank.transport._device_of = lambda tensor: torch.device("meta") if tensor is zeros else kind(tensor)
+        rank.transport._staged_from = lambda device: rank.transport._transport  # type: ignore[method-assign,assignment,return-value]
+        rank.gpu.place(zeros, 1)
+        rank.in_engine(Work(signature, 0, name="x", serial=0, array=zeros, out=zeros))
+
+    ranks = on_ranks(do, own=1)
+    assert ranks[1].transport._device == torch.device("cpu", 1)
+    assert ranks[1].gpu.contexts == {1}
+
+
+def test_the_script_waits_for_every_gpu_of_a_sequence() -> None:
+    def do(rank: Rank) -> None:
+        rank.carry_out(rank.work(0.0, 0))
+        works = [rank.work(rank.rank + 1.0 + at, at % 2) for at in range(3)]
+        for work in works:
+            rank.gpu.owns(tensors_of(work))
+            rank.transport.launch(work)
+        rank.transport.end_sequence(works)
+        for at, work in enumerate(works):
+            check(work, 3.0 + 2 * at)
+
+    on_ranks(do)
+
+
+def test_ranks_that_share_a_gpu_go_through_the_host_and_are_named_with_the_cure() -> None:
+    def do(rank: Rank) -> None:
+        work = rank.work(rank.rank + 1.0, 0)
+        rank.carry_out(work)
+        check(work, 3.0)
+
+    first, second = on_ranks(do, gpus=("GPU-0", "GPU-0"))
+    assert first.transport.name == "staged" and not second.said
+    (said,) = first.said
+    assert "ranks 0 and 1 use the same GPU" in said and "--own-gpu" in said and "set_device" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.AcceleratorError("CUDA error: GPU is lost"), torch.AcceleratorError),
+        (torch.OutOfMemoryError("CUDA out of memory."), torch.OutOfMemoryError),
+        (torch.distributed.DistBackendError("NCCL error: remote process exited"), HorovodInternalError),
+    ],
+)
+def test_a_failure_in_the_middle_of_a_step_names_rank_gpu_and_operation(
+    error: Exception, kind: type[Exception]
+) -> None:
+    def do(rank: Rank) -> None:
+        rank.carry_out(rank.work(1.0, 0))
+        if rank.rank == 0:  # the other one's GPU fails, and it does not come
+            return
+        rank.gpu.fails = error
+        rank.transport._turn = lambda device, work: nullcontext(False)  # type: ignore[method-assign,assignment,return-value]
+        with pytest.raises(kind) as caught:
+            rank.carry_out(rank.work(1.0, 0))
+        assert "ringleader: rank 1, GPU 0, in allreduce 'allreduce.x'" in caught.value.__notes__
+
+    try:
+        on_ranks(do)
+    finally:
+        own_gpu._newest.clear()
+
+
+def test_operations_during_backward_that_cost_overlap_are_reported_once() -> None:
+    def do(rank: Rank) -> None:
+        rank.carry_out(rank.work(0.0, 0))
+        for _turn in range(5):
+            permission = rank.work(0.0, 0, kind="launch")
+            permission.array = True
+            rank.in_engine(permission)
+            work = rank.work(rank.rank + 1.0, 0)
+            rank.carry_out(work)
+            check(work, 3.0)
+            rank.transport.end_sequence()
+
+    first, second = on_ranks(do)
+    assert not second.said
+    (said,) = first.said
+    assert "such as allreduce 'allreduce.x'" in said and "SyncBatchNorm" in said
+
+
+def one_of_each_gpu(rank: Rank) -> None:
+    for index in (0, 1):
+        work = rank.work(rank.rank + 1.0, index)
+        rank.carry_out(work)
+        check(work, 3.0)
+
+
+def a_factor_on_bfloat16(rank: Rank) -> None:
+    array = rank.gpu.place(torch.ones(4, dtype=torch.bfloat16), 0)
+    signature = Signature(
+        kind="allreduce", dtype="bfloat16", shape=(4,), device="cuda", op=ReduceOp.SUM, postscale=0.25
+    )
+    work = Work(signature, signature_digest(signature), name="x", serial=0, array=array, out=array)
+    rank.carry_out(work)
+    check(work, 0.5)
+
+
+def waits_for_none(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProcessGroup, "_finish", lambda self, works: [work.wait() for work in works])
+
+
+def keeps_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CudaStreams, "_keep", lambda self, work, stream: None)
+
+
+def takes_the_tensor_where_it_is(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GpuTransport, "_staged_from", lambda self, device: self._transport)
+
+
+def scales_bfloat16_inside(patch: pytest.MonkeyPatch) -> None:
+    real = process_group.inner_reduction
+    patch.setattr(
+        process_group,
+        "inner_reduction",
+        lambda op, factor, dtype, **more: real(op, factor, torch.float32, **more),
+    )
+
+
+def has_no_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LaunchOrder, "is_next", lambda self, launch: True)
+
+
+def launches_of_two_sets(patch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return what each of two ranks launches, where each is late with another of two process sets."""
+    settle = LaunchOrder.settle
+
+    def late(self: LaunchOrder, launch: Any, messages: Sequence[int]) -> bool:
+        granted = settle(self, launch, messages)
+        rank = next(number for number, one in orders.items() if one is self)
+        time.sleep(0.1 if (launch.group == 0) == (rank == 0) else 0.0)
+        return granted
+
+    sets = []
+    for number in (0, 1):
+        meetings, store = Meetings(), torch.distributed.HashStore()
+        sets.append(
+            [Rank(rank, meetings, store, own=0, gpus=("GPU-0", "GPU-1"), number=number) for rank in (0, 1)]
+        )
+    orders = {rank: sets[0][rank].context.launch_order for rank in (0, 1)}
+    for rank in (0, 1):
+        object.__setattr__(sets[1][rank].context, "launch_order", orders[rank])
+    with ThreadPoolExecutor(4) as threads:
+        for turn in range(2):  # the first makes the communicators
+            ended = [threads.submit(one.carry_out, one.work(1.0, 0)) for group in sets for one in group]
+            for one in ended:
+                one.result()
+            if turn == 0:
+                patch.setattr(LaunchOrder, "settle", late)
+                launched: dict[int, list[str]] = {0: [], 1: []}
+                for number, group in enumerate(sets):
+                    for one in group:
+                        note_launches(one, str(number), launched[one.rank])
+    return [launched[0], launched[1]]
+
+
+def note_launches(rank: Rank, name: str, launched: list[str]) -> None:
+    transport: Any = rank.transport._transport
+    real = transport.execute
+
+    def execute(work: Work, *, staged: int) -> None:
+        launched.append(name)
+        real(work, staged=staged)
+
+    transport.execute = execute
+
+
+@pytest.mark.parametrize(
+    ("mistake", "do", "words"),
+    [
+        (waits_for_none, one_of_each_gpu, "'NoneType' object has no attribute 'wait'"),
+        (keeps_nothing, one_of_each_gpu, "without record_stream"),
+        (takes_the_tensor_where_it_is, one_of_each_gpu, "for a communicator of GPU cpu:0"),
+        (scales_bfloat16_inside, a_factor_on_bfloat16, r"\[0.0, 0.0, 0.0, 0.0\]"),
+    ],
+)
+def test_the_fakes_notice_a_mistake(
+    monkeypatch: pytest.MonkeyPatch,
+    mistake: Callable[[pytest.MonkeyPatch], None],
+    do: Callable[[Rank], None],
+    words: str,
+) -> None:
+    on_ranks(do)
+    mistake(monkeypatch)
+    with pytest.raises((AttributeError, AssertionError), match=words):
+        on_ranks(do)
+
+
+def test_a_wrong_order_over_process_sets_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = launches_of_two_sets(monkeypatch)
+    assert first == second and sorted(first) == ["0", "1"]
+    monkeypatch.undo()
+    has_no_order(monkeypatch)
+    first, second = launches_of_two_sets(monkeypatch)
+    assert first != second
