@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -97,8 +98,7 @@ def test_a_commit_is_complete_after_all_of_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(commit_memory._Header, "get", noting_get)
     monkeypatch.setattr(commit_memory._Header, "set", noting_set)
     store = CommitStore()
-    store.descriptors(100)
-    store.put(1, 100, "/a/file")
+    store.take(1, 100, os.memfd_create("read"), "/a/file")
     assert log[-2:] == [FENCE, _NUMBER_OF_1] and _NUMBER_OF_1 + 1 in log[:-2]
     log.clear()
     assert store.nbytes(1) == 100
