@@ -79,6 +79,10 @@ def verdict(
         if len({mine[rank]["digest"] for rank in members}) > 1:
             return f"ranks differ: after step {step}"
         tolerance = max([tolerance, *(TOLERANCE[one["dtype"]] for one in theirs)])
+        converted = [*sequence["steps"][step]["before"], *sequence["steps"][step]["after"]]
+        tolerance = max(
+            [tolerance, *(TOLERANCE.get(one[1], 0.0) for one in converted if one[0] == "convert")]
+        )
         for rank, (one, other) in enumerate(zip(mine, theirs, strict=True)):
             if (why := _difference(one, other, tolerance, exact_only=equal_only(sequence))) is not None:
                 return f"{why}, after step {step} on rank {rank}"

@@ -231,7 +231,7 @@ class GradientBuckets(GradientExchange):
         ]
         self._check_gradients()
         try:
-            self._failed = self._carry_out()
+            self._failed = sorted(self._carry_out())  # all ranks do them in this order; see `resume`
         finally:
             asked, self._wants_agreement = self._wants_agreement and not self.too_late, self.too_late
             self._begin()
