@@ -66,7 +66,9 @@ class _Draw:
             "embedding": pick(embeddings),
         }
         self._wrap = self._arguments()
-        self._optimizers = pick(["one"] * 6 + ["disjoint", "alternate"])
+        # Two sharded ones in turn: a frozen parameter whose gradient is zero is stepped by one of them alone.
+        shard = bool(self._wrap.get("shard"))
+        self._optimizers = pick(["one"] * 6 + ["disjoint", "one" if shard else "alternate"])
         drawn: Sequence = {
             "seed": self._seed,
             "size": self._size,

@@ -101,10 +101,11 @@ class GradientBuckets(GradientExchange):
         if grad is not None and grad.is_sparse:
             # The other ranks do not know; the exchange of buckets continues as if there were none. Where
             # that is too late, it goes as a dense one, and they learn of it in the next step.
-            if at not in self.sparse and self._can_still_ask():
+            if at not in self.sparse:
                 self.new_sparse[at] = grad.sparse_dim()
-                place.vacate().zero_()
-                return
+                if self._can_still_ask():
+                    place.vacate().zero_()
+                    return
             dense = grad.to_dense()
         if not place.fits(parameter if dense is None else dense):
             if not self._can_still_ask():

@@ -68,7 +68,7 @@ class OptimizerMixin:
         """Count a backward pass; return whether it was the last one of the step."""
         passes = self._passes.get(parameter, 0)
         if passes >= self.backward_passes_per_step:
-            if any(parameter in other._parameter_names for other in _LIVE if other is not self):
+            if self._shares_parameters():
                 return False  # passes for another optimizer count here, too, as long as it has not stepped
             raise AssertionError(
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -78,6 +78,11 @@ class OptimizerMixin:
         last = passes + 1 == self.backward_passes_per_step
         self._due = self._due or last
         return last
+
+    def _shares_parameters(self) -> bool:
+        """Return whether another live optimizer of ours has a parameter of this one."""
+        mine = self._parameter_names.keys()
+        return any(mine & other._parameter_names.keys() for other in _LIVE if other is not self)
 
     def _forget_passes(self) -> None:
         self._passes.clear()
@@ -116,7 +121,7 @@ class OptimizerMixin:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set the gradients to None, or to zero. Backward puts them where they are exchanged, either way."""
-        if self._due:
+        if self._due and not self._shares_parameters():
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."

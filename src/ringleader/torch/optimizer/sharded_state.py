@@ -23,6 +23,8 @@ from ringleader.torch.optimizer.memory_place import shaped_like
 
 State = Mapping[str, Any]
 """What an optimizer keeps of one parameter."""
+Outline = tuple[int, int, int, tuple[int, ...], dict[str, Any]]
+"""What other ranks get of a `StatePiece`: its fields, but for the values what `_outline` returns."""
 COUNTS = ("step", "mu_product", "eta", "mu")
 """Names of numbers in PyTorch's optimizers, for parameters without dimensions, where no shape tells them."""
 
@@ -37,6 +39,8 @@ class StatePiece:
     """First element, in the order in which the parameter's elements lie in its bucket."""
     stop: int
     """One past the last element."""
+    strides: tuple[int, ...]
+    """Those of the parameter in that bucket: a script may have changed its layout since."""
     values: State
     """1-D tensors with a value per element, and anything else that holds for all of them."""
 
@@ -107,19 +111,19 @@ def whole_states(
 
     `ValueError`, on all ranks, where elements are missing.
     """
-    mine = [(piece.parameter, piece.start, piece.stop, _outline(piece)) for piece in pieces]
+    mine = [(piece.parameter, piece.start, piece.stop, piece.strides, _outline(piece)) for piece in pieces]
     outlines = [one for theirs in gather_objects(engine, mine, f"{name}.outline") for one in theirs]
     _check_complete(outlines, parameters)
     kinds = sorted(
         {
             (key, str(dtype), parameters[number].device.type)
-            for number, _start, _stop, outline in outlines
+            for number, *_place, outline in outlines
             for key, (dtype, _value) in outline.items()
             if dtype is not None
         }
     )
     states: dict[int, dict[str, Any]] = {}
-    for number, _start, _stop, outline in outlines:
+    for number, *_place, outline in outlines:
         for key, (dtype, value) in outline.items():
             if dtype is None:
                 states.setdefault(number, {})[key] = _placed(value, parameters[number])
@@ -133,7 +137,7 @@ def _fill(
     states: dict[int, dict[str, Any]],
     engine: Engine,
     pieces: Sequence[StatePiece],
-    outlines: Sequence[tuple[int, int, int, dict[str, Any]]],
+    outlines: Sequence[Outline],
     parameters: Sequence[torch.Tensor],
     kind: tuple[str, str, str],
     name: str,
@@ -147,23 +151,25 @@ def _fill(
         )
 
     own = [piece.values[key] for piece in pieces if is_one(piece.parameter, _outline(piece))]
-    found = next(out[key][0] for number, _a, _b, out in outlines if is_one(number, out))
-    place = next(parameters[number].device for number, _a, _b, out in outlines if is_one(number, out))
+    found = next(out[key][0] for number, *_place, out in outlines if is_one(number, out))
+    place = next(parameters[number].device for number, *_place, out in outlines if is_one(number, out))
     joined = torch.cat(own) if own else torch.empty(0, dtype=found, device=place)
     everything = gather(engine, joined, f"{name}.{key}.{dtype_text}")
     at = 0
     flats: dict[int, torch.Tensor] = {}
-    for number, start, stop, outline in outlines:
+    layouts: dict[int, torch.Tensor] = {}
+    for number, start, stop, strides, outline in outlines:
         if is_one(number, outline):
             flat = flats.get(number)
             if flat is None:
                 flat = flats[number] = torch.zeros(
                     parameters[number].numel(), dtype=found, device=parameters[number].device
                 )
+                layouts[number] = torch.empty_strided(parameters[number].shape, strides, device="meta")
             flat[start:stop] = everything[at : at + stop - start]
             at += stop - start
     for number, flat in flats.items():
-        states[number][key] = shaped_like(parameters[number], flat)
+        states[number][key] = shaped_like(layouts[number], flat)
 
 
 def _outline(piece: StatePiece) -> dict[str, tuple[torch.dtype | None, Any]]:
@@ -187,11 +193,9 @@ def _placed(moved: tuple[Any, str], parameter: torch.Tensor) -> Any:
     return value.clone() if device == "cpu" else value.to(parameter.device, copy=True)
 
 
-def _check_complete(
-    outlines: Iterable[tuple[int, int, int, dict[str, Any]]], parameters: Sequence[torch.Tensor]
-) -> None:
+def _check_complete(outlines: Iterable[Outline], parameters: Sequence[torch.Tensor]) -> None:
     counts: dict[int, int] = {}
-    for number, start, stop, _outline_of in outlines:
+    for number, start, stop, *_rest in outlines:
         counts[number] = counts.get(number, 0) + stop - start
     for number, count in counts.items():
         if number >= len(parameters) or count != parameters[number].numel():

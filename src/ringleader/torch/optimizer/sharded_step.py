@@ -46,6 +46,7 @@ class InnerOptimizer:
         those of them that the exchanger has, and ``states`` their whole states.
         """
         self._numbers = numbers
+        self._strides = {number: parameters[number].stride() for number in numbers}
         group_of = [at for at, group in enumerate(groups) for _p in group["params"]]
         kinds = [
             (group_of[number], common_values(states.get(number, {}), parameters[number]))
@@ -156,6 +157,7 @@ class InnerOptimizer:
                 found.append(
                     StatePiece(
                         parameter=self._numbers[span.parameter],
+                        strides=self._strides[self._numbers[span.parameter]],
                         start=span.start,
                         stop=span.stop,
                         values=values,
