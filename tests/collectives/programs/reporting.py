@@ -7,6 +7,7 @@ import torch
 import ringleader.torch as hvd
 
 hvd.init()
+torch.manual_seed(0)  # the same weights everywhere
 model = torch.nn.Linear(4, 4)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
 for _ in range(30):
