@@ -213,6 +213,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     if job.max_restarts < 0:
         fault = Fault(where="--max-restarts", what=f"{job.max_restarts} restarts", hint="use 0 or more")
         found.append(fault)
+    found += faults_of_mpirun_words(job.extra_mpirun_args)
     found += _faults_of_warm(job)
     found += _faults_of_seconds(job)
     if job.elastic is not None:
@@ -236,6 +237,14 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         what, hint = f"{job.consistency_check!r} is unknown", f"use one of {', '.join(CONSISTENCY)}"
         found.append(Fault(where="--consistency-check", what=what, hint=hint))
     return tuple(found)
+
+
+def faults_of_mpirun_words(words: tuple[str, ...]) -> list[Fault]:
+    """Return what is wrong with the words of ``--mpirun-arg``."""
+    if ":" not in words:
+        return []
+    what = "':' begins a second program for mpirun; a job runs one command"
+    return [Fault(where="--mpirun-arg", what=what, hint="leave it out")]
 
 
 def _faults_of_warm(job: Job) -> list[Fault]:

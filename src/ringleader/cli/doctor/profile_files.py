@@ -10,6 +10,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.checks.expectation import Expectation, expectation_of
 from ringleader.fabric.checks.expectation_file import parse, to_toml
 from ringleader.fabric.facts import HostFacts
+from ringleader.text_files import printed
 
 WRITE = "--write-expect"
 
@@ -21,7 +22,7 @@ def read_profile(path: str, read: ReadText) -> Expectation:
     if text is None:
         raise RequestError(faults.found)
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(printed(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         hint = "ringleader doctor --write-expect FILE makes one"
         raise RequestError(Fault(where=path, what=f"is not TOML: {error}", hint=hint)) from None
