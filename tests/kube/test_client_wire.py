@@ -96,7 +96,10 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
             [{"op": "remove", "path": "/a"}],
         ),
     ),
-    (lambda c: c.delete(PODS, "p", "n"), Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, OPTIONS)),
+    (
+        lambda c: c.delete(PODS, "p", "n", uid="u"),
+        Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, {**OPTIONS, "preconditions": {"uid": "u"}}),
+    ),
     (
         lambda c: c.delete(PODS, "p", "n", propagation="Foreground", grace=0, uid="u"),
         Sent(
@@ -224,7 +227,7 @@ def test_what_is_sent_again(method: str, status: int, header: str | None, attemp
                 "GET": lambda: cluster.get(PODS, "p", "n"),
                 "POST": lambda: cluster.create(PODS, POD),
                 "PATCH": lambda: cluster.patch(PODS, "p", {}, "n"),
-                "DELETE": lambda: cluster.delete(PODS, "p", "n"),
+                "DELETE": lambda: cluster.delete(PODS, "p", "n", uid="u"),
             }
             if attempts == 3:
                 await calls[method]()

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from ringleader.cli.help_pages import ShortHelp
 from ringleader.cli.option_defaults import USER, Configuration
-from ringleader.errors import RequestError
+from ringleader.errors import Fault, RequestError
 
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
@@ -90,8 +90,9 @@ class Command(ShortHelp, Generic[Options]):
             raise RequestError(found.faults)
         ctx.default_map = found.default_map()
         rest = super().parse_args(ctx, args)
-        if found.faults:
-            raise RequestError(found.faults)
+        faults = (*found.faults, *_empty_names(ctx))
+        if faults:
+            raise RequestError(faults)
         if self._overridden is not None:
             strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
             strength = {name: number for name, number in strength.items() if number >= 0}
@@ -137,6 +138,17 @@ def spelling(parameter: click.Parameter) -> str:
 def complete_files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the words of COMMAND, or names of files."""
     return [CompletionItem(incomplete, type="file")]
+
+
+def _empty_names(ctx: click.Context) -> list[Fault]:
+    """Return a fault for each argument that is empty, but for words of a command."""
+    every = [one for one in ctx.command.params if isinstance(one, click.Argument)]
+    return [
+        Fault(where=one.make_metavar(ctx).strip("[].…"), what="is empty", hint="is a variable of the shell unset?")
+        for one in every
+        if one.type is not click.UNPROCESSED
+        and "" in (value if isinstance(value := ctx.params.get(one.name or ""), tuple) else (value,))
+    ]
 
 
 def _strength(ctx: click.Context, name: str, ranks: Mapping[str, int]) -> int:
