@@ -48,7 +48,7 @@ class LossDetection:
         if mpirun.exit_code is not None and not self._mpirun_noted:
             self._mpirun_noted = True
             if mpirun.supervisor_lost:
-                self.lose(Lost.SUPERVISOR, number=signal.SIGKILL)
+                self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
             elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
                 self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
         signalled = mpirun.supervisor_signalled
