@@ -66,7 +66,11 @@ def slurm_job_id(allocation: Allocation, environ: Mapping[str, str]) -> str | No
     ``None`` where it is none of Slurm's, or a heterogeneous one: its number is that of a component.
     """
     job_id = environ.get("SLURM_JOB_ID", "")
-    ours = allocation.system == "Slurm" and "_GROUP_" not in allocation.source and re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)
+    ours = (
+        allocation.system == "Slurm"
+        and "_GROUP_" not in allocation.source
+        and re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)
+    )
     return job_id if ours else None
 
 

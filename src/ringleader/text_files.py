@@ -14,11 +14,13 @@ import re
 import select
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 LARGEST = 64 << 20
 """Bytes; manifests, recipes, hostfiles and stored runs are far smaller."""
 SILENCE_SECONDS = 15.0
+MOST_DIGITS = 30
+"""Digits of a number; the kernel's counters have at most 20. A larger one ends arithmetic with an exception."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_=>])")
 """Sequences of ECMA-48 (CSI, OSC and those of two characters), as a recorded terminal has them."""
 
@@ -49,6 +51,40 @@ def decoded(data: bytes) -> str:
 def printed(text: str) -> str:
     """Return a text as a program printed it: without a byte order mark and a terminal's sequences."""
     return _ESCAPES.sub("", text).removeprefix("\ufeff")
+
+
+def json_document(text: str) -> Any:
+    """Return what a JSON text of somebody else's holds.
+
+    JSONDecodeError, or another ValueError that says what is wrong: a number beyond any measurement, half a
+    character (a lone surrogate), nesting beyond Python's limit.
+    """
+    import json  # few calls read one
+
+    try:
+        found = json.loads(printed(text), parse_int=whole_number, parse_float=finite_number)
+        if "\\ud" in text.lower():
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except UnicodeEncodeError:
+        raise ValueError("it has half a character (a lone surrogate)") from None
+    return found
+
+
+def whole_number(text: str) -> int:
+    """Return a number that somebody else wrote. Raises ValueError for one that no counter has."""
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:MOST_DIGITS]}… is too large for any counter")
+    return int(text)
+
+
+def finite_number(text: str) -> float:
+    """Return a number that somebody else wrote. Raises ValueError for one that nothing measures."""
+    value = float(text)
+    if not abs(value) < 10**MOST_DIGITS:
+        raise ValueError(f"{text[:MOST_DIGITS]} is too large for any measurement")
+    return value
 
 
 def unprefixed(line: str) -> str:

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from ringleader.cli.help_pages import ShortHelp
 from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError
+from ringleader.text_files import MOST_DIGITS
 
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
@@ -31,6 +32,14 @@ class Option(click.Option):
         """``old``: spellings that keep working and are not shown."""
         super().__init__([*names, *old], **attributes)
         self.old = frozenset(old)
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Read a value; BadParameter also for a number that is not finite, or has hundreds of digits."""
+        found = super().type_cast_value(ctx, value)
+        for one in found if isinstance(found, tuple) else (found,):
+            if isinstance(one, int | float) and not abs(one) < 10**MOST_DIGITS:
+                raise click.BadParameter(f"{str(value)[:80]!r} is not a finite number", ctx, self)
+        return found
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""
@@ -144,7 +153,11 @@ def _empty_names(ctx: click.Context) -> list[Fault]:
     """Return a fault for each argument that is empty, but for words of a command."""
     every = [one for one in ctx.command.params if isinstance(one, click.Argument)]
     return [
-        Fault(where=one.make_metavar(ctx).strip("[].…"), what="is empty", hint="is a variable of the shell unset?")
+        Fault(
+            where=one.make_metavar(ctx).strip("[].…"),
+            what="is empty",
+            hint="is a variable of the shell unset?",
+        )
         for one in every
         if one.type is not click.UNPROCESSED
         and "" in (value if isinstance(value := ctx.params.get(one.name or ""), tuple) else (value,))

@@ -42,7 +42,9 @@ class Resource:
         for what, word in (("name", name), *((("namespace", namespace),) if self.namespaced else ())):
             if word in ("", ".", ".."):
                 fault = f"{word!r} is not the {what} of an object"
-                raise RequestError(Fault(where=self.kind, what=fault, hint="is a variable of the shell unset?"))
+                raise RequestError(
+                    Fault(where=self.kind, what=fault, hint="is a variable of the shell unset?")
+                )
         return self.path(namespace, name, subresource)
 
 

@@ -23,7 +23,7 @@ def read_profile(path: str, read: ReadText) -> Expectation:
         raise RequestError(faults.found)
     try:
         document = tomllib.loads(printed(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         hint = "ringleader doctor --write-expect FILE makes one"
         raise RequestError(Fault(where=path, what=f"is not TOML: {error}", hint=hint)) from None
     return parse(document, path)

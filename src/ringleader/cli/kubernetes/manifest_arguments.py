@@ -51,7 +51,9 @@ def text_of_file(file: str) -> str:
         data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
         return decoded(data)
     except OSError as error:
-        raise RequestError(Fault(where=file or "FILE ''", what=f"cannot be read: {error.strerror or error}")) from None
+        raise RequestError(
+            Fault(where=file or "FILE ''", what=f"cannot be read: {error.strerror or error}")
+        ) from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None

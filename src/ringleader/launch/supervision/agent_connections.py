@@ -48,6 +48,7 @@ class AgentConnection:
     waiting: bytearray = field(default_factory=bytearray)
     """Bytes that could not be sent yet."""
 
+
 LOOPBACK = "127.0.0.1"
 
 

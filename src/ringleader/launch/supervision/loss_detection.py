@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.lost_components import RACE, JobHosts, Loss, Lost, RootCause, root_cause
 from ringleader.launch.mpirun.mpirun_output import daemons_lost_in
