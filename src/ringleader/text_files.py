@@ -20,7 +20,7 @@ LARGEST = 64 << 20
 """Bytes; manifests, recipes, hostfiles and stored runs are far smaller."""
 SILENCE_SECONDS = 15.0
 MOST_DIGITS = 30
-"""Digits of a number; the kernel's counters have at most 20. A larger one ends arithmetic with an exception."""
+"""Digits of a number; the kernel's counters have at most 20. With more, arithmetic ends with an exception."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_=>])")
 """Sequences of ECMA-48 (CSI, OSC and those of two characters), as a recorded terminal has them."""
 

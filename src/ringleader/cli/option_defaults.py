@@ -26,8 +26,10 @@ USER, PROJECT, VARIABLE = range(3)
 """Where a setting comes from, the stronger the greater."""
 
 CHOOSE_PROGRAMS = frozenset(
-    ("python", "mpi", "mpirun", "mpirun_arg", "host_discovery_script", "ssh_config", "kubeconfig")
-    + ("env_file", "builder", "builder_arg")
+    (
+        *("python", "mpi", "mpirun", "mpirun_arg", "host_discovery_script", "ssh_config", "kubeconfig"),
+        *("env_file", "builder", "builder_arg"),
+    )
 )
 """Options that name programs or libraries to run, or files that do."""
 _LOADERS = re.compile(r"(LD_|PYTHON)\w*=|PATH=")

@@ -8,8 +8,8 @@ Versions differ in their columns, so the header of a table says what its rows ho
     … #wrong i_min i_max i_p99 i_cv% | …, … timestamp            -I, -S
 
 ``N/A`` is what was not measured or checked. Lines of others between (NCCL_DEBUG) are left alone, and so is
-what a launcher put before each line (``text_files.unprefixed``). In pasted text the ``#`` may be gone. A file may hold
-several runs, one behind the other.
+what a launcher put before each line (``text_files.unprefixed``). In pasted text the ``#`` may be gone. A
+file may hold several runs, one behind the other.
 """
 
 from __future__ import annotations
