@@ -187,7 +187,8 @@ _MANY_ALIASES = b"a: &a [x, x, x, x, x, x, x, x, x]\n" + b"".join(
 )
 """Ten lines that stand for 9**10 values."""
 _IN_JSON = (
-    b'{"schema": 1, "points": ' + b"9" * 400 + b"}", b'{"schema": 1e400}', b'{"schema": 1, "name": "\\ud800"}',
+    b'{"schema": 1, "points": ' + b"9" * 400 + b"}", b'{"schema": 1e400}',
+    b'{"schema": 1, "name": "\\ud800"}',
     b'\xef\xbb\xbf{"schema": 99}', b'\x1b[0m{"schema": 99}',
 )  # fmt: skip
 """A number of 400 digits, one beyond every float, half a character; what editors and terminals put first."""

@@ -24,11 +24,12 @@ def test_every_start_of_a_module_has_the_option() -> None:
         for path in SOURCES.rglob("*.py")
         if "images/blocks" not in str(path) and path.name != "image_assembly.py"  # a build's own directory
         for line in path.read_text().splitlines()
-        if START.search(line) and '"-P", "-m"' not in line
+        if START.search(line) and not re.search(r'"-[IP]", "-m"', line)
     ]
     assert without == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["ringleader.doctor.import_probe", "ringleader.doctor.facts_program"])
 def test_a_file_of_a_standard_name_beside_us_is_not_run(module: str, tmp_path: Path) -> None:
     for name in ("json", "dataclasses", "numpy", "torch"):
