@@ -37,7 +37,7 @@ the one that asked the host what it is must still be there."""
 NOTICE_SECONDS = 60.0
 """After a notice of a host that it goes: until then it gets no rank, unless it is another machine by then."""
 WAKE_SECONDS = 3.0
-"""For a command that has a stopped agent continue."""
+"""For the commands that have stopped agents continue."""
 PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
 
@@ -271,11 +271,13 @@ class ElasticHosts:
 
     def wake(self) -> None:
         """Have agents that did not leave continue: one that was stopped (SIGSTOP) ends without us then."""
+        until = time.monotonic() + WAKE_SECONDS
         for name in self.agents.hosts:
             it_and_its_parent = 'kill -CONT "$0" $(cut -d" " -f4 "/proc/$0/stat")'
             argv = ("sh", "-c", it_and_its_parent, str(self.agents.pid(name)))
             report, environ = self.reports[name], self._context.environ
-            run_on_host(report, argv, stdin=b"", seconds=WAKE_SECONDS, environ=environ, ssh=self.ssh)
+            if (left := until - time.monotonic()) > 0:
+                run_on_host(report, argv, stdin=b"", seconds=left, environ=environ, ssh=self.ssh)
 
     def close(self) -> None:
         """Let all of them go."""
