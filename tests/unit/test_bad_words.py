@@ -56,3 +56,7 @@ def test_mpirun_is_given_no_second_program(
     where: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "--mpirun-arg: ':' begins" in said(capsys, *where, "--mpirun-arg", ":", "true")
+
+
+def test_an_empty_baseline_is_not_the_working_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--against: is empty" in said(capsys, "report", "run", "--against", "")
