@@ -16,6 +16,8 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:  # only elastic jobs pay for it
     from ringleader.elastic_options import ElasticOptions
 
+MOST_RANKS = 1_000_000
+"""No job has more; what places ranks takes each of them in hand."""
 LONGEST_SILENCE = 3600.0
 """Seconds that ``--lost-after`` allows."""
 LONGEST_GRACE = 86400.0
@@ -191,8 +193,9 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(
             Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
         )
-    if job.np is not None and job.np < 1:
-        found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint="ask for at least 1"))
+    if job.np is not None and not 1 <= job.np <= MOST_RANKS:
+        hint = f"ask for 1 to {MOST_RANKS}"
+        found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint=hint))
     found += [
         Fault(
             where=f"hosts[{index}].slots",

@@ -60,3 +60,8 @@ def test_mpirun_is_given_no_second_program(
 
 def test_an_empty_baseline_is_not_the_working_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--against: is empty" in said(capsys, "report", "run", "--against", "")
+
+
+@pytest.mark.parametrize("np", ["1000001", "9" * 20])
+def test_more_ranks_than_any_job_has_are_refused_at_once(np: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "-n: " in said(capsys, "run", "--dry-run", "--oversubscribe", "-n", np, "true")
