@@ -131,7 +131,7 @@ def run(
     parsed, faults = _hosts(hosts)
     payload = _package(function, tuple(args), dict(kwargs or {}))
     job = Job(
-        command=(python or sys.executable, "-m", "ringleader.ranks.run_function"),
+        command=(python or sys.executable, "-P", "-m", "ringleader.ranks.run_function"),
         np=np,
         hosts=parsed,
         mpi=mpi,

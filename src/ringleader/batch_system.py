@@ -46,6 +46,9 @@ def find_allocation(environ: Mapping[str, str], read: Callable[[str], str]) -> A
 
     ``read`` takes a path and returns the file's text; it may raise OSError.
     """
+    for kind in ("HET", "PACK"):  # PACK: Slurm 17.11 to 19.05
+        if (size := environ.get(f"SLURM_{kind}_SIZE", "1")) not in ("", "1"):
+            return _slurm_components(kind, size, environ)
     if nodes := environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST"):
         return _slurm(nodes, environ)
     if path := environ.get("PBS_NODEFILE"):
@@ -58,9 +61,16 @@ def find_allocation(environ: Mapping[str, str], read: Callable[[str], str]) -> A
 
 
 def slurm_job_id(allocation: Allocation, environ: Mapping[str, str]) -> str | None:
-    """Return by what number Slurm knows the job that we run in; ``None`` where it is none of Slurm's."""
+    """Return by what number Slurm knows the job that we run in.
+
+    ``None`` where it is none of Slurm's, or a heterogeneous one: its number is that of a component.
+    """
     job_id = environ.get("SLURM_JOB_ID", "")
-    ours = allocation.system == "Slurm" and re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)
+    ours = (
+        allocation.system == "Slurm"
+        and "_GROUP_" not in allocation.source
+        and re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)
+    )
     return job_id if ours else None
 
 
@@ -149,6 +159,33 @@ def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
     if faults:
         return Allocation(system="Slurm", source=source, faults=tuple(faults))
     return replace(_named("Slurm", source, list(zip(names, counts, strict=True))), rule=rule)
+
+
+def _slurm_components(kind: str, size: str, environ: Mapping[str, str]) -> Allocation:
+    """Read a heterogeneous job: each component's variables end in ``_HET_GROUP_0``, ``_HET_GROUP_1``, …
+
+    Without an end they are those of the first component only.
+    """
+    if not re.fullmatch(r"[0-9]{1,4}", size):
+        fault = Fault(where=f"SLURM_{kind}_SIZE", what=f"{size[:80]!r} is not a number", hint=_OFF)
+        return Allocation(system="Slurm", source=fault.where, faults=(fault,))
+    parts, faults = [], []
+    for number in range(int(size)):
+        end = f"_{kind}_GROUP_{number}"
+        own = {name.removesuffix(end): text for name, text in environ.items() if name.endswith(end)}
+        nodes = own.get("SLURM_JOB_NODELIST") or own.get("SLURM_NODELIST")
+        if not nodes:
+            faults.append(Fault(where=f"SLURM_JOB_NODELIST{end}", what="is not set", hint=_OFF))
+            continue
+        parts.append(part := _slurm(nodes, own))
+        faults += [replace(one, where=f"{one.where}{end}") for one in part.faults]
+    return Allocation(
+        system="Slurm",
+        source=f"SLURM_JOB_NODELIST_{kind}_GROUP_0 to {int(size) - 1}",
+        rule="; ".join(dict.fromkeys(part.rule for part in parts if part.rule)),
+        hosts=() if faults else merge_hosts(host for part in parts for host in part.hosts),
+        faults=tuple(faults),
+    )
 
 
 _TASKS_ASKED_FOR = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU")

@@ -20,6 +20,7 @@ _LARGEST = 1_000_000
 _LONGEST_NAME = 253
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.\\+-]*")
+_EQUALS = re.compile(r"\s+=\s*|=\s+")
 _KEYS = ("slots", "max_slots", "max-slots")
 
 
@@ -65,7 +66,7 @@ def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:
     hosts: list[Host] = []
     faults: list[Fault] = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
-        words = line.partition("#")[0].split()
+        words = _EQUALS.sub("=", line.partition("#")[0]).split()
         if not words:
             continue
         try:

@@ -16,6 +16,8 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:  # only elastic jobs pay for it
     from ringleader.elastic_options import ElasticOptions
 
+MOST_RANKS = 1_000_000
+"""No job has more; what places ranks takes each of them in hand."""
 LONGEST_SILENCE = 3600.0
 """Seconds that ``--lost-after`` allows."""
 LONGEST_GRACE = 86400.0
@@ -191,8 +193,9 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(
             Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
         )
-    if job.np is not None and job.np < 1:
-        found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint="ask for at least 1"))
+    if job.np is not None and not 1 <= job.np <= MOST_RANKS:
+        hint = f"ask for 1 to {MOST_RANKS}"
+        found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint=hint))
     found += [
         Fault(
             where=f"hosts[{index}].slots",
@@ -213,6 +216,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     if job.max_restarts < 0:
         fault = Fault(where="--max-restarts", what=f"{job.max_restarts} restarts", hint="use 0 or more")
         found.append(fault)
+    found += faults_of_mpirun_words(job.extra_mpirun_args)
     found += _faults_of_warm(job)
     found += _faults_of_seconds(job)
     if job.elastic is not None:
@@ -236,6 +240,14 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         what, hint = f"{job.consistency_check!r} is unknown", f"use one of {', '.join(CONSISTENCY)}"
         found.append(Fault(where="--consistency-check", what=what, hint=hint))
     return tuple(found)
+
+
+def faults_of_mpirun_words(words: tuple[str, ...]) -> list[Fault]:
+    """Return what is wrong with the words of ``--mpirun-arg``."""
+    if ":" not in words:
+        return []
+    what = "':' begins a second program for mpirun; a job runs one command"
+    return [Fault(where="--mpirun-arg", what=what, hint="leave it out")]
 
 
 def _faults_of_warm(job: Job) -> list[Fault]:

@@ -186,6 +186,13 @@ _MANY_ALIASES = b"a: &a [x, x, x, x, x, x, x, x, x]\n" + b"".join(
     b"%c: &%c [%s]\n" % (98 + i, 98 + i, b",".join([b"*%c" % (97 + i)] * 9)) for i in range(9)
 )
 """Ten lines that stand for 9**10 values."""
+_IN_JSON = (
+    b'{"schema": 1, "points": ' + b"9" * 400 + b"}", b'{"schema": 1e400}',
+    b'{"schema": 1, "name": "\\ud800"}',
+    b'\xef\xbb\xbf{"schema": 99}', b'\x1b[0m{"schema": 99}',
+)  # fmt: skip
+"""A number of 400 digits, one beyond every float, half a character; what editors and terminals put first."""
+
 BROKEN: dict[str, tuple[bytes, ...]] = {
     "job.yaml": (
         b"", b"\0\1\2", b"\xff\xfe\xfd", b"a: [", b"a: b: c", _DEEP, b"- 1\n- 2\n", b"null\n",
@@ -204,29 +211,36 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
         b"", b"\0", b"\xff\xfe", b"a: [", _DEEP, b"[]", b"current-context: x\ncontexts: 7\n",
         b"apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: b}}]\n",
     ),
-    "kept/run.json": (b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"schema": 1}', _DEEP, b"1" * 5000),
+    "kept/run.json": (
+        b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"schema": 1}', _DEEP, b"1" * 5000, *_IN_JSON,
+    ),
     **{
         f"{run}/run.json": (
             b"", b"\0", b"{", b'{"schema": 99, "kind": "collective"}', b'{"schema": 1, "kind": "nonsense"}',
-            b'{"schema": 1, "kind": "collective", "series": 7, "ranks": -1}', _DEEP,
+            b'{"schema": 1, "kind": "collective", "series": 7, "ranks": -1}', _DEEP, *_IN_JSON,
         )
         for run in ("collective", "pairs", "training")
     },
-    "nccl-tests.txt": (b"", b"\0", b"\xff\xfe", b"hello\n", b"[]", b"{", _DEEP, b"1024 " * 12 + b"\n"),
+    "nccl-tests.txt": (b"", b"\0", b"\xff\xfe", b"hello\n", b"[]", b"{", _DEEP, b"1024 " * 12 + b"\n",
+        b"\xef\xbb\xbf# nThread 1\n", b"\x1b[?2004h", b"[1,0]<stdout>: 1 2 3\n", *_IN_JSON),
     "curve.txt": (b"", b"\0", b"\xff\xfe", b"1 x\n", b"1 1\n", b"1 -1\n2 0\n", b"1 nan\n2 inf\n", _DEEP),
     "hosts.txt": (
         b"", b"\0", b"\xff\xfe", b"h1 slots=-1\n",
-        b"h1 slots=9" + b"9" * 5000, b"h1:2:3 =\n", b"-oProxyCommand=x\n",
+        b"h1 slots=9" + b"9" * 5000, b"h1:2:3 =\n", b"-oProxyCommand=x\n", b"h1 slots =\n", b"h1 = 4\n",
     ),
     "variables": (b"", b"\0", b"\xff\xfe", b"A", b"=x\n", b"A B=c\n", b"A='\n", b"1=2\n"),
     "facts.json": (
         b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"hostname": 7}', b'{"hostname": "a"}', _DEEP,
-        b"1" * 5000,
+        b"1" * 5000, *_IN_JSON,
     ),
     "job-profile.toml": (
         b"", b"\0", b"\xff\xfe", b"a = ", b"batch = 'many'\n", b"batch = -1\nstep_seconds = 0\n",
         b"a = " + _DEEP, b"batch = nan\nstep_seconds = 1\ngradient_bytes = 9" + b"9" * 400 + b"\n",
         b"batch = 1\nstep_seconds = 1\ngradient_bytes = 1\nlayers = 7\npoints = [[]]\nparts = 3\n",
+    ),
+    "ringleader.toml": (
+        b"\0", b"\xff\xfe", b"[run]\nnp = ", b"[run]\nnp = " + b"[" * 3000, b"[run]\nnp = " + b"1" * 5000,
+        b"[run]\nworkdir = 'a'\nx = ['A=\\u0000']\noutput = \"a\\u0000\"\n", b"[nonsense]\n",
     ),
     "profile.toml": (
         b"\0", b"\xff\xfe", b"a = ", b"nics = 'many'\n", b"[nic]\ncount = -1\n", b"a = " + _DEEP,
@@ -259,6 +273,7 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("render", "topology", "--facts-from", "facts.json"),
     ),
     "job-profile.toml": (("predict", "job-profile.toml"),),
+    "ringleader.toml": (("run", "--dry-run", *_TRAIN), ("config",)),
     "profile.toml": (("doctor", "--expect", "profile.toml"),),
 }  # fmt: skip
 _MAY_BE_EMPTY = {"kubeconfig", "variables"}
@@ -354,7 +369,7 @@ def _values_for(words: str, option: click.Option) -> Iterator[tuple[str, frozens
     is_number = metavar in _NUMBERS or option.type.name.partition(" ")[0] in ("integer", "float")
     if is_number:
         only = frozenset((REQUEST,))
-        yield from ((text, only) for text in ("x", "nan", ""))
+        yield from ((text, only) for text in ("x", "nan", "inf", "1e400", "9" * 400, ""))
         yield "-1", ANY_GOOD_CODE if (words, name) in _NEGATIVE_IS_GOOD else only
         yield "99999999999999999999", ANY_GOOD_CODE
         return
@@ -410,6 +425,10 @@ def _of_words() -> Iterator[Case]:
         ("run", ("run", "nonsense-program"), only, ("nonsense-program",)),
         ("run", ("run", "-H", "127.0.0.2:2", "--ssh-port", "1", *_TRAIN), refused, ("127.0.0.2",)),
         ("run", ("run", "--json-file", "/dev/full", *_TRAIN), frozenset((REQUEST, REFUSED)), ("--json",)),
+        ("run", ("run", "--mpirun-arg", ":", *_TRAIN), only, ("--mpirun-arg",)),
+        ("run", ("--config", "missing.toml", "run", *_TRAIN), only, ("missing.toml",)),
+        ("delete", ("delete", "job", ""), only, ("JOB",)),
+        ("explain", ("explain", ""), only, ("JOB",)),
         ("run", ("run", "--lab", *_TRAIN), frozenset((REFUSED,)), ("lab",)),
         ("run", ("run",), ANY_GOOD_CODE, ()),
         ("run", ("run", "--", "\udcff"), only, ("COMMAND",)),

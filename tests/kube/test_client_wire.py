@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from tests.kube.handler_server import client, run, serve
 
+from ringleader.errors import RequestError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
@@ -96,7 +97,10 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
             [{"op": "remove", "path": "/a"}],
         ),
     ),
-    (lambda c: c.delete(PODS, "p", "n"), Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, OPTIONS)),
+    (
+        lambda c: c.delete(PODS, "p", "n", uid="u"),
+        Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, {**OPTIONS, "preconditions": {"uid": "u"}}),
+    ),
     (
         lambda c: c.delete(PODS, "p", "n", propagation="Foreground", grace=0, uid="u"),
         Sent(
@@ -224,7 +228,7 @@ def test_what_is_sent_again(method: str, status: int, header: str | None, attemp
                 "GET": lambda: cluster.get(PODS, "p", "n"),
                 "POST": lambda: cluster.create(PODS, POD),
                 "PATCH": lambda: cluster.patch(PODS, "p", {}, "n"),
-                "DELETE": lambda: cluster.delete(PODS, "p", "n"),
+                "DELETE": lambda: cluster.delete(PODS, "p", "n", uid="u"),
             }
             if attempts == 3:
                 await calls[method]()
@@ -553,3 +557,23 @@ def test_watches_do_not_take_the_places_of_calls() -> None:
                 await watch.aclose()
 
     run(test)
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, name: c.get(PODS, name, "n"),
+        lambda c, name: c.get(PODS, "p", name),
+        lambda c, name: c.replace(PODS, {**POD, "metadata": {"name": name, "namespace": "n"}}),
+        lambda c, name: c.patch(PODS, name, {}, "n"),
+        lambda c, name: c.delete(PODS, name, "n", uid="u"),
+        lambda c, name: drained(c.logs(name, "n")),
+        lambda c, name: c.delete(PODS, "p", "n", uid="" if name else name),
+    ],
+)
+def test_what_would_name_other_objects_is_never_sent(
+    call: Callable[[RestCluster, str], Any], name: str
+) -> None:
+    with pytest.raises(RequestError):
+        sent_by(lambda cluster: call(cluster, name))

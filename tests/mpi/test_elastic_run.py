@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -457,3 +459,37 @@ def test_a_running_job_looks_at_its_hosts_on_request(workplace, python):
     launcher.communicate(timeout=60)
     done = workplace.run("hosts", "refresh", job)
     assert done.returncode in (2, 3), done.stderr
+
+
+@pytest.mark.parametrize("stopped", ["inner", "outer", "both"])
+def test_a_host_agent_that_was_stopped_ends_with_the_job(workplace, python, stopped):
+    """SIGSTOP to either process of it, or both: nothing may stay, neither processes nor shared memory."""
+    script = "import sys; print('up', flush=True); sys.stdin.read()"
+    words = ("run", "--min-np", "1", "-H", "localhost:1", "--workdir", str(workplace.tmp))
+    launcher = workplace.ringleader(*words, python, "-c", script, stdin=subprocess.PIPE)
+    assert b"up" in launcher.stdout.readline()
+    agents = workplace.wait_for("host_agent.py", 2)
+    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in agents}
+    outer = next(pid for pid in agents if parents[pid] not in agents)
+    inner = next(pid for pid in agents if parents[pid] == outer)
+    for pid in {"inner": [inner], "outer": [outer], "both": [outer, inner]}[stopped]:
+        os.kill(pid, signal.SIGSTOP)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 0, err
+    assert not workplace.gone_within(20.0)
+    for job in workplace.job_directories():
+        assert not Path(f"/dev/shm/ringleader-{job}").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_hosts_are_looked_for_gives_its_own_code(workplace, python, number):
+    script = workplace.tmp / "hosts.sh"
+    script.write_text("#!/bin/sh\necho localhost:1\n")
+    script.chmod(0o755)
+    words = ("run", "--min-np", "4", "--host-discovery-script", str(script), python, "-c", "0")
+    launcher = workplace.ringleader(*words)
+    workplace.wait_for("host_agent.py", 1)
+    launcher.send_signal(number)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + number and f"stopped by {number.name}".encode() in err, err
+    assert not workplace.gone_within(20.0)

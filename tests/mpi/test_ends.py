@@ -278,3 +278,17 @@ def test_sigkill_of_everything_is_cleaned_at_the_next_start(workplace, python):
     assert Path(f"/dev/shm/ringleader-{job}").is_dir() and workplace.job_directories() == [job]
     workplace.run("run", "-n", "1", "true")
     assert not Path(f"/dev/shm/ringleader-{job}").exists() and workplace.job_directories() == []
+
+
+def test_the_signal_that_ended_mpiruns_supervisor_is_named(workplace, python):
+    launcher = sleeping(workplace, python)
+    os.kill(workplace.wait_for("mpirun_supervisor", 1)[0], signal.SIGSEGV)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 3 and b"SIGSEGV" in err and b"SIGKILL" not in err, err
+    assert not workplace.gone_within(10.0)
+
+
+def test_an_exit_code_that_becomes_0_is_told(workplace, python):
+    outcome, heard = workplace.launch(python, "-c", "import sys; sys.exit(512)", np=1, timeout=60.0)
+    assert outcome.exit_code == 0
+    assert "exit code 0: a code has 8 bits" in heard.text(0, "stderr")

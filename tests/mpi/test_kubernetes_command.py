@@ -38,13 +38,14 @@ def as_the_kubelet(text: str) -> str:
     return out
 
 
-def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tmp_path):
+@pytest.mark.parametrize("further", [(), ("-n", ":", "-s", "200")], ids=["plain", "colon"])
+def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tmp_path, further):
     found = find_mpi(mpi, environ=os.environ)
     implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
     made = launcher_program(
         JobRequest(
             name="train",
-            command=(python, "-c", SCRIPT, *HARD),
+            command=(python, "-c", SCRIPT, *HARD, *further),
             image="none",
             np=2,
             slots=2,
@@ -64,7 +65,7 @@ def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tm
     ranks = [json.loads(path.read_text()) for path in sorted(tmp_path.iterdir())]
     assert [one[0]["RANK"] for one in ranks] == ["0", "1"]
     for index, (env, arguments) in enumerate(ranks):
-        assert arguments == list(HARD)
+        assert arguments == [*HARD, *further]
         assert env["LOCAL_RANK"] == str(index)
         assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("2", "2")
         assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("train-worker-0.train", "29500")

@@ -137,3 +137,22 @@ def test_our_interpreter_is_found_where_the_users_path_has_none(place: Path) -> 
     assert (done.returncode, done.stderr) == (0, "")
     python = Path(sys.executable).parent / "python"
     assert sorted(done.stdout.splitlines()) == [f"[0] {python}", f"[1] {python}"]
+
+
+@pytest.mark.parametrize("host", ["127.0.1.1", "127.0.0.2"])
+def test_any_address_of_this_machine_is_a_host(workplace, mpi, python, host):
+    words = (
+        "run",
+        "--mpi",
+        mpi,
+        "-H",
+        f"{host}:2",
+        python,
+        "-c",
+        "import sys; print(sys.argv[1:])",
+        ":",
+        "x",
+    )
+    done = workplace.run(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"[':', 'x']") == 2

@@ -155,3 +155,28 @@ def test_ctrl_c_ends_it_with_130(directory: Path) -> None:
     finally:
         server.kill()
         server.stderr.close()
+
+
+@pytest.mark.parametrize("value", ["1" * 400, "1" * 5000, "1e400", "-1e300", '"\\\\ud800"'])
+def test_a_run_of_impossible_numbers_leaves_the_others_their_pages(directory: Path, value: str) -> None:
+    bad = directory / "bad"
+    bad.mkdir()
+    text = (directory / "scale 1" / run_file.FILE).read_text()
+    (bad / run_file.FILE).write_text(re.sub(r'"rate": [0-9.e+-]+', f'"rate": {value}', text, count=1))
+    client = Client([directory])
+    try:
+        for path in ("/", "/runs/b", "/runs/scale%201", "/runs/bad"):
+            assert client.ask(path)[0] == 200, client.told
+    finally:
+        client.close()
+
+
+def test_a_page_that_fails_is_an_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringleader.cli.report.serve.render_index", lambda *words, **more: 1 / 0)
+    client = Client([directory])
+    try:
+        status, text, _ = client.ask("/")
+        assert (status, text) == (500, "a page failed: ZeroDivisionError: division by zero\n")
+        assert client.ask("/runs/b")[0] == 200
+    finally:
+        client.close()

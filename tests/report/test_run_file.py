@@ -39,7 +39,7 @@ def faults(path: Path) -> list[str]:
         ("[]", "FILE: is no stored run: it has no schema number"),
         ('{"schema": true}', "FILE: is no stored run: it has no schema number"),
         ('{"schema": 99}', "FILE: has schema 99; this version of Ringleader reads schema 1"),
-        ("[" * 100_000, "FILE: is nested too deep for a stored run"),
+        ("[" * 100_000, "FILE: cannot be read: it is nested too deep"),
     ],
 )
 def test_text_that_is_no_run(tmp_path: Path, text: str, said: str) -> None:

@@ -195,3 +195,17 @@ def test_a_frame_sent_back_to_its_sender_is_refused(line: Line) -> None:
     frame = protocol.message(do="bye")
     line.arrive(frame + line.theirs.tag(frame))
     assert line.server.lost(line.connection) and line.heard == []
+
+
+def test_other_machines_are_listened_to_once_there_are_some() -> None:
+    selector = selectors.PollSelector()
+    server = AgentServer(selector, token=TOKEN, addresses=(agent_connections.LOOPBACK,), ranks=1)
+    first = server.port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.3", first), timeout=5)
+    server.listen_to_others()
+    for address, port in (("127.0.0.1", first), ("127.0.0.3", server.port)):
+        with socket.create_connection((address, port), timeout=5) as sock:
+            turn(selector, server)
+            assert len(sock.recv(protocol.NONCE)) == protocol.NONCE, "it is challenged"
+    server.close()

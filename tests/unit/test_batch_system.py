@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.batch_system import MOST_HOSTS, expand_counts, expand_nodes, find_allocation
+from ringleader.batch_system import MOST_HOSTS, expand_counts, expand_nodes, find_allocation, slurm_job_id
 from ringleader.job import Host
 
 
@@ -191,3 +191,27 @@ def test_any_value_gives_hosts_or_faults(nodes: str, counts: str) -> None:
     environ = {"SLURM_JOB_NODELIST": nodes, "SLURM_TASKS_PER_NODE": counts, "LSB_MCPU_HOSTS": nodes}
     found = find_allocation(environ, no_file)
     assert found is None or bool(found.hosts) != bool(found.faults)
+
+
+@pytest.mark.parametrize("kind", ["HET", "PACK"])
+def test_all_components_of_a_heterogeneous_job_take_part(kind: str) -> None:
+    """Names as Slurm's documentation of heterogeneous jobs has them; without an end: the first component."""
+    environ = {
+        f"SLURM_{kind}_SIZE": "2",
+        "SLURM_JOB_ID": "11",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_TASKS_PER_NODE": "1",
+        f"SLURM_JOB_NODELIST_{kind}_GROUP_0": "n1",
+        f"SLURM_TASKS_PER_NODE_{kind}_GROUP_0": "1",
+        f"SLURM_JOB_NODELIST_{kind}_GROUP_1": "g[1-2]",
+        f"SLURM_TASKS_PER_NODE_{kind}_GROUP_1": "4(x2)",
+    }
+    found = find_allocation(environ, no_file)
+    assert found is not None and found.faults == ()
+    assert found.hosts == hosts(("n1", 1), ("g1", 4), ("g2", 4))
+    assert slurm_job_id(found, environ) is None, "the number is that of the first component"
+    del environ[f"SLURM_JOB_NODELIST_{kind}_GROUP_1"]
+    found = find_allocation(environ, no_file)
+    assert found is not None and found.hosts == ()
+    [fault] = found.faults
+    assert fault.where == f"SLURM_JOB_NODELIST_{kind}_GROUP_1" and "-H" in fault.hint

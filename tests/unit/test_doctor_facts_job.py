@@ -66,7 +66,7 @@ def read(launcher, job=JOB):
 def test_one_rank_on_each_host_whatever_its_slots():
     job = one_rank_each(dataclasses.replace(JOB, python="/opt/python"), seconds=20.0)
     assert [(host.name, host.slots) for host in job.hosts] == [("h1", 1), ("h2", 1), ("h3", 1)]
-    assert job.command == ("/opt/python", "-m", "ringleader.doctor.facts_program")
+    assert job.command == ("/opt/python", "-P", "-m", "ringleader.doctor.facts_program")
     assert (job.timeout, job.start_timeout, job.np) == (20.0, 20.0, None)
 
 

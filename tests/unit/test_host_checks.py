@@ -411,3 +411,8 @@ def test_a_script_and_an_interpreter_that_are_missing_are_named() -> None:
     bad, why = dataclasses.replace(job, command=("./a",)), "its first line names /x, which is not there"
     found = faults_of(bad, (report("h1", unstartable=why),), OURS)
     assert f"./a cannot be started there: {why}" in found[0].what
+
+
+def test_an_ssh_that_was_killed_here_is_not_the_other_hosts_fault() -> None:
+    fault = explain(failure("", exit_code=-9))
+    assert fault.what == "the ssh to it was ended on this machine (SIGKILL)"

@@ -180,3 +180,8 @@ def test_torchruns_words_that_cannot_be_followed(
     assert [fault.where for fault in faults] == wheres
     assert np is None
     assert all(fault.hint for fault in faults)
+
+
+@pytest.mark.parametrize("line", ["gpu01 slots = 4", "gpu01 slots= 4", "gpu01 slots =4", "gpu01\tslots\t= 4"])
+def test_blanks_around_the_equals_sign(line: str) -> None:
+    assert parse_hostfile(f"{line} max_slots = 8\n").hosts == (Host(name="gpu01", slots=4, max_slots=8),)

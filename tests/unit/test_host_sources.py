@@ -348,3 +348,10 @@ def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
         watch = HostWatch(source, source.look())
         watch.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_host_with_more_slots_than_a_job_may_have_ranks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("localhost slots=1000000\n")
+    source = Hostfile(str(tmp_path / "hosts"))
+    with pytest.raises(HostSourceError, match="localhost has 1000000 slots; an elastic job has at most 4096"):
+        first_hosts(source, None, warn=lambda text: None)

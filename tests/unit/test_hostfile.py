@@ -117,3 +117,18 @@ def ranks_of(hosts: tuple[Host, ...], np: int, turns: bool, family: Family) -> l
         return [host.name for host in hosts for _ in range(host.slots or 0)]
     deepest = max(host.slots or 0 for host in hosts)
     return [host.name for turn in range(deepest) for host in hosts if turn < (host.slots or 0)]
+
+
+@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("name", ["127.0.1.1", "127.0.0.2", "also-this"])
+def test_this_machine_has_a_name_that_every_mpi_knows_for_its_own(
+    make_facts: Make, family: Family, name: str
+) -> None:
+    here = replace(make_facts(name, 2), hostname="this", addresses=("10.0.0.1",), is_local=True)
+    assert hostfile_text(plan_of((here,), 2), family).startswith("localhost")
+
+
+@pytest.mark.parametrize("name", ["this", "this.example.org", "10.0.0.1", "127.0.0.1"])
+def test_a_name_of_this_machine_that_an_mpi_knows_stays(make_facts: Make, name: str) -> None:
+    here = replace(make_facts(name, 2), hostname="this", addresses=("10.0.0.1",), is_local=True)
+    assert hostfile_text(plan_of((here,), 2), Family.OPENMPI5).startswith(f"{name} ")

@@ -135,8 +135,9 @@ def test_pip_that_prints_nonsense(asked: lock_file.Question, tmp_path: Path) -> 
 
 
 def test_the_interpreter_is_ours(asked: lock_file.Question) -> None:
-    assert lock_file.argv(asked, python=sys.executable, target="/t", directory="/d")[:4] == (
+    assert lock_file.argv(asked, python=sys.executable, target="/t", directory="/d")[:5] == (
         sys.executable,
+        "-P",
         "-m",
         "pip",
         "install",

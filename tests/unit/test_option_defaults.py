@@ -232,3 +232,52 @@ def test_a_name_of_an_option_is_its_key(surroundings: Path) -> None:
             if isinstance(one, click.Option) and one.expose_value and not one.hidden and one.name not in keys
         }
         assert rest <= ({"--hostfile", "--ssh-config"} if words == "ringleader lab status" else set()), words
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_owner_is_named_and_chooses_no_program(
+    surroundings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project(surroundings, "[run]\nnp = 2\npython = '/x/python'\nx = ['A=1', 'LD_PRELOAD=/x.so']\n")
+    for path in (file, surroundings / "project/below"):
+        os.chown(path, 65534, 65534)
+    code, _, err = call(capsys, "run", "--dry-run", "true")
+    assert code == 2 and f"{file} sets defaults and belongs to" in err and "uid 65534" in err
+    assert err.count("chooses programs or libraries") == 2
+    assert f"{file} [run] python" in err and f"{file} [run] x" in err and f"--config {file}" in err
+    file.write_text("[run]\nnp = 2\nx = ['A=1']\n")
+    code, out, err = call(capsys, "run", "--oversubscribe", "--dry-run", "true")
+    assert code == 0 and "2 ranks" in out and "uid 65534" in err, "a mounted project stays usable"
+    file.write_text("[run]\nmpi = 'lam'\n")
+    code, _, err = call(capsys, "--config", str(file), "run", "--dry-run", "true")
+    assert code == 2 and "--mpi: 'lam' is unknown" in err and "uid" not in err, "it is trusted, and read"
+
+
+def test_a_file_of_our_own_is_not_named(surroundings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project(surroundings, "[run]\nmpi = 'lam'\n")
+    code, _, err = call(capsys, "run", "--dry-run", "true")
+    assert code == 2 and "--mpi" in err and "belongs to" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[run]\nworkdir = '''a'''\nname = 1\noutput = \"a\\u0000b\"\n", "has a NUL byte"),
+        (f"[run]\nnp = {'[' * 3000}\n", "nested too deep"),
+        (f"[run]\nnp = {'1' * 5000}\n", "thousands of digits"),
+        ("\0", "Invalid statement"),
+    ],
+)
+def test_files_that_python_cannot_take(
+    text: str, what: str, surroundings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project(surroundings, text)
+    code, _, err = call(capsys, "run", "--dry-run", "true")
+    assert code == 2 and what in err and str(file) in err
+
+
+def test_a_byte_order_mark_hides_no_first_line(
+    surroundings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project(surroundings, "\ufeff[run]\nnp = 3\n")
+    assert "3 ranks" in ranks(capsys)

@@ -48,3 +48,24 @@ def test_a_message_shows_the_ends_of_a_long_word():
     shown = str(Fault(where="--name", what=f"{'x' * 5000!r} can be no name", hint="use a-z"))
     assert len(shown) < 300 and "(5002 characters)" in shown and shown.endswith("→ use a-z")
     assert str(Fault(where="a", what="x" * 400)) == "a: " + "x" * 400
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (f'{{"a": {"1" * 400}}}', "too large for any counter"),
+        (f'{{"a": {"1" * 5000}}}', "too large for any counter"),
+        ('{"a": 1e400}', "too large for any measurement"),
+        ('{"a": -1e300}', "too large for any measurement"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"a": "\\ud800"}', "lone surrogate"),
+    ],
+)
+def test_json_that_would_end_arithmetic_or_output_later(text, what):
+    with pytest.raises(ValueError, match=what):
+        text_files.json_document(text)
+
+
+def test_json_that_is_fine():
+    text = '\ufeff{"a": [1, -2.5e3, "\\ud83d\\ude00"]}'
+    assert text_files.json_document(text) == {"a": [1, -2500.0, "\U0001f600"]}

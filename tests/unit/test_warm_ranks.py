@@ -139,6 +139,9 @@ def test_every_way_to_name_a_script(launcher: Launcher, tmp_path: Path, how: str
         archive.write(place / "__main__.py", "__main__.py")
         archive.write(place / "helper.py", "helper.py")
     (tmp_path / "link.py").symlink_to("place/script.py")
+    (tmp_path / "safe.py").write_text(
+        "import json, sys\nprint('__main__', json.dumps(sys.path[:1]), sys.argv)\n"
+    )
     argv = {
         "directory": ("place", "a"),
         "archive": ("archive.pyz", "a"),
@@ -146,6 +149,7 @@ def test_every_way_to_name_a_script(launcher: Launcher, tmp_path: Path, how: str
         "package": ("-m", "place", "a"),
         "absolute": (str(place / "script.py"), "a"),
         "unbuffered": ("-u", "place/script.py", "a"),
+        "safe": ("-P", "safe.py", "a"),
         "link": ("link.py", "a"),
     }[how]
     fresh, warm = both(launcher, tmp_path, *argv)

@@ -63,7 +63,7 @@ def rank_program_job(job: Job, program: str, plan: object, *, seconds: float) ->
     words = json.dumps(document(plan), separators=(",", ":"))
     return replace(
         job,
-        command=(python, "-m", program, words),
+        command=(python, "-P", "-m", program, words),  # -P: no module out of the working directory
         timeout=seconds + START_SECONDS,
         output_dir=None,
         uncoupled=False,

@@ -27,7 +27,7 @@ from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import KINDS, AnyRun, kind_of
 from ringleader.scaling import Run
-from ringleader.text_files import read_text
+from ringleader.text_files import json_document, read_text
 
 FILE = "run.json"
 
@@ -92,7 +92,7 @@ def read_any(path: Path) -> AnyRun:
     """Return what is stored in a directory or a file; RequestError names the file and the place in it."""
     file = path / FILE if path.is_dir() else path
     try:
-        document = json.loads(read_text(file))
+        document = json_document(read_text(file))
     except FileNotFoundError:
         hint = "give the directory that `ringleader scale` or `bench` wrote, for example runs/NAME"
         raise RequestError(Fault(where=str(path), what="there is no stored run here", hint=hint)) from None
@@ -103,10 +103,8 @@ def read_any(path: Path) -> AnyRun:
     except json.JSONDecodeError as error:
         where = f"{file}:{error.lineno}:{error.colno}"
         raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
-    except ValueError as error:  # numbers of thousands of digits
+    except ValueError as error:
         raise RequestError(Fault(where=str(file), what=f"cannot be read: {error}")) from None
-    except RecursionError:
-        raise RequestError(Fault(where=str(file), what="is nested too deep for a stored run")) from None
     return from_document(elastic_document(document, file.stem), str(file))
 
 

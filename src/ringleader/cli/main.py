@@ -15,7 +15,7 @@ import click
 from ringleader import __version__
 from ringleader.cli import interrupts, stdout_errors
 from ringleader.cli.lazy_group import LazyGroup, Table
-from ringleader.cli.option_defaults import PREFIX, Configuration
+from ringleader.cli.option_defaults import PREFIX, Configuration, choose_file
 from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
 
 COMMANDS: Table = {
@@ -99,6 +99,14 @@ def _version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
 
 
 ringleader.params += [
+    click.Option(
+        ["--config"],
+        metavar="FILE",
+        expose_value=False,
+        allow_from_autoenv=False,
+        callback=choose_file,
+        help="Take defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
+    ),
     click.Option(
         ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."
     ),

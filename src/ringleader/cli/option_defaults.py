@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,16 @@ PREFIX = "RINGLEADER_OPT"
 FILE = "ringleader.toml"
 USER, PROJECT, VARIABLE = range(3)
 """Where a setting comes from, the stronger the greater."""
+
+CHOOSE_PROGRAMS = frozenset(
+    (
+        *("python", "mpi", "mpirun", "mpirun_arg", "host_discovery_script", "ssh_config", "kubeconfig"),
+        *("env_file", "builder", "builder_arg"),
+    )
+)
+"""Options that name programs or libraries to run, or files that do."""
+_LOADERS = re.compile(r"(LD_|PYTHON)\w*=|PATH=")
+"""Values of ``-x`` that do."""
 
 _DEPTH = 64
 """Directories above the working directory in which a project's file is looked for."""
@@ -72,18 +83,23 @@ class Configuration:
         self._home = environ.get("HOME", "")
         self._config_home = environ.get("XDG_CONFIG_HOME", "")
         self._variables = {name: text for name, text in environ.items() if name.startswith(f"{PREFIX}_")}
+        self.chosen: Path | None = None
+        """The file of ``--config``: it takes the place of the project's, and whoever owns it is trusted."""
+        self._told: set[Path] = set()
 
     @cached_property
     def files(self) -> tuple[tuple[int, Path, dict[str, Any]], ...]:
         """The files that there are, the weakest first: rank, path, content. Raises RequestError."""
         found, faults = [], []
-        for rank, path in ((USER, self.user_file()), (PROJECT, project_file())):
-            if path is None or not path.is_file():
+        for rank, path in ((USER, self.user_file()), (PROJECT, self.chosen or project_file())):
+            if path is None or not (path.is_file() or path == self.chosen):
                 continue
             import tomllib  # few calls have a file
 
+            from ringleader.text_files import read_text
+
             try:
-                found.append((rank, path, tomllib.loads(path.read_text(encoding="utf-8"))))
+                found.append((rank, path, tomllib.loads(read_text(path))))
             except tomllib.TOMLDecodeError as error:
                 line = re.search(r" \(at line (\d+), column \d+\)", str(error))
                 where = f"{path}:{line[1]}" if line else str(path)
@@ -92,6 +108,9 @@ class Configuration:
                 faults.append(Fault(where=str(path), what="is not a text file (UTF-8)"))
             except OSError as error:
                 faults.append(Fault(where=str(path), what=f"cannot be read: {error.strerror or error}"))
+            except (ValueError, RecursionError):
+                what = "has a number of thousands of digits, or is nested too deep"
+                faults.append(Fault(where=str(path), what=what))
         if faults:
             raise RequestError(faults)
         return tuple(found)
@@ -120,8 +139,11 @@ class Configuration:
                 what = "is not a table of options"
                 faults.append(Fault(where=place, what=what, hint=f"write [{'.'.join(words)}] above them"))
                 continue
+            owner = self._other_owner(path) if table else ""
             for key, value in table.items():
                 setting = _read(ctx, options, words, key.replace("-", "_"), value, rank, place)
+                if owner and isinstance(setting, Setting) and _chooses_program(setting):
+                    setting = _refused(setting, path, owner)
                 found.append(setting) if isinstance(setting, Setting) else faults.append(setting)
         prefix = f"{PREFIX}_{'_'.join(words)}_".upper().replace("-", "_")
         for name in sorted(self._variables):
@@ -131,6 +153,22 @@ class Configuration:
                 found.append(setting) if isinstance(setting, Setting) else faults.append(setting)
         return Settings(every=tuple(found), faults=tuple(faults))
 
+    def _other_owner(self, path: Path) -> str:
+        """Return who owns a file that is neither ours nor root's, and say so once; empty for others."""
+        uid = path.stat().st_uid
+        if uid in (os.geteuid(), 0) or path == self.chosen:
+            return ""
+        import pwd
+
+        try:
+            owner = f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+        except KeyError:
+            owner = f"uid {uid}"
+        if path not in self._told:
+            self._told.add(path)
+            print(f"ringleader: {path} sets defaults and belongs to {owner}", file=sys.stderr)
+        return owner
+
     def _unknown_variables(self, ctx: click.Context) -> list[Fault]:
         known = tuple(f"{PREFIX}_{one.upper()}_" for one in _commands(ctx.find_root()))
         hint = f"{PREFIX}_RUN_NP sets --np of ringleader run"
@@ -139,6 +177,13 @@ class Configuration:
             for name in sorted(self._variables)
             if not name.startswith(known)
         ]
+
+
+def choose_file(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """Take the file of ``--config`` for the project's."""
+    configuration = ctx.find_object(Configuration)
+    if value is not None and configuration is not None:
+        configuration.chosen = Path(value)
 
 
 def _table(content: Any, words: tuple[str, ...]) -> Any:
@@ -232,6 +277,17 @@ def _read(
     return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
 
 
+def _chooses_program(setting: Setting) -> bool:
+    values = setting.value if isinstance(setting.value, tuple) else ()
+    return setting.option in CHOOSE_PROGRAMS or any(_LOADERS.match(str(value)) for value in values)
+
+
+def _refused(setting: Setting, path: Path, owner: str) -> Fault:
+    what = f"chooses programs or libraries, and the file belongs to {owner}"
+    hint = f"give it on the command line, or trust the file: ringleader --config {path} …"
+    return Fault(where=f"{setting.origin} {setting.option.replace('_', '-')}", what=what, hint=hint)
+
+
 def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[str]:
     """Return a value as the command line would have it; UsageError where it is of another kind."""
     if is_variable:
@@ -245,6 +301,8 @@ def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[st
         if isinstance(one, bool) or not isinstance(one, str | int | float):
             many = "a list of texts" if option.multiple else "a text or a number"
             raise click.UsageError(f"{one!r} is not {many}")
+        if "\0" in str(one):
+            raise click.UsageError(f"{one!r} has a NUL byte")
     return [str(one) for one in values]
 
 

@@ -12,7 +12,8 @@ from click.shell_completion import CompletionItem
 
 from ringleader.cli.help_pages import ShortHelp
 from ringleader.cli.option_defaults import USER, Configuration
-from ringleader.errors import RequestError
+from ringleader.errors import Fault, RequestError
+from ringleader.text_files import MOST_DIGITS
 
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
@@ -31,6 +32,14 @@ class Option(click.Option):
         """``old``: spellings that keep working and are not shown."""
         super().__init__([*names, *old], **attributes)
         self.old = frozenset(old)
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Read a value; BadParameter also for a number that is not finite, or has hundreds of digits."""
+        found = super().type_cast_value(ctx, value)
+        for one in found if isinstance(found, tuple) else (found,):
+            if isinstance(one, int | float) and not abs(one) < 10**MOST_DIGITS:
+                raise click.BadParameter(f"{str(value)[:80]!r} is not a finite number", ctx, self)
+        return found
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""
@@ -90,8 +99,9 @@ class Command(ShortHelp, Generic[Options]):
             raise RequestError(found.faults)
         ctx.default_map = found.default_map()
         rest = super().parse_args(ctx, args)
-        if found.faults:
-            raise RequestError(found.faults)
+        faults = (*found.faults, *_empty_names(ctx))
+        if faults:
+            raise RequestError(faults)
         if self._overridden is not None:
             strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
             strength = {name: number for name, number in strength.items() if number >= 0}
@@ -137,6 +147,21 @@ def spelling(parameter: click.Parameter) -> str:
 def complete_files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the words of COMMAND, or names of files."""
     return [CompletionItem(incomplete, type="file")]
+
+
+def _empty_names(ctx: click.Context) -> list[Fault]:
+    """Return a fault for each argument that is empty, but for words of a command."""
+    every = [one for one in ctx.command.params if isinstance(one, click.Argument)]
+    return [
+        Fault(
+            where=one.make_metavar(ctx).strip("[].…"),
+            what="is empty",
+            hint="is a variable of the shell unset?",
+        )
+        for one in every
+        if one.type is not click.UNPROCESSED
+        and "" in (value if isinstance(value := ctx.params.get(one.name or ""), tuple) else (value,))
+    ]
 
 
 def _strength(ctx: click.Context, name: str, ranks: Mapping[str, int]) -> int:

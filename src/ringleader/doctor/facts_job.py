@@ -24,7 +24,7 @@ def one_rank_each(job: Job, *, seconds: float) -> Job:
     """Return the job that reads facts: on the hosts of ``job``, one rank each, whatever its slots."""
     return dataclasses.replace(
         job,
-        command=(job.python or sys.executable, "-m", PROGRAM),
+        command=(job.python or sys.executable, "-P", "-m", PROGRAM),
         np=None,
         hosts=tuple(Host(name=host.name, slots=1) for host in job.hosts),
         bind="none",

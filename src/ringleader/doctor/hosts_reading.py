@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ringleader.errors import Fault
 from ringleader.fabric.facts import HostFacts
 
-MOST_DIGITS = 30
-
 
 @dataclass(frozen=True, kw_only=True)
 class HostsReading:
@@ -20,10 +18,3 @@ class HostsReading:
     faults: tuple[Fault, ...] = ()
     """Hosts that could not be read, in the launcher's words."""
     warnings: tuple[str, ...] = ()
-
-
-def whole_number(text: str) -> int:
-    """Return a number of JSON that somebody else wrote; the kernel's have at most 20 digits. ValueError."""
-    if len(text) > MOST_DIGITS:
-        raise ValueError(f"{text[:MOST_DIGITS]}… is too large for any counter")
-    return int(text)

@@ -76,7 +76,7 @@ class ImportChecks:
 
     def _probe(self, sort: str, name: str, most: float) -> dict[str, Any]:
         seconds = self.left(most)
-        argv = (sys.executable, "-m", "ringleader.doctor.import_probe", sort, name)
+        argv = (sys.executable, "-P", "-m", "ringleader.doctor.import_probe", sort, name)
         said = answer(argv, environ=self.environ, seconds=seconds)
         for line in reversed(said.out.splitlines()):
             if line.startswith(MARK):

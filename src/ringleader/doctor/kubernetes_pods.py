@@ -14,7 +14,7 @@ MANAGER = "ringleader-client"
 RUN = "ringleader/doctor"
 """Label of the Pods of one call: its random word."""
 CONTAINER = "facts"
-COMMAND = ("python3", "-m", "ringleader", "doctor", "--facts")
+COMMAND = ("python3", "-P", "-m", "ringleader", "doctor", "--facts")
 END_GRACE = 5
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ringleader.doctor.hosts_reading import HostsReading, whole_number
+from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.kubernetes_pods import CONTAINER, END_GRACE, RUN
 from ringleader.errors import Fault
 from ringleader.fabric.facts import HostFacts, from_document
@@ -19,6 +19,7 @@ from ringleader.kube.pod_failure_reason import failure_of
 from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.kube.retry import Outage, with_retries
 from ringleader.launch.kubernetes.refusal_messages import refused
+from ringleader.text_files import whole_number
 
 PATIENCE = 30.0
 """Seconds for which a server that is away is asked again."""

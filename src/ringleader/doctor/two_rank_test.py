@@ -244,7 +244,8 @@ def _two_ranks(checks: ImportChecks, ssh: tuple[str, ...] | None, *program: str)
     """Run a module on two ranks; return what they said, and the seconds that they had."""
     seconds = checks.left(RANKS_SECONDS)
     options = ("-n", "2", "--oversubscribe", "--share-gpus", "--no-prefix", "--timeout", f"{seconds:.0f}")
-    run = (sys.executable, "-m", "ringleader", "run", *options, sys.executable, "-m", *program)
+    python = (sys.executable, "-P", "-m")
+    run = (*python, "ringleader", "run", *options, *python, *program)
     argv = run if ssh is None else (*ssh, shlex.join(run))
     return answer(argv, environ=checks.environ, seconds=seconds + 15), seconds
 

@@ -96,7 +96,7 @@ def requirements_of(installs: Iterable[PipInstall]) -> tuple[str, ...]:
 
 def argv(asked: Question, *, python: str, target: str, directory: str) -> tuple[str, ...]:
     """Return pip's command line. ``target``: an empty directory; ``directory``: the recipe's."""
-    words = [python, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--no-input"]
+    words = [python, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--no-input"]
     words += ["--disable-pip-version-check", "--retries", "2", "--report", "-", "--target", target]
     words += ["--only-binary", ":all:", "--implementation", "cp", "--python-version", asked.python]
     for platform in asked.platforms:

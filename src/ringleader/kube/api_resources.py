@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from ringleader.errors import Fault, RequestError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
@@ -31,6 +33,19 @@ class Resource:
             words += ["namespaces", namespace]
         words += [self.plural, *([name] if name else []), *([subresource] if subresource else [])]
         return "/" + "/".join(quote(word, safe="") for word in words)
+
+    def object_path(self, namespace: str, name: str, subresource: str = "") -> str:
+        """Return the path of one object.
+
+        RequestError for what would be the path of something else: without a name that of all objects.
+        """
+        for what, word in (("name", name), *((("namespace", namespace),) if self.namespaced else ())):
+            if word in ("", ".", ".."):
+                fault = f"{word!r} is not the {what} of an object"
+                raise RequestError(
+                    Fault(where=self.kind, what=fault, hint="is a variable of the shell unset?")
+                )
+        return self.path(namespace, name, subresource)
 
 
 PODS = Resource(group="", version="v1", plural="pods", kind="Pod")

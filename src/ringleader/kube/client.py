@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-from ringleader.errors import Fault
+from ringleader.errors import Fault, RequestError
 from ringleader.kube.api_errors import ApiError, UnreachableError, status_error
 from ringleader.kube.api_resources import PODS, Resource
 from ringleader.kube.cluster import Change, Listing, Object
@@ -56,7 +56,7 @@ class RestCluster:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object."""
-        return await self._object("GET", resource.path(namespace, name))
+        return await self._object("GET", resource.object_path(namespace, name))
 
     async def list(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
@@ -158,7 +158,7 @@ class RestCluster:
     async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
         """PUT an object; refused as stale unless its resourceVersion is the present one (if it has any)."""
         metadata = document["metadata"]
-        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        path = resource.object_path(metadata.get("namespace", ""), metadata["name"], subresource)
         return await self._object("PUT", path, None, document)
 
     async def patch(
@@ -174,7 +174,7 @@ class RestCluster:
         is_merge = isinstance(patch, dict)
         return await self._object(
             "PATCH",
-            resource.path(namespace, name, subresource),
+            resource.object_path(namespace, name, subresource),
             None,
             patch if is_merge else list(patch),
             _MERGE if is_merge else _JSON_PATCH,
@@ -186,17 +186,18 @@ class RestCluster:
         name: str,
         namespace: str = "",
         *,
+        uid: str,
         propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
         grace: int | None = None,
-        uid: str = "",
     ) -> None:
-        """Delete an object; with ``uid`` only that very one."""
+        """Delete the object that has this uid; one of its name that replaced it stays."""
+        if not uid:  # a server would take it for no condition
+            raise RequestError(Fault(where=f"{resource.kind} {name}", what="has no uid to delete it by"))
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        await self._object("DELETE", resource.path(namespace, name), None, options)
+        options["preconditions"] = {"uid": uid}
+        await self._object("DELETE", resource.object_path(namespace, name), None, options)
 
     async def logs(
         self,
@@ -218,7 +219,8 @@ class RestCluster:
             "limitBytes": "" if limit_bytes is None else str(limit_bytes),
         }
         query = {name: word for name, word in query.items() if word}
-        request = Request(method="GET", path=PODS.path(namespace, pod, "log"), query=tuple(query.items()))
+        path = PODS.object_path(namespace, pod, "log")
+        request = Request(method="GET", path=path, query=tuple(query.items()))
         silence = None if follow else self._transport.timeout
         async with self._transport.stream(request, silence=silence) as pieces:
             async for piece in pieces:

@@ -106,11 +106,11 @@ class Cluster(Protocol):
         name: str,
         namespace: str = "",
         *,
+        uid: str,
         propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
         grace: int | None = None,
-        uid: str = "",
     ) -> None:
-        """Delete an object; with ``uid`` only that very one."""
+        """Delete the object that has this uid; one of its name that replaced it stays."""
 
     def logs(
         self,

@@ -170,5 +170,6 @@ def _inner(
         return FAILED
     finally:
         process_tree.kill_below(os.getpid(), 5.0)
+        process_tree.send([outer], signal.SIGCONT)  # it has to see our end, also where it was stopped
         if os.getppid() != outer:  # which would have been the last to leave
             directory.leave()

@@ -29,8 +29,9 @@ OPENBLAS_NAMES = (
     "openblas_set_num_threads",
 )
 """What a build of OpenBLAS may call the function that sets its threads."""
-UNBUFFERED = "-u"
-"""The one option of Python that a warm rank may have: ranks write unbuffered anyhow."""
+OPTIONS = ("-u", "-P")
+"""Options of Python that a warm rank may have. Ranks write unbuffered anyhow; ``-P``: nothing is added to
+``sys.path`` for the script."""
 
 
 def run(rank: ForkedRank, added: list[str]) -> None:
@@ -46,17 +47,15 @@ def run(rank: ForkedRank, added: list[str]) -> None:
     _fresh_thread_counts()
     _startup()
     sys.path[:] = [entry for entry in sys.path if entry not in added]
-    words = (
-        [word for word in rank.argv[1:] if word != UNBUFFERED]
-        if rank.argv[1:2] == (UNBUFFERED,)
-        else (list(rank.argv[1:]))
-    )
+    words, safe = list(rank.argv[1:]), sys.flags.safe_path
+    while words[0] in OPTIONS:
+        safe |= words.pop(0) == "-P"
     sys.orig_argv = [sys.executable, *rank.argv[1:]]
     try:
         if words[0] == "-m":
-            _run_module(words[1], words[2:])
+            _run_module(words[1], words[2:], safe=safe)
         else:
-            _run_script(words[0], words[1:])
+            _run_script(words[0], words[1:], safe=safe)
     except SystemExit:
         raise
     except BaseException as error:
@@ -140,7 +139,7 @@ def _main_module() -> dict[str, Any]:
     return main.__dict__
 
 
-def _run_script(script: str, arguments: list[str]) -> None:
+def _run_script(script: str, arguments: list[str], *, safe: bool) -> None:
     """Run a file, or a directory or archive that has a ``__main__.py``."""
     sys.argv = [script, *arguments]
     names = _main_module()
@@ -151,7 +150,7 @@ def _run_script(script: str, arguments: list[str]) -> None:
         sys.path.insert(0, path)
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # as Python itself does
         return
-    if not sys.flags.safe_path:
+    if not safe:
         sys.path.insert(0, os.path.dirname(os.path.realpath(script)))  # noqa: PTH120
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -178,13 +177,13 @@ def _is_archive(script: str) -> bool:
     return True
 
 
-def _run_module(module: str, arguments: list[str]) -> None:
+def _run_module(module: str, arguments: list[str], *, safe: bool) -> None:
     """Run ``python -m``."""
     import runpy
 
     sys.argv = ["-m", *arguments]
     _main_module()
-    if not sys.flags.safe_path:
+    if not safe:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     runpy._run_module_as_main(module)  # type: ignore[attr-defined]  # as Python itself does
 

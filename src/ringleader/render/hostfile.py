@@ -84,9 +84,19 @@ def host_lines(hosts: Iterable[tuple[str, int]], family: Family, *, is_limit: bo
 
 
 def _name(facts: HostFacts, family: Family) -> str:
-    """Return a host's name for the MPI; no alias for our own machine, which is not reached through ssh."""
+    """Return a host's name for the MPI.
+
+    Our own machine is not reached through ssh, so it must be a name in which every MPI sees its own machine:
+    not an alias, and not 127.0.1.1, which no interface has.
+    """
     name = mpi_name(facts.host.name, family)
-    return "localhost" if facts.is_local and name.endswith(ALIAS_END) else name
+    unseen = name.endswith(ALIAS_END) or not {name, name.partition(".")[0]} & _names_seen(facts)
+    return "localhost" if facts.is_local and unseen else name
+
+
+def _names_seen(facts: HostFacts) -> set[str]:
+    """Return the names and addresses by which an MPI's daemon knows the machine that it is on."""
+    return {"localhost", "127.0.0.1", facts.hostname, facts.hostname.partition(".")[0], *facts.addresses}
 
 
 def in_turns(plan: Plan) -> bool:

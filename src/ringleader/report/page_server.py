@@ -127,7 +127,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(HTTPStatus.NOT_FOUND, "there is no such page\n")
         if query == VERSION:
             return self._answer(HTTPStatus.OK, source.version())
-        page, nonce = self.server.page(path, source)
+        try:
+            page, nonce = self.server.page(path, source)
+        except Exception as error:  # one run that cannot be drawn takes nothing from the others' pages
+            what = f"a page failed: {type(error).__name__}: {error}\n"
+            return self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, what)
         policy = f"script-src 'nonce-{nonce}'; connect-src 'self'; "
         return self._answer(HTTPStatus.OK, page, "text/html", policy)
 

@@ -249,3 +249,8 @@ def test_junk_never_raises(parts: list[bytes]) -> None:
     found = parsed(log)
     assert all(isinstance(one, Channel) for one in found.channels)
     assert relevant_lines(["\n".join(log.lines).encode()]).lines == log.lines
+
+
+def test_names_of_devices_with_hyphens_and_dots() -> None:
+    log = read("NET/IB : Using [0]rocep-a.0:1/RoCE [1]ib-1.x:2/IB [RO]; OOB eth0:10.0.0.1<0>")
+    assert [(one.name, one.port) for one in log.devices] == [("rocep-a.0", 1), ("ib-1.x", 2)]

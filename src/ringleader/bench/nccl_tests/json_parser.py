@@ -16,17 +16,18 @@ from ringleader.bench.nccl_tests.parsed_output import (
 )
 from ringleader.errors import Fault, RequestError
 from ringleader.measurements.collective import RankProcess, Sweep, Timing
+from ringleader.text_files import json_document
 
 
 def parse_json(text: str, source: str) -> list[ParsedTest]:
     """Return the tests of a document, or of a list of them; RequestError names what cannot be read."""
     try:
-        document = json.loads(text)
+        document = json_document(text)
     except json.JSONDecodeError as error:
         where = f"{source}:{error.lineno}:{error.colno}"
         raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
-    except (ValueError, RecursionError):
-        raise RequestError(Fault(where=source, what="is not JSON that can be read")) from None
+    except ValueError as error:
+        raise RequestError(Fault(where=source, what=f"cannot be read: {error}")) from None
     every = document if isinstance(document, list) else [document]
     faults: list[Fault] = []
     tests = []

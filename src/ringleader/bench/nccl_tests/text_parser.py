@@ -7,9 +7,9 @@ Versions differ in their columns, so the header of a table says what its rows ho
     bytes N type op | time algbw busbw res | …                   1.0, times in ms
     … #wrong i_min i_max i_p99 i_cv% | …, … timestamp            -I, -S
 
-``N/A`` is what was not measured or checked. Lines of others between (NCCL_DEBUG) are left alone, and so are
-the prefixes of mpirun (``[1,0]<stdout>:``). In pasted text the ``#`` may be gone. A file may
-hold several runs, one behind the other.
+``N/A`` is what was not measured or checked. Lines of others between (NCCL_DEBUG) are left alone, and so is
+what a launcher put before each line (``text_files.unprefixed``). In pasted text the ``#`` may be gone. A
+file may hold several runs, one behind the other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ringleader.bench.nccl_tests.parsed_output import (
 )
 from ringleader.errors import Fault, RequestError
 from ringleader.measurements.collective import RankProcess, Sweep, Timing
+from ringleader.text_files import unprefixed
 
-PREFIX = re.compile(r"^\s*(?:\[[^\]\n]{1,80}\](?:<[^>\n]{1,20}>)?:?\s?)?")
 RANK = re.compile(
     r"#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S+)\s+device\s+(.*)$", re.IGNORECASE
 )
@@ -48,7 +48,7 @@ def parse_text(text: str, source: str) -> list[ParsedTest]:
     """Return the tests whose output a text holds; RequestError names the lines that cannot be read."""
     reader = _Reader(source)
     for number, line in enumerate(text.splitlines(), 1):
-        reader.take(number, PREFIX.sub("", line, count=1).rstrip())
+        reader.take(number, unprefixed(line).rstrip())
     tests = [test for test in reader.tests if any(table.rows or table.note for table in test.tables)]
     if not reader.faults and not any(table.rows for test in tests for table in test.tables):
         hint = "give what a program of nccl-tests printed, with the line `# size count type …`"

@@ -34,7 +34,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.job import Job
 from ringleader.measurements.point_to_point import Place, PointToPointRun
 from ringleader.scaling import Context
-from ringleader.text_files import read_text
+from ringleader.text_files import printed, read_text
 
 HELP = """Measure latency and bandwidth between every pair of hosts, or of ranks.
 
@@ -82,7 +82,7 @@ def _read(options: PairOptions) -> int:
     if faults.found or text is None:
         raise RequestError(faults.found)
     try:
-        found = read_output(text)
+        found = read_output(printed(text))
     except ValueError as error:
         where = "standard input" if source == "-" else source
         raise RequestError(Fault(where=where, what=str(error))) from None

@@ -11,7 +11,7 @@ from ringleader.bench.nccl_tests.parsed_output import runs_of
 from ringleader.bench.nccl_tests.text_parser import parse_text
 from ringleader.errors import Fault, RequestError
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.text_files import read_text
+from ringleader.text_files import printed, read_text
 
 
 def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tuple[CollectiveRun, ...]:
@@ -26,6 +26,7 @@ def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tup
         raise RequestError(Fault(where="--from-file", what=what)) from None
     except UnicodeDecodeError:
         raise RequestError(Fault(where="--from-file", what=f"{path} is no text file (UTF-8)")) from None
+    text = printed(text)
     path = "standard input" if path == "-" else path
     is_json = re.match(r"\s*(?:\{|\[\s*\{)", text) is not None
     tests = (parse_json if is_json else parse_text)(text, path)

@@ -10,6 +10,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.checks.expectation import Expectation, expectation_of
 from ringleader.fabric.checks.expectation_file import parse, to_toml
 from ringleader.fabric.facts import HostFacts
+from ringleader.text_files import printed
 
 WRITE = "--write-expect"
 
@@ -21,8 +22,8 @@ def read_profile(path: str, read: ReadText) -> Expectation:
     if text is None:
         raise RequestError(faults.found)
     try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        document = tomllib.loads(printed(text))
+    except (ValueError, RecursionError) as error:
         hint = "ringleader doctor --write-expect FILE makes one"
         raise RequestError(Fault(where=path, what=f"is not TOML: {error}", hint=hint)) from None
     return parse(document, path)

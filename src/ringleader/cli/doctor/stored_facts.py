@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringleader.cli.options.option_checks import Faults, ReadText
-from ringleader.doctor.hosts_reading import whole_number
 from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts, document, from_document
+from ringleader.text_files import json_document
 
 OPTION = "--facts-from"
 
@@ -51,7 +51,7 @@ def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
 
 def _facts_of(path: str, text: str, faults: list[Fault]) -> list[HostFacts]:
     try:
-        values: Any = json.loads(text, parse_int=whole_number)
+        values: Any = json_document(text)
         documents = values if isinstance(values, list) else [values]
         return [from_document(HostFacts, one) for one in documents]
     except (ValueError, RecursionError) as error:

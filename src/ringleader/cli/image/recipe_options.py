@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError
-from ringleader.text_files import read_bytes
+from ringleader.text_files import decoded, printed, read_bytes
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -81,7 +81,7 @@ def opened(profile_or_file: str, changes: RecipeOptions = UNCHANGED) -> Recipe:
 def _text(file: str) -> str:
     try:
         data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
-        return data.decode("utf-8")
+        return printed(decoded(data))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None

@@ -15,6 +15,7 @@ from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import variables_of
 from ringleader.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.errors import RequestError, collected
+from ringleader.job import faults_of_mpirun_words
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
@@ -51,6 +52,7 @@ def request_of(
     gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
     slots = slots or max(1, int(gpus))
     np = option_syntax.count("-n", given.np, faults, least=1)
+    faults.found += faults_of_mpirun_words(given.mpirun_arg)
     elastic = _elastic(given, np, slots, faults)
     request = JobRequest(
         name=_name(given, suffix),

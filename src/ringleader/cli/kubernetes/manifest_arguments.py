@@ -11,7 +11,7 @@ import click
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.typed_command import Command, Options
 from ringleader.errors import Fault, RequestError, collected
-from ringleader.text_files import read_bytes
+from ringleader.text_files import decoded, read_bytes
 
 if TYPE_CHECKING:
     from ringleader.mpijob.manifest_files import Rendered
@@ -49,9 +49,11 @@ def text_of_file(file: str) -> str:
     """Return a file's text; RequestError where there is none."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
-        return data.decode("utf-8")
+        return decoded(data)
     except OSError as error:
-        raise RequestError(Fault(where=file, what=f"cannot be read: {error.strerror or error}")) from None
+        raise RequestError(
+            Fault(where=file or "FILE ''", what=f"cannot be read: {error.strerror or error}")
+        ) from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None

@@ -38,9 +38,9 @@ class Faults:
         if text is None:
             return None
         try:
-            return int(text)
+            return text_files.whole_number(text)
         except ValueError:
-            self.add(option, f"{text!r} is no whole number")
+            self.add(option, f"{text[:80]!r} is no whole number")
             return None
 
     def seconds(self, option: str, text: str | None) -> float | None:
@@ -48,9 +48,9 @@ class Faults:
         if text is None:
             return None
         try:
-            return float(text)
+            return text_files.finite_number(text)
         except ValueError:
-            self.add(option, f"{text!r} is not a number of seconds", "write 90 or 1.5")
+            self.add(option, f"{text[:80]!r} is not a number of seconds", "write 90 or 1.5")
             return None
 
     def text_of(self, option: str, path: str, read: ReadText) -> str | None:

@@ -20,7 +20,7 @@ from ringleader.predict.networks import Link, from_curve
 from ringleader.predict.profile_document import MeasuredJob
 from ringleader.predict.profile_document import from_document as from_profile
 from ringleader.predict.stored_run import from_run
-from ringleader.text_files import read_text
+from ringleader.text_files import json_document, printed, read_text
 
 MOST_LINES = 5
 """Lines of a curve that are named where they are wrong."""
@@ -33,7 +33,7 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
         return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
     text = _text(path, "PROFILE")
     try:
-        document = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        document = tomllib.loads(text) if path.endswith(".toml") else json_document(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
         kind = "TOML" if path.endswith(".toml") else "JSON"
         raise RequestError(Fault(where=path, what=f"is not {kind}: {error}")) from None
@@ -110,7 +110,7 @@ def _curve_of_lines(path: str) -> Link:
 
 def _text(path: str, named_by: str) -> str:
     try:
-        return read_text(path)
+        return printed(read_text(path))
     except (OSError, ValueError) as error:
         said = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         what = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else said

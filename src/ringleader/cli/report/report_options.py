@@ -70,8 +70,9 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
         if port_of(options) is None:
             hint = "0 to 65535; 0 takes a free one"
             yield Fault(where="--port", what=f"{options.port} is not a port", hint=hint)
-    if options.against is not None and len(options.runs) != 1:
-        yield Fault(where="--against", what=f"compares one RUN; {len(options.runs)} given")
+    if options.against is not None and (not options.against or len(options.runs) != 1):
+        what = f"compares one RUN; {len(options.runs)} given" if options.against else "is empty"
+        yield Fault(where="--against", what=what)
     if options.fail_below is not None:
         if options.against is None:
             yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")

@@ -14,12 +14,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ringleader.text_files import unprefixed
+
 TITLE = re.compile(r"#\s*OSU\s+(\w+?)(?:-(\w+))?\s+(.+?)\s+Test\b\s*(?:\(Version\s*|v)?([\w.]*)")
 _KINDS = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw"}
 _UNITS = {"us": 1e-6, "MB/s": 1e6}
 _HEADER = re.compile(r"#\s*Size\s+(\S.*)")
 _COLUMN = re.compile(r"Validation|Iterations|[A-Za-z][\w. ]*?\s*\([^)]*\)")
-_PREFIX = re.compile(r"\s*(?:\[[\w,: .-]*\](?:<std(?:out|err)>:?)?\s?)?")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -51,7 +52,7 @@ class OsuTest:
 
 def osu_test(text: str) -> OsuTest:
     """Return the first test in a text. Raises ValueError where there is none, or it cannot be understood."""
-    lines = [_PREFIX.sub("", line, count=1).rstrip() for line in text.splitlines()]
+    lines = [unprefixed(line).rstrip() for line in text.splitlines()]
     title = next((found for line in lines if (found := TITLE.match(line))), None)
     if title is None:
         raise ValueError("no title `# OSU … Test`")

@@ -21,8 +21,9 @@ from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.elastic.same_code import other_packages, other_script
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
+from ringleader.launch.host_program import run_on_host
 from ringleader.launch.ssh.connections import SshConnections
-from ringleader.launch.supervision.agent_connections import AgentServer, control_variable
+from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer, control_variable
 from ringleader.rank_placement import is_own_name, slots_of
 from ringleader.ranks import host_facts_script
 from ringleader.ranks.fast_stdlib import socket
@@ -35,6 +36,8 @@ PERSIST_SECONDS = 600
 the one that asked the host what it is must still be there."""
 NOTICE_SECONDS = 60.0
 """After a notice of a host that it goes: until then it gets no rank, unless it is another machine by then."""
+WAKE_SECONDS = 3.0
+"""For the commands that have stopped agents continue."""
 PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
 
@@ -69,8 +72,9 @@ class ElasticHosts:
         self.ssh: SshConnections | None = None
         warm = warm_start(context.job.command, file_reader(context.job), is_python=is_python)
         self._modules = (*warm.modules, *(OF_OPTIMIZERS if "torch" in warm.modules else ()))
+        self._server = server
         config = HostAgentConfig(
-            control=control_variable(list(context.addresses), server.port),
+            control=control_variable([LOOPBACK], server.port),
             token=context.token,
             directory=context.directory,
             freeze_after=context.job.lost_after,
@@ -99,6 +103,8 @@ class ElasticHosts:
         """Let ssh know a host."""
         context = self._context
         if self.ssh is None:
+            self._server.listen_to_others()
+            self.agents.control = control_variable(list(context.addresses), self._server.port)
             hosts = (host_of(name, slots),)
             self.ssh = self.agents.ssh = SshConnections(
                 context.job.ssh, hosts, environ=context.environ, persist=PERSIST_SECONDS
@@ -262,6 +268,16 @@ class ElasticHosts:
         self._asked.pop(name, None)
         self._preparing.pop(name, None)
         self.agents.bye(name)
+
+    def wake(self) -> None:
+        """Have agents that did not leave continue: one that was stopped (SIGSTOP) ends without us then."""
+        until = time.monotonic() + WAKE_SECONDS
+        for name in self.agents.hosts:
+            it_and_its_parent = 'kill -CONT "$0" $(cut -d" " -f4 "/proc/$0/stat")'
+            argv = ("sh", "-c", it_and_its_parent, str(self.agents.pid(name)))
+            report, environ = self.reports[name], self._context.environ
+            if (left := until - time.monotonic()) > 0:
+                run_on_host(report, argv, stdin=b"", seconds=left, environ=environ, ssh=self.ssh)
 
     def close(self) -> None:
         """Let all of them go."""

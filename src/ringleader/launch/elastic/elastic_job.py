@@ -17,6 +17,7 @@ from ringleader.launch.elastic import host_agent_events as h
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.events_text import line_of
+from ringleader.launch.elastic.host_answers import MOST_RANKS
 from ringleader.launch.elastic.host_offers import HostOffers
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
@@ -340,6 +341,7 @@ class ElasticJob:
             return False
         now = self.clock()
         if now > self._finished_at + LEAVE_SECONDS:
+            self.hosts.wake()
             return True
         quiet = not self.hosts.agents.hosts and self.ranks.are_over and not self.worlds.worlds
         result = self.state.result
@@ -409,7 +411,7 @@ def limits_of(context: ElasticContext) -> Limits:
     changing = elastic.discovery_script or elastic.hostfile or elastic.slurm_job
     return Limits(
         min_np=elastic.min_np,
-        max_np=elastic.max_np,
+        max_np=elastic.max_np or MOST_RANKS,
         start_np=job.np,
         min_hosts=elastic.min_hosts,
         max_hosts=elastic.max_hosts,

@@ -90,9 +90,12 @@ class HostAgents:
         self._server = server
         self._config = config
         self._environ = dict(environ)
+        self.control = config.control
+        """What agents that are started from now on are told."""
         self.ssh = ssh
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
+        self._pids: dict[str, int] = {}
         self._starting: dict[str, float] = {}
         self._leaving: set[AgentConnection] = set()
         """Of agents that were let go, which may still end what they have."""
@@ -114,7 +117,7 @@ class HostAgents:
         """Start it and wait until it has detached itself; a failure is put where ``poll`` finds it."""
         config = self._config
         words = {
-            "control": config.control,
+            "control": self.control,
             "token": config.token,
             "directory": config.directory,
             "host": host.host.name,
@@ -136,6 +139,10 @@ class HostAgents:
     def hosts(self) -> tuple[str, ...]:
         """Names of the hosts whose agents are connected."""
         return tuple(self._connections)
+
+    def pid(self, host: str) -> int:
+        """Return the process number that the agent of a host has there."""
+        return self._pids[host]
 
     def owns(self, connection: AgentConnection) -> bool:
         """Say whether a connection is a host agent's, and so are its frames."""
@@ -164,6 +171,7 @@ class HostAgents:
         if not isinstance(event, HostAgentStarted):
             raise protocol.ProtocolError("no host_hello")
         self._connections[host], self._hosts[connection] = connection, host
+        self._pids[host] = event.pid
         return event
 
     def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> HostAgentEvent | None:

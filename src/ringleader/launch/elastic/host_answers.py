@@ -15,6 +15,8 @@ from ringleader.host_list import parse_hostfile
 from ringleader.job import Host
 from ringleader.value_class import dataclass
 
+MOST_RANKS = 4096
+"""Ranks that an elastic job may have at a time, and so slots that a host may."""
 ADDED, REMOVED = 1, 2
 """Bits of ``HostsChanged.result``, as ranks are told of a change."""
 
@@ -134,6 +136,22 @@ def hosts_in(text: str, where: str) -> tuple[Host, ...]:
     if parsed.faults:
         raise HostSourceError(parsed.faults)
     return parsed.hosts
+
+
+def usable(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:
+    """Return the hosts of an answer; HostSourceError where one has more slots than a job may have ranks."""
+    faults = [
+        Fault(
+            where=where,
+            what=f"{host.name} has {host.slots} slots; an elastic job has at most {MOST_RANKS} ranks",
+            hint="correct the number of slots",
+        )
+        for host in hosts
+        if (host.slots or 0) > MOST_RANKS
+    ]
+    if faults:
+        raise HostSourceError(faults)
+    return tuple(hosts)
 
 
 def known_first(hosts: Sequence[Host], before: Sequence[Host]) -> tuple[Host, ...]:

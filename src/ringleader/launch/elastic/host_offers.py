@@ -9,7 +9,7 @@ from pathlib import Path
 from ringleader.elastic_options import ElasticOptions
 from ringleader.job import Host, Job
 from ringleader.launch.elastic.facts import HostsSeen
-from ringleader.launch.elastic.host_answers import HostsChanged, HostSourceError, Looked
+from ringleader.launch.elastic.host_answers import HostsChanged, HostSourceError, Looked, usable
 from ringleader.launch.elastic.host_blacklist import CooldownRange, HostBlacklist
 from ringleader.launch.elastic.host_sources import (
     DiscoveryScript,
@@ -121,7 +121,7 @@ def first_hosts(source: HostSource, stop: int | None, *, warn: Callable[[str], N
     variables have told the nodes, so that the job can begin. ``warn`` hears of it.
     """
     try:
-        return source.look(stop)
+        return usable(source.look(stop), source.name)
     except HostSourceError as error:
         if not isinstance(source, SlurmJob):
             raise

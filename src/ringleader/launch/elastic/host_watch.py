@@ -14,7 +14,7 @@ from collections import deque
 
 from ringleader.errors import RefusedError
 from ringleader.job import Host
-from ringleader.launch.elastic.host_answers import HostAnswers, HostNews, Looked, no_answer
+from ringleader.launch.elastic.host_answers import HostAnswers, HostNews, Looked, no_answer, usable
 from ringleader.launch.elastic.host_sources import HostSource
 
 CONFIRM_SECONDS = 1.0
@@ -96,7 +96,7 @@ class HostWatch:
 
     def _look(self) -> tuple[HostNews, ...]:
         try:
-            return self._answers.take(self._source.look(self._stop))
+            return self._answers.take(usable(self._source.look(self._stop), self._source.name))
         except RefusedError as error:
             return self._answers.take_failure(error)
         except Exception as error:  # a thread that ends in silence would leave the job without news for good

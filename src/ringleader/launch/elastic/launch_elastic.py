@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ringleader.errors import LaunchError, RefusedError, RequestError
+from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
 from ringleader.job import Job, check
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.elastic.elastic_job import ElasticJob
 from ringleader.launch.elastic.elastic_outcome import elastic_history, ends_of, job_exit_of, results_of
+from ringleader.launch.elastic.host_answers import MOST_RANKS
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts, source_of
 from ringleader.launch.elastic.host_requests import SOCKET_NAME, HostRequests
 from ringleader.launch.elastic.job_context import ElasticContext
@@ -24,15 +25,13 @@ from ringleader.launch.mpirun.mpirun_process import MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import why_unusable
 from ringleader.launch.rank_output.output_files import OutputFiles
-from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.ranks import host_facts_script, job_directory, rank_identity
 
 OPEN_FILES = 1024
 """Files that the launcher may have open: a connection for each rank and host, some for each mpirun."""
 MOST_TOLD = 200
 """Characters of a command that tell a job from others."""
-MOST_RANKS = 4096
-"""Connections of ranks and their agents that the launcher is ready for, whatever --max-np says."""
 
 
 def launch_elastic(
@@ -61,8 +60,8 @@ def launch_elastic(
     result = run.state.result
     if result is None or run.worlds.prepared is None:
         reason = result.reason if result is not None else "it ended for no reason that is known"
-        if result is not None and result.exit_code in (129, 130, 143):
-            raise signals.stopped(None)
+        if result is not None and result.exit_code - 128 in signals.CAUGHT:
+            raise StoppedError(result.exit_code - 128)
         raise LaunchError(reason, where="elastic")
     plan = run.worlds.prepared.ranks.plan
     job_exit = job_exit_of(result, run.ranks.ranks)
@@ -112,7 +111,7 @@ def own_addresses() -> tuple[str, ...]:
     loopback = [address for address in found if address.startswith("127.") or address == "::1"]
     usable = [one for one in found if one not in loopback and not one.startswith("fe80")]
     usable.sort(key=lambda address: ":" in address)
-    return tuple(dict.fromkeys([*usable, "127.0.0.1"]))
+    return tuple(dict.fromkeys([*usable, LOOPBACK]))
 
 
 def _run(
@@ -139,7 +138,7 @@ def _run(
         raise RefusedError(what, where=context.directory, hint="make room there") from None
     stack.callback(directory.leave)
     server = AgentServer(
-        selector, token=context.token, addresses=(), ranks=MOST_RANKS, lost_after=job.lost_after
+        selector, token=context.token, addresses=(LOOPBACK,), ranks=MOST_RANKS, lost_after=job.lost_after
     )
     stack.callback(server.close)
     run = ElasticJob(

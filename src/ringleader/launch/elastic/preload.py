@@ -32,7 +32,7 @@ COLD = ("tensorflow", "tf_keras", "keras", "jax", "mxnet", "ringleader.tensorflo
 COLD_ADAPTERS = ("ringleader.jax", "ringleader.mxnet")
 MOST_FILES = 200
 """Files of the user's that are read to find out."""
-_OPTIONS = ("-u",)
+_OPTIONS = ("-u", "-P")
 """Options of Python that a warm rank may have."""
 
 

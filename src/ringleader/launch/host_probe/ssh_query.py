@@ -130,7 +130,7 @@ class SshQuery:
         settings = self.ssh.settings(host)
         keys = tuple(key for key in settings.get("identityfile", ()) if Path(key).expanduser().is_file())
         there = ""
-        if reply.exit_code not in (255, TIMED_OUT):
+        if reply.exit_code >= 0 and reply.exit_code != 255:
             script = ("sh", "-c", OTHER_PYTHONS, self.python)
             there = self.ssh.run(host, script, deadline=ANSWER_SECONDS).stdout.decode(errors="replace")
         return Failure(

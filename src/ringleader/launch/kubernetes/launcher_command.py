@@ -6,6 +6,8 @@ Here is said how many ranks there are, what they run, and which variables each g
 
 from __future__ import annotations
 
+import shlex
+
 from ringleader.elastic_options import ElasticOptions
 from ringleader.launch.kubernetes.elastic_launcher import elastic_words
 from ringleader.launch.kubernetes.job_request import JobRequest
@@ -45,7 +47,7 @@ def launcher_program(request: JobRequest) -> Program:
     if request.elastic is not None:
         return _elastic_program(request, request.elastic)
     env = _rank_variables(request)
-    ranks = ("sh", "-c", _AROUND_A_RANK, "sh", *request.command)
+    ranks = _rank_words(request.command)
     if request.mpi is MpiImplementation.OPENMPI:
         command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun)
         secrets = (secret.name for secret in request.secret_env)
@@ -65,6 +67,17 @@ def launcher_program(request: JobRequest) -> Program:
         args=tuple(map(unexpanded, words)),
         env=tuple((name, unexpanded(value)) for name, value in env),
     )
+
+
+def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what mpirun starts for each rank.
+
+    Every mpirun takes the word ``:`` for the end of one program's words, even behind the program: a command
+    that has one goes into the shell's text.
+    """
+    if ":" not in command:
+        return ("sh", "-c", _AROUND_A_RANK, "sh", *command)
+    return ("sh", "-c", _AROUND_A_RANK.replace('"$@"', shlex.join(command)))
 
 
 def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:

@@ -157,7 +157,8 @@ class MpirunProcess:
             self._open.discard(fd)
             if fd == self._status and self.exit_code is None:
                 self.supervisor_lost = True
-                self._end(-signal.SIGKILL)
+                _ended_within(self._standby.process, 1.0)
+                self._end(min(0, self._standby.process.poll() or 0) or -signal.SIGKILL)
         elif fd == self._status:
             self._status_text += data
             *lines, self._status_text = self._status_text.split(b"\n")

@@ -30,7 +30,7 @@ from ringleader.render.ssh_config import ssh_config_text
 
 PERSIST_SECONDS = 3
 """How long a connection outlives its last use; also how long after a SIGKILL of ours one may stay."""
-TIMED_OUT = -1
+TIMED_OUT = -1000
 QUOTING = """
 import os, shlex, sys
 ssh, *words = sys.argv[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -93,6 +94,9 @@ def _say(failure: Failure) -> tuple[str, str]:
             f"try: ssh {_by_hand(failure)} true; a login script that waits for input or a file system that "
             "hangs does this",
         )
+    if failure.exit_code < 0:
+        number = signal.Signals(-failure.exit_code).name
+        return f"the ssh to it was ended on this machine ({number})", "start the job again"
     if failure.exit_code == 255:
         for pattern, say in _SSH:
             if re.search(pattern, failure.stderr):

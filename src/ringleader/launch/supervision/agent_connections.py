@@ -49,6 +49,9 @@ class AgentConnection:
     """Bytes that could not be sent yet."""
 
 
+LOOPBACK = "127.0.0.1"
+
+
 class AgentServer:
     """A listening socket and the agents connected to it."""
 
@@ -79,6 +82,15 @@ class AgentServer:
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ, self)
         self.port: int = self._listeners[0].getsockname()[1]
+
+    def listen_to_others(self) -> None:
+        """Listen on all interfaces, too, on a port of which ``port`` tells from then on."""
+        listener = listen((), backlog=self._most_unproven)[0]
+        listener.setblocking(False)
+        if self._resume_at is None:
+            self._selector.register(listener, selectors.EVENT_READ, self)
+        self._listeners.append(listener)
+        self.port = listener.getsockname()[1]
 
     def accept(self) -> None:
         """Take new connections and challenge them."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.lost_components import RACE, JobHosts, Loss, Lost, RootCause, root_cause
 from ringleader.launch.mpirun.mpirun_output import daemons_lost_in
@@ -48,7 +46,7 @@ class LossDetection:
         if mpirun.exit_code is not None and not self._mpirun_noted:
             self._mpirun_noted = True
             if mpirun.supervisor_lost:
-                self.lose(Lost.SUPERVISOR, number=signal.SIGKILL)
+                self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
             elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
                 self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
         signalled = mpirun.supervisor_signalled

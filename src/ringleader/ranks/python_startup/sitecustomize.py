@@ -75,12 +75,15 @@ class _ScriptEnd:
         atexit.register(self._leave)  # the first registered is the last called
 
     def tell(self, code: int) -> None:
-        """Tell the agent that the script has ended with an exit code other than 0.
+        """Tell the agent that the script has ended with an exit code other than 0; warn of one that became 0.
 
         Called where an exception may have left the script: it has where no frame of Python's is left.
         """
         left = sys._getframe(1).f_back is None and _thread.get_ident() == self._thread
         if not left or self._over or self._code or os.getpid() != self._pid:  # a forked child is not the rank
+            return
+        if not code:
+            os.write(2, b"ringleader: sys.exit(256) and its multiples are exit code 0: a code has 8 bits\n")
             return
         self._code = code
         sys.__dict__[EXIT_CODE] = code
@@ -126,7 +129,7 @@ class _Status(int):
     """An exit code that notices when it is dropped, which an uncaught SystemExit does outside every frame."""
 
     def __del__(self) -> None:
-        if _end is not None and self & 0xFF:
+        if _end is not None and self:
             _end.tell(self & 0xFF)
 
 

@@ -93,7 +93,7 @@ def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
         "name": CONTAINER,
         "image": settings.image,
         **pull,
-        "command": ["python", "-m", "ringleader.podagent"],
+        "command": ["python", "-P", "-m", "ringleader.podagent"],
         "args": _args(job, settings),
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
         "securityContext": _security(spec),

@@ -1,0 +1,67 @@
+"""Words of the command line that no command can take: empty names, numbers beyond every bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringleader.cli.main import main
+
+EMPTY = (
+    *("delete", "explain", "status", "logs", "report", "predict", "hosts refresh", "lab kill", "lab cut"),
+    *("image check", "image render", "image lock", "image build", "image solve"),
+)
+PREDICT = ("predict", "--model", "resnet-50", "--rate", "219", "--batch", "64")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    assert left.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", EMPTY)
+def test_an_empty_name_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is empty" in said(capsys, *command.split(), "")
+
+
+def test_one_empty_name_among_others_deletes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "JOB: is empty" in said(capsys, "delete", "a", "", "b")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400", "1e300", "9" * 400, "9" * 5000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("delete", "--timeout", "{}", "job"),
+        ("run", "--timeout", "{}", "true"),
+        ("run", "--start-timeout", "{}", "true"),
+        ("run", "-n", "{}", "true"),
+        ("logs", "--tail", "{}", "job"),
+        (*PREDICT, "--per-host", "{}"),
+        (*PREDICT, "--straggler", "{}"),
+        ("lab", "up", "--dry-run", "--hosts", "{}"),
+    ],
+    ids=lambda words: " ".join(words[:1] + words[-2:-1]),
+)
+def test_a_number_beyond_every_bound_is_refused(
+    words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = words[words.index("{}") - 1]
+    assert option in said(capsys, *(word.format(text) for word in words))
+
+
+@pytest.mark.parametrize("where", [("run",), ("render", "mpijob", "--image", "a", "-n", "2")])
+def test_mpirun_is_given_no_second_program(
+    where: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--mpirun-arg: ':' begins" in said(capsys, *where, "--mpirun-arg", ":", "true")
+
+
+def test_an_empty_baseline_is_not_the_working_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--against: is empty" in said(capsys, "report", "run", "--against", "")
+
+
+@pytest.mark.parametrize("np", ["1000001", "9" * 20])
+def test_more_ranks_than_any_job_has_are_refused_at_once(np: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "-n: " in said(capsys, "run", "--dry-run", "--oversubscribe", "-n", np, "true")
