@@ -87,22 +87,22 @@ class CudaStreams:
             yield
             return
         devices.pop(last, None)
-        lanes = {device: self._stream(device, aside) for device in (*devices, last)}
+        streams = {device: self._stream(device, aside) for device in (*devices, last)}
         for events in placed:
             for event in events.produced:
-                lanes[events.device].wait_event(event)
+                streams[events.device].wait_event(event)
         with ExitStack() as current:
-            for device, lane in lanes.items():
+            for device, stream in streams.items():
                 current.enter_context(self._cuda.device(device))
-                current.enter_context(self._cuda.stream(lane))
+                current.enter_context(self._cuda.stream(stream))
             yield
-        finished = {device: lanes[device].record_event() for device in {events.device for events in placed}}
+        finished = {device: streams[device].record_event() for device in {events.device for events in placed}}
         for work in works:
             if work.stream_events is not None:
                 device = work.stream_events.device
                 work.stream_events.finished = finished[device]
                 # The memory may be given back by the script before that stream has got to it.
-                self._keep(work, lanes[device])
+                self._keep(work, streams[device])
 
     def delivered(self, work: Work) -> None:
         """Have the calling thread's stream wait for the result."""
