@@ -223,11 +223,16 @@ class ReplicatedMixin(OptimizerMixin):
         for at, dims in sorted(which.items()):
             name, parameter = self._named[at]
             label = f"{self._serial}.{name}"
+            idle = parameter.grad is None and not parameter.requires_grad
             sum_sparse(self._engine, parameter, dims, label, factor=factor, more=dense.get(at))
+            if idle and parameter.grad is not None and not parameter.grad._nnz():
+                parameter.grad = None  # frozen, and no rank has a gradient for it
 
     def _exchange_singly(self, parameters: list[torch.Tensor]) -> None:
         works = []
         idle = [one for one in parameters if one.grad is None and not one.requires_grad]
+        sparse = [one for one in parameters if one.grad is not None and one.grad.is_sparse]
+        dims = [one.grad.sparse_dim() for one in sparse if one.grad is not None]
         for at, parameter in enumerate(parameters):
             grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
             parameter.grad = (grad.to_dense() if grad.is_sparse else grad).contiguous()
@@ -236,6 +241,9 @@ class ReplicatedMixin(OptimizerMixin):
         for parameter in idle:
             if parameter.grad is not None and not parameter.grad.any():
                 parameter.grad = None  # frozen, and no rank has a gradient for it
+        for parameter, count in zip(sparse, dims, strict=True):
+            if parameter.grad is not None and self._settings.sparse_as_dense:
+                parameter.grad = parameter.grad.to_sparse(count)
 
     # Horovod's methods
 
