@@ -156,11 +156,12 @@ def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
 
 def test_a_name_that_no_terminal_should_get(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "job.json"
-    file.write_text(
-        '{"name": "a\\u001b[31m\\ud800", "batch": 1, "step_seconds": 1e-12, "gradient_bytes": 1e15}'
-    )
+    text = '{"name": "a\\u001b[31m", "batch": 1, "step_seconds": 1e-12, "gradient_bytes": 1e15}'
+    file.write_text(text)
     call(str(file), "--ranks", "1,8,100000")
-    assert capsys.readouterr().out.startswith("a?[31m?: ")
+    assert capsys.readouterr().out.startswith("a?[31m: ")
+    file.write_text(text.replace("31m", "31m\\ud800"))
+    assert "lone surrogate" in refused(str(file))
 
 
 def test_a_file_that_has_no_name_is_told_by_its_option() -> None:

