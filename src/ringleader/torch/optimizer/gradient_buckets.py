@@ -336,6 +336,8 @@ class GradientBuckets(GradientExchange):
             return
         for at, dims in self.sparse.items():
             place = self._memory.places[at]
+            if self._parameters[at].grad is None:
+                continue  # frozen, and no rank has a gradient for it
             if place is not None and place.fits(self._parameters[at]):
                 self._parameters[at].grad = place.view.to_sparse(dims)
 

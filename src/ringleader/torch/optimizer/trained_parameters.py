@@ -75,11 +75,10 @@ class TrainedParameters:
         inside = {at for _count, proposal in proposals for at in proposal}
         if not self._drop_frozen:
             inside.update(self._inside)
+        self._agreed = {id(self._all[at]) for at in inside}
         if inside == set(self._inside):
             return None
-        new = [self._all[at] for at in sorted(inside.difference(self._inside))]
-        self._agreed = {id(self._all[at]) for at in inside}
-        return new
+        return [self._all[at] for at in sorted(inside.difference(self._inside))]
 
     def _proposal(self) -> Proposal:
         everything = self._all
