@@ -133,6 +133,7 @@ class Pausing(torch.nn.Module):
 
 
 hvd.init()
+torch.manual_seed(0)
 layers = [torch.nn.Linear(64, 64) for _ in range(6)]
 model = torch.nn.Sequential(*layers[:3], Pausing(), *layers[3:])
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), bucket_cap_mb=0.02)
