@@ -76,6 +76,18 @@ def test_nothing_is_said_of_equal_parameters(jobs: Any, case: str, environ: dict
     assert "over\n" not in done.out
 
 
+@pytest.mark.parametrize("fault", ["membership", "schedulers", "kept"])
+def test_a_fault_of_ours_that_trains_different_models(jobs: Any, fault: str) -> None:
+    line = told(jobs.fresh("consistency_faults.py", fault, ranks=2), 2)
+    assert "SGD differ between ranks after step " in line and "rank 1 differs from rank 0 in weight" in line
+
+
+def test_none_of_these_faults(jobs: Any) -> None:
+    done = jobs("consistency_faults.py", "none", ranks=2)
+    done.passed(2)
+    assert done.out.count("equal\n") == 6 and TOLD not in done.err
+
+
 def test_over_proxies(proxy_jobs: Any) -> None:
     proxy_jobs("consistency.py", "plain", ranks=2).passed(2)
     assert "after step 4: rank 1 differs" in told(proxy_jobs("consistency.py", "plain", "1", ranks=2), 2)

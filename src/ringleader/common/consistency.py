@@ -26,8 +26,8 @@ FIRST = 3
 """The exchange in which parameters are compared first: a script may broadcast them after its first step."""
 FEWEST = 16
 """At least this many exchanges from one check to the next."""
-MOST_COST = 0.001
-"""At most this part of the time goes into checks."""
+MOST_COST = 0.0005
+"""The part of a step that the shortest check may cost: most take longer, and at most 0.1 % is promised."""
 NEVER = sys.maxsize
 SHOWN = 5
 """Parameters that are named."""
