@@ -17,10 +17,10 @@ from ringleader.common.parameter_checksum import CHUNK, array_kind, checksum
     ("check", "step", "every"),
     [
         (1e-6, 1.0, FEWEST),  # never more often, however cheap
-        (0.016, 1.0, 16),
-        (0.0161, 1.0, 32),
-        (0.1, 0.1, 1024),
-        (0.03, 0.004, 8192),
+        (0.008, 1.0, 16),
+        (0.0081, 1.0, 32),
+        (0.1, 0.1, 2048),
+        (0.03, 0.004, 16384),
         (1.0, math.inf, FEWEST),  # nothing is known of steps yet
         (1.0, 0.0, 1 << 20),
     ],
