@@ -12,7 +12,7 @@ from ringleader.common.handles import synchronize
 from ringleader.common.object_operations import allgather_object, broadcast_object
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.torch.ops.broadcast import broadcast_async_
-from ringleader.torch.optimizer.optimizer_mixin import loading_in_place
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
@@ -46,7 +46,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     is a tensor is set in place.
 
     Ranks that have no state yet (a fresh start) get the root's, as a rank that resumed from a checkpoint has
-    it. LBFGS, whose state is not a list of tensors, is a `ValueError`. ``model`` is not needed.
+    it. Gradients of a fresh start that are None become zeros. LBFGS, whose state is not a list of tensors, is
+    a `ValueError`. ``model`` is not needed.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
@@ -72,6 +73,11 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         with loading_in_place(optimizer):
             optimizer.load_state_dict(state)
         _keep_types(optimizer, state)
+    if isinstance(optimizer, OptimizerMixin) and not state["state"]:
+        # As with Horovod, whose scripts may read them: until the first backward gradients are zero.
+        for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
 
 
 def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

@@ -120,7 +120,13 @@ saved["param_groups"][0]["lr"], saved["param_groups"][1]["lr"] = 0.125, 0.75
 wrapped.load_state_dict(saved)
 assert wrapped.param_groups[0]["lr"] is rate and rates(wrapped) == [0.125, 0.75]
 
-# So it is with an optimizer that nothing wraps.
+# Before the first backward gradients are zero, as scripts written for Horovod expect; frozen ones are None.
+one, frozen = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2), requires_grad=False)
+wrapped = hvd.DistributedOptimizer(torch.optim.SGD([one, frozen], lr=0.1))
+hvd.broadcast_optimizer_state(wrapped, root_rank=0)
+assert frozen.grad is None and one.grad is not None and not hvd.broadcast(one.grad, 0).any()
+
+# Groups of an optimizer that nothing wraps stay as well.
 plain = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1 * (RANK + 1), momentum=0.5)
 held = Held(plain)
 hvd.broadcast_optimizer_state(plain, root_rank=0)
