@@ -46,8 +46,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     is a tensor is set in place.
 
     Ranks that have no state yet (a fresh start) get the root's, as a rank that resumed from a checkpoint has
-    it. Gradients of a fresh start that are None become zeros. LBFGS, whose state is not a list of tensors, is
-    a `ValueError`. ``model`` is not needed.
+    it. Until backward, gradients of a fresh start are zeros. LBFGS, whose state is not a list of tensors,
+    is a `ValueError`. ``model`` is not needed.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
@@ -74,10 +74,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
             optimizer.load_state_dict(state)
         _keep_types(optimizer, state)
     if isinstance(optimizer, OptimizerMixin) and not state["state"]:
-        # As with Horovod, whose scripts may read them: until the first backward gradients are zero.
-        for parameter in (one for group in optimizer.param_groups for one in group["params"]):
-            if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+        optimizer.show_zeros()
 
 
 def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

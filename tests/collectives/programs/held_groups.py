@@ -125,6 +125,8 @@ one, frozen = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2
 wrapped = hvd.DistributedOptimizer(torch.optim.SGD([one, frozen], lr=0.1))
 hvd.broadcast_optimizer_state(wrapped, root_rank=0)
 assert frozen.grad is None and one.grad is not None and not hvd.broadcast(one.grad, 0).any()
+wrapped.zero_grad(set_to_none=False)
+assert one.grad is None
 
 # Groups of an optimizer that nothing wraps stay as well.
 plain = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1 * (RANK + 1), momentum=0.5)

@@ -34,6 +34,7 @@ class OptimizerMixin:
         self._unsynchronized = False
         self._ready = False
         self._hooks: list[Any] = []
+        self._zeros: list[tuple[torch.Tensor, torch.Tensor]] = []
         # Parameters may outlive the optimizer. The list is known here, the optimizer is not.
         weakref.finalize(self, remove_hooks, self._hooks).atexit = False
         _LIVE.add(self)
@@ -97,6 +98,20 @@ class OptimizerMixin:
         self.backward_passes_per_step = passes
         self._passes.clear()
 
+    def show_zeros(self) -> None:
+        """Have zeros where gradients are None, as with Horovod, whose scripts read them before backward."""
+        for parameter in (one for group in self.param_groups for one in group["params"]):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+                self._zeros.append((parameter, parameter.grad))
+
+    def hide_zeros(self) -> None:
+        """Have None again where backward wrote nothing: a step leaves such a parameter as it is."""
+        for parameter, zeros in self._zeros:
+            if parameter.grad is zeros and (zeros._version == 0 or not zeros.any()):
+                parameter.grad = None
+        self._zeros.clear()
+
     def load_state_dict(self, state_dict: Any) -> None:
         """Load into the groups and the state that exist, and forget what backward passes did before."""
         with loading_in_place(self):
@@ -126,6 +141,7 @@ class OptimizerMixin:
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
+        self.hide_zeros()
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
 

@@ -255,6 +255,7 @@ class ReplicatedMixin(OptimizerMixin):
 
     def synchronize(self) -> None:
         """Exchange the gradients, so that they may be looked at or clipped before `step`."""
+        self.hide_zeros()
         if not self._ready:
             self.prepare()
         exchanger = self._exchanger
@@ -299,6 +300,7 @@ class ReplicatedMixin(OptimizerMixin):
         is reduced as they are: an optimizer that decides by the loss decides alike on all ranks.
         """
         inner = closure
+        self.hide_zeros()
         if self._should_synchronize and not self._unsynchronized:
             if self._synchronized:
                 warnings.warn(

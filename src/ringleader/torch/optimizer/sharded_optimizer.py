@@ -239,6 +239,7 @@ class ShardedMixin(ReplicatedMixin):
 
     def _exchange_for_step(self) -> None:
         """Exchange the gradients, each for the owner of its part."""
+        self.hide_zeros()
         if self._reduced:
             return
         if not self._ready:
