@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 from tests.interpreter import skip_where_mpirun_splits
 
+from ringleader.job import Host, Job
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.parser import read
 from ringleader.podagent.__main__ import main
+from ringleader.rank_placement import HostFacts, place
 from ringleader.render.kubernetes.config_map import HOSTFILE_PATH, hostfile_text
 from ringleader.render.kubernetes.launcher_and_workers import launcher_job
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.render.mpirun_command import mpirun_command, scrubbed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.root("make namespaces")]
 OF = {"embedded": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
@@ -134,3 +137,36 @@ def test_one_rank_needs_one_host(mpi: str, tmp_path: Path, request: pytest.Fixtu
     pod, path, more = launch_of(mpi, request.node.callspec.params["mpi"], tmp_path, 1)
     done = pod.run(path, **more)
     assert (done.returncode, done.stdout.split()) == (0, ["train-worker-0"]), done.stderr
+
+
+def test_whole_names_reach_ssh(mpi: str, tmp_path: Path) -> None:
+    """Pods resolve by their whole name only, and hosts of two domains may share the first part of theirs."""
+    found = find_mpi(mpi, environ=os.environ)
+    skip_where_mpirun_splits(found.prefix)
+    names = ["worker.a.svc", "worker.b.svc"]
+    hosts = tuple(Host(name=name, slots=1) for name in names)
+    facts = tuple(
+        HostFacts(host=host, identity=host.name, hostname="worker", is_local=False, cpus=(0,))
+        for host in hosts
+    )
+    job = Job(command=("true",), hosts=hosts)
+    record, ssh, hostfile = (tmp_path / name for name in ("record", "ssh", "hostfile"))
+    ssh.write_text(SSH.partition("name=")[0] + 'shift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    command = mpirun_command(
+        plan=place(job, facts),
+        mpi=found,
+        job=job,
+        agent=("/bin/true",),
+        hostfile=str(hostfile),
+        session=str(tmp_path),
+        backing=str(tmp_path),
+        ssh=(str(ssh), "-x"),
+        here="127.0.0.1",
+        exported=("RECORD",),
+    )
+    hostfile.write_text(command.hostfile)
+    environ = scrubbed(os.environ) | {"RECORD": str(record)} | dict(command.environment)
+    done = subprocess.run(command.argv, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert sorted(record.read_text().split()) == names

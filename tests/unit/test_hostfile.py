@@ -120,7 +120,7 @@ def ranks_of(hosts: tuple[Host, ...], np: int, turns: bool, family: Family) -> l
 
 
 @pytest.mark.parametrize("family", list(Family))
-@pytest.mark.parametrize("name", ["127.0.1.1", "127.0.0.2", "also-this"])
+@pytest.mark.parametrize("name", ["127.0.1.1", "127.0.0.2", "also-this", "this.example.org"])
 def test_this_machine_has_a_name_that_every_mpi_knows_for_its_own(
     make_facts: Make, family: Family, name: str
 ) -> None:
@@ -128,7 +128,7 @@ def test_this_machine_has_a_name_that_every_mpi_knows_for_its_own(
     assert hostfile_text(plan_of((here,), 2), family).startswith("localhost")
 
 
-@pytest.mark.parametrize("name", ["this", "this.example.org", "10.0.0.1", "127.0.0.1"])
+@pytest.mark.parametrize("name", ["this", "10.0.0.1", "127.0.0.1"])
 def test_a_name_of_this_machine_that_an_mpi_knows_stays(make_facts: Make, name: str) -> None:
     here = replace(make_facts(name, 2), hostname="this", addresses=("10.0.0.1",), is_local=True)
     assert hostfile_text(plan_of((here,), 2), Family.OPENMPI5).startswith(f"{name} ")

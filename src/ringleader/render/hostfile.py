@@ -87,16 +87,16 @@ def _name(facts: HostFacts, family: Family) -> str:
     """Return a host's name for the MPI.
 
     Our own machine is not reached through ssh, so it must be a name in which every MPI sees its own machine:
-    not an alias, and not 127.0.1.1, which no interface has.
+    not an alias, not 127.0.1.1, which no interface has, and not its hostname with another domain: Open MPI
+    compares whole names (see ``WHOLE_NAMES`` in ``mpirun_command``).
     """
     name = mpi_name(facts.host.name, family)
-    unseen = name.endswith(ALIAS_END) or not {name, name.partition(".")[0]} & _names_seen(facts)
-    return "localhost" if facts.is_local and unseen else name
+    return "localhost" if facts.is_local and name not in _names_seen(facts) else name
 
 
 def _names_seen(facts: HostFacts) -> set[str]:
     """Return the names and addresses by which an MPI's daemon knows the machine that it is on."""
-    return {"localhost", "127.0.0.1", facts.hostname, facts.hostname.partition(".")[0], *facts.addresses}
+    return {"localhost", "127.0.0.1", facts.hostname, *facts.addresses}
 
 
 def in_turns(plan: Plan) -> bool:
