@@ -190,6 +190,21 @@ def test_identity_differs_where_the_boot_or_the_namespace_does(tmp_path):
     assert socket.gethostname() in rank_identity.host_identity(str(first))
 
 
+def test_a_container_that_replaces_one_of_its_name_is_another_machine(tmp_path):
+    """The kernel gives the numbers of ended namespaces to new ones, so only process 1 differs."""
+    identities = []
+    for folder, start in (("a", 5100), ("b", 9200), ("again", 9200)):
+        numbers = " ".join(str(number) for number in range(4, 22))
+        stat = f"1 (sshd (-D) x) S {numbers} {start} 17 0"
+        files = {"proc/sys/kernel/random/boot_id": "b1", "proc/1/stat": stat}
+        root = write(tmp_path / folder, files)
+        (root / "proc/self/ns").mkdir(parents=True)
+        for name in ("uts", "net"):
+            (root / "proc/self/ns" / name).symlink_to(f"{name}:[4026532261]")
+        identities.append(rank_identity.host_identity(str(root)))
+    assert identities[0] != identities[1] == identities[2]
+
+
 @pytest.mark.parametrize(
     ("says", "version"),
     [

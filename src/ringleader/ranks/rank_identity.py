@@ -39,10 +39,12 @@ def _text(path: str) -> str:
 
 
 def host_identity(root: str = "/") -> str:
-    """Equal for two names of one machine, different for two: boot, hostname, UTS and network namespace.
+    """Equal for two names of one machine, different for two: boot, hostname, namespaces, and process 1.
 
-    Namespaces are in it because hosts of a lab, and containers, share the kernel's boot id. ``root`` is the
-    directory that stands for ``/``.
+    Namespaces are in it because hosts of a lab, and containers, share the kernel's boot id. A namespace's
+    number is free again once it has ended: a Pod that replaces one of its name on the same node often gets
+    the same numbers, and is told apart by when its process 1 started, which every login and ``exec`` reads
+    alike. ``root`` is the directory that stands for ``/``.
     """
     boot = _text(f"{root}/proc/sys/kernel/random/boot_id") or _text(f"{root}/etc/machine-id")
     words = [boot, socket.gethostname()]
@@ -51,6 +53,9 @@ def host_identity(root: str = "/") -> str:
             words.append(os.readlink(f"{root}/proc/self/ns/{name}"))  # noqa: PTH115
         except OSError:
             words.append(name)
+    # proc(5): the name in parentheses may hold anything; field 22 is the start, in ticks since the boot.
+    fields = _text(f"{root}/proc/1/stat").rpartition(")")[2].split()
+    words.append(fields[19] if len(fields) > 19 else "")
     return " ".join(words)
 
 
