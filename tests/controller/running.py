@@ -87,6 +87,15 @@ class Running:
         error, self.error = self.error, None
         return error
 
+    def begin_to_stop(self) -> None:
+        """Tell it to stop and do not wait."""
+        assert self._stop is not None
+        self._call(self._stop.set)
+
+    def keep_busy(self, until: threading.Event) -> None:
+        """Let its loop do nothing else until an event is set."""
+        self._call(lambda: until.wait(10 * PATIENCE))
+
     def _call(self, work: Callable[[], object]) -> None:
         assert self._loop is not None
         try:
@@ -113,7 +122,10 @@ class Running:
         self._stop = asyncio.Event()
         found = await credentials(kubeconfig=str(self._kubeconfig))
         cluster = RestCluster(found, qps=0, timeout=10.0)
-        self.operator = Operator(cluster, self._settings, self._terms)
+        lease = None
+        if self._terms.lease is not None:
+            lease = RestCluster(await credentials(kubeconfig=str(self._kubeconfig)), timeout=5.0)
+        self.operator = Operator(cluster, self._settings, self._terms, lease_cluster=lease)
         self._started.set()
         await self.operator.run(self._stop)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.controller.running import BRISK, PATIENCE, Running, job, wait
 from tests.kube.fake import FakeCluster
 
 from ringleader.controller.runtime.leader_election import Leader, LeaseOptions, LostLeadError
+from ringleader.controller.runtime.process import ProcessOptions
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credential_sources import credentials
@@ -109,8 +112,9 @@ def test_a_holder_whose_lease_was_taken_stops(fake, tmp_path):
         first = make("a")
         await first.take()
         fake.change("leases", "mpi-operator", lambda lease: lease["spec"].update(holderIdentity="b"))
-        with pytest.raises(LostLeadError, match="b has taken it"):
+        with pytest.raises(LostLeadError, match="b has taken it") as lost:
             await first.hold()
+        assert "that controller works now" in lost.value.faults[0].hint
         assert not first.is_leader
         await first.give_back()
         assert spec(fake)["holderIdentity"] == "b"
@@ -129,8 +133,9 @@ def test_a_holder_that_cannot_renew_gives_up_before_another_may_take_the_lease(f
         await asyncio.sleep(0)
         assert first.is_leader
         clock.time += 0.2
-        with pytest.raises(LostLeadError, match="could not be renewed for 10 s"):
+        with pytest.raises(LostLeadError, match="could not be renewed for 10 s") as lost:
             await holds
+        assert "works now" not in str(lost.value), "nobody is known to hold it"
         assert not first.is_leader
 
     play(fake, tmp_path / "kubeconfig", script)
@@ -175,6 +180,24 @@ def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
     asyncio.run(run())
 
 
+def test_a_renewal_costs_one_request_while_nobody_else_writes(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first = make("a")
+        await first.take()
+        fake.server.keeps_requests = True
+        holds = asyncio.create_task(first.hold())
+        await until(lambda: len(fake.server.seen) >= 4)
+        assert {verb for verb, _ in fake.server.seen} == {"update"}
+        fake.change("leases", "mpi-operator", lambda lease: lease["metadata"].update(labels={"x": "y"}))
+        before = len(fake.server.seen)
+        await until(lambda: len(fake.server.seen) > before + 6)
+        assert first.is_leader and not holds.done()
+        assert fake.get("leases", "mpi-operator")["metadata"]["labels"] == {"x": "y"}, "it was read anew"
+        holds.cancel()
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
 def test_of_two_who_take_a_free_lease_at_once_one_gets_it(fake, tmp_path):
     async def script(make: Make, clock: Hand) -> None:
         candidates = [make(f"c{number}") for number in range(5)]
@@ -208,3 +231,36 @@ def test_giving_back_never_fails(fake, tmp_path):
         assert not first.is_leader
 
     play(fake, tmp_path / "kubeconfig", script)
+
+
+def holding(**times: float) -> ProcessOptions:
+    """Return the terms of an operator that renews its Lease often."""
+    lease = LeaseOptions(namespace="default", identity="a", **({"retry": 0.02} | times))
+    return ProcessOptions(**BRISK, lease=lease)
+
+
+def test_the_lease_is_renewed_while_the_operator_computes(cluster, kubeconfig):
+    with Running(kubeconfig, terms=holding()) as running:
+        wait(lambda: cluster.get("leases", "mpi-operator"), "it leads")
+        done = threading.Event()
+        try:
+            running.keep_busy(done)
+            for _ in range(3):
+                before = spec(cluster)["renewTime"]
+                wait(lambda before=before: spec(cluster)["renewTime"] != before, "it is renewed")
+        finally:
+            done.set()
+    assert spec(cluster)["holderIdentity"] == "", "it is given back at the end"
+
+
+def test_a_lead_that_is_lost_while_passes_end_breaks_them_off(cluster, kubeconfig):
+    with Running(kubeconfig, terms=holding()) as running:
+        wait(lambda: cluster.get("leases", "mpi-operator"), "it leads")
+        hung = cluster.faults.slow(PATIENCE, verb="create", resource="services", times=None)
+        cluster.create(job())
+        wait(lambda: hung.hits, "a pass is under way")
+        running.begin_to_stop()
+        cluster.change("leases", "mpi-operator", lambda lease: lease["spec"].update(holderIdentity="b"))
+        error = running.wait_for_end()
+        cluster.faults.clear()
+    assert "b has taken it" in str(error)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.rate_limit import Limiter
+from ringleader.kube.rate_limit import Limiter, Slots
 from ringleader.kube.retry import Backoff, Outage, with_retries
 
 
@@ -152,3 +152,72 @@ def test_one_is_told_whom_we_wait_for() -> None:
 def test_a_pause_that_is_longer_than_our_deadline() -> None:
     found, clock, _ = retried(BUSY, "here", within=2)
     assert found is BUSY and clock.slept == []
+
+
+def test_calls_under_way_follow_how_soon_the_server_answers():
+    now = [0.0]
+
+    async def script() -> list[int]:
+        slots = Slots(16, clock=lambda: now[0])
+        widths = []
+
+        async def round_of(seconds: float, *, is_write: bool = True) -> None:
+            """Have 40 calls wait, and let those that got a slot end together, until all are through."""
+            gate, running, left = asyncio.Event(), [0], [40]
+
+            async def call() -> None:
+                async with slots.one(is_write=is_write):
+                    running[0] += 1
+                    await gate.wait()
+                    running[0] -= 1
+                left[0] -= 1
+
+            tasks = [asyncio.create_task(call()) for _ in range(40)]
+            await asyncio.sleep(0)
+            widths.append(running[0])
+            now[0] += seconds
+            while left[0]:
+                gate.set()
+                await asyncio.sleep(0)
+                gate.clear()
+            await asyncio.gather(*tasks)
+
+        await round_of(0.1)
+        await round_of(30.0, is_write=False)
+        for _ in range(5):
+            await round_of(1.5)
+        for _ in range(20):
+            await round_of(0.1)
+        await round_of(0.1)
+        return widths
+
+    widths = asyncio.run(script())
+    assert widths[:3] == [16, 16, 16], "a long listing is slow by itself"
+    assert widths[3] < 16, "those that were slow together halve the number once"
+    assert all(4 <= width <= 16 for width in widths)
+    assert widths[-1] == 16, "it recovers"
+
+
+def test_a_call_that_is_cancelled_or_fails_gives_its_slot_back():
+    async def script() -> None:
+        slots = Slots(1)
+
+        async def fail() -> None:
+            async with slots.one(is_write=True):
+                raise ValueError
+
+        async def wait() -> None:
+            async with slots.one(is_write=True):
+                await asyncio.Event().wait()
+
+        with pytest.raises(ValueError):
+            await fail()
+        holder, waiter = asyncio.create_task(wait()), asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        for task in (waiter, holder):
+            task.cancel()
+        await asyncio.gather(holder, waiter, return_exceptions=True)
+        with pytest.raises(ValueError):
+            await asyncio.wait_for(fail(), 5)
+
+    asyncio.run(script())

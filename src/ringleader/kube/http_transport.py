@@ -19,7 +19,7 @@ from yarl import URL
 from ringleader.errors import Fault
 from ringleader.kube.api_errors import ApiError, UnreachableError, connection_error, response_error
 from ringleader.kube.credentials import Credentials
-from ringleader.kube.rate_limit import Limiter
+from ringleader.kube.rate_limit import Limiter, Slots
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _CONNECT_S = 10.0
@@ -68,7 +68,7 @@ class Transport:
         self._credentials, self._limiter = credentials, limiter
         self.timeout = timeout
         """Seconds that a call may take."""
-        self._slots = asyncio.Semaphore(connections)
+        self._slots = Slots(connections)
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
@@ -83,7 +83,7 @@ class Transport:
         renewed = False
         while True:
             await self._limiter.take()
-            async with self._slots:
+            async with self._slots.one(is_write=request.method != "GET"):
                 headers = await self._credentials.headers()
                 deadline = deadline or time.monotonic() + self.timeout
                 try:

@@ -1,10 +1,15 @@
-"""How many requests a client sends: a token bucket that serves in the order of asking."""
+"""How many requests a client sends: a token bucket in the order of asking, and how many are under way."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+SLOW_S = 1.0
+"""A write that takes longer says that the server has too many of ours at a time."""
+_LEAST = 4
 
 
 class Limiter:
@@ -41,3 +46,41 @@ class Limiter:
         due = max(self._due, now)
         self._due = due + self._gap
         return max(0.0, due - self._slack - now)
+
+
+class Slots:
+    """How many calls are under way at a time: fewer while the server is slow, so that it answers others.
+
+    A slow write halves the number, once for all that were under way with it; a number of quick writes as large
+    as the number itself adds one. Reads wait for a slot and count for nothing: a long listing is slow by itself.
+    """
+
+    def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with ``most``, the number that is never exceeded."""
+        self._most, self._clock = most, clock
+        self.limit = float(most)
+        self._free, self._withheld = asyncio.Semaphore(most), 0
+        self._cut_at = clock()
+
+    @asynccontextmanager
+    async def one(self, *, is_write: bool) -> AsyncGenerator[None, None]:
+        """Wait for a slot and hold it inside this context."""
+        await self._free.acquire()
+        began = self._clock()
+        try:
+            yield
+        finally:
+            if is_write:
+                self._learn(began)
+            self._withheld += 1
+            while self._withheld > self._most - int(self.limit):
+                self._withheld -= 1
+                self._free.release()
+
+    def _learn(self, began: float) -> None:
+        now = self._clock()
+        if now - began <= SLOW_S:
+            self.limit = min(float(self._most), self.limit + 1.0 / self.limit)
+        elif began >= self._cut_at:
+            self.limit = max(float(min(_LEAST, self._most)), self.limit / 2.0)
+            self._cut_at = now

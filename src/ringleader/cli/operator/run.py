@@ -145,7 +145,7 @@ OPTIONS: tuple[click.Parameter, ...] = (
         default=64,
         show_default=True,
         type=click.IntRange(min=1),
-        help="Requests under way at the same time.",
+        help="Requests under way at the same time, at most.",
     ),
     Option(["--kubeconfig", "kubeconfig"], old=["--kubeConfig"], help="As kubectl reads it."),
     Option(["--context"], help="Context of the kubeconfig."),
@@ -189,7 +189,8 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
     if options.dry_run:
         await _dry_run(cluster, terms, settings_of(options, ""))
         return
-    lease_cluster = RestCluster(found, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
+    apart = await credentials(kubeconfig=options.kubeconfig, context=options.context)
+    lease_cluster = RestCluster(apart, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import LEASES
 from ringleader.kube.cluster import Cluster, Object
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 LEASE = "mpi-operator"
 """The reference controller's Lease: the two never work side by side."""
@@ -54,6 +56,26 @@ class LostLeadError(RefusedError):
     """Another controller may be working by now: this one must stop."""
 
 
+class LoopThread:
+    """An event loop in its own thread: whatever keeps the main one busy does not delay what runs here."""
+
+    def __init__(self, name: str) -> None:
+        """Start it."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and return what it returns; cancelling the caller cancels it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class Leader:
     """Takes a Lease, holds it and gives it back."""
 
@@ -69,6 +91,8 @@ class Leader:
         self._cluster, self._options, self._steady, self._now = cluster, options, steady, now
         self._seen: tuple[str, float] = ("", steady())
         self._renewed_at = steady()
+        self._stored: Object | None = None
+        """The Lease as our last write left it: renewing it costs one request while nobody else writes."""
         self.is_leader = False
 
     async def take(self) -> None:
@@ -88,10 +112,11 @@ class Leader:
             left = self._renewed_at + self._options.renew_within - self._steady()
             holder = await self._attempt(within=max(0.0, left))
             if not self.is_leader:
-                raise self._lost(f"{holder or 'somebody'} has taken it")
+                raise self._lost(f"{holder} has taken it", "that controller works now; this one ends")
             if self._steady() - self._renewed_at >= self._options.renew_within:
                 self.is_leader = False
-                raise self._lost(f"it could not be renewed for {self._options.renew_within:g} s")
+                why = f"it could not be renewed for {self._options.renew_within:g} s"
+                raise self._lost(why, "the API server is slow or away; whoever takes the Lease next continues")
 
     async def give_back(self) -> None:
         """Let others take the Lease at once. Never raises: the Lease runs out by itself otherwise."""
@@ -117,23 +142,26 @@ class Leader:
 
         ``within``: seconds that are left for it, where they are fewer than an attempt may take.
         """
-        began = self._steady()
+        began, stored = self._steady(), None
         limit = self._options.attempt if within is None else min(within, self._options.attempt)
         try:
             async with asyncio.timeout(limit):
-                lease = await self._read()
+                lease = self._stored or await self._read()
                 holder = "" if lease is None else _holder(lease)
                 if lease is not None and not self._may_take(lease, holder):
                     self.is_leader = False
                     return holder
+                stored, self._stored = self._stored, None
                 if lease is None:
-                    await self._cluster.create(LEASES, self._document(None))
+                    self._stored = await self._cluster.create(LEASES, self._document(None))
                 else:
-                    await self._cluster.replace(LEASES, self._document(lease))
+                    self._stored = await self._cluster.replace(LEASES, self._document(lease))
         except TimeoutError:
             _log.warning("the Lease was not answered for within %g s", limit)
             return ""
         except ApiError as error:
+            if error.status in (404, 409) and stored is not None:  # somebody else wrote it: read it
+                return await self._attempt(within=max(0.0, limit - (self._steady() - began)))
             if not (error.is_passing or error.status == 409):
                 raise
             _log.warning("the Lease could not be written: %s", error)
@@ -182,9 +210,9 @@ class Leader:
             "spec": spec,
         }
 
-    def _lost(self, why: str) -> LostLeadError:
+    def _lost(self, why: str, hint: str) -> LostLeadError:
         where = f"Lease {self._options.namespace}/{self._options.name}"
-        return LostLeadError(Fault(where=where, what=f"lost: {why}", hint="another controller works on now"))
+        return LostLeadError(Fault(where=where, what=f"lost: {why}", hint=hint))
 
 
 def _holder(lease: Object) -> str:

@@ -14,7 +14,7 @@ from ringleader.controller.runtime import rbac_check
 from ringleader.controller.runtime.caches import PROJECTIONS, Caches
 from ringleader.controller.runtime.events import EventSender
 from ringleader.controller.runtime.health import HealthServer
-from ringleader.controller.runtime.leader_election import Leader, LeaseOptions
+from ringleader.controller.runtime.leader_election import Leader, LeaseOptions, LoopThread
 from ringleader.controller.runtime.metrics import MeteredCluster, Metrics
 from ringleader.controller.runtime.reconciler import Key, PassResult, Reconciler
 from ringleader.controller.runtime.work_queue import RequeueBackoff, WorkQueue
@@ -126,9 +126,11 @@ class Operator:
     ) -> None:
         """``cluster`` is closed at the end of ``run``, and so is ``lease_cluster``.
 
-        The Lease is renewed through the latter, where it does not wait behind a thousand Pods.
+        The Lease is renewed through the latter, in its own thread, where it waits for no Pod and no decision.
+        Nothing else may use it or its credentials, as its connections belong to that thread.
         """
-        self._closed_at_end = [cluster, *([lease_cluster] if lease_cluster is not None else [])]
+        self._own, self._lease_cluster = cluster, lease_cluster
+        self._lease_thread: LoopThread | None = None
         self._options = options
         self._rights = rbac_check.required_rights(settings)
         self.metrics = Metrics()
@@ -178,16 +180,25 @@ class Operator:
                 task.cancel()
             for task in done:
                 task.result()
-            await self._wind_up(workers)
+            await self._wind_up(background, workers)
         finally:
             self._works = False
             await workers.cancel()
             await background.cancel()
             if self._leader is not None:
-                await self._leader.give_back()
+                await self._beside(self._leader.give_back())
             await self._health.stop()
-            for cluster in self._closed_at_end:
-                await cluster.close()
+            await self._own.close()
+            if self._lease_cluster is not None:
+                await self._beside(self._lease_cluster.close())
+            if self._lease_thread is not None:
+                self._lease_thread.close()
+
+    async def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what concerns the Lease, in its thread where it has one."""
+        if self._lease_thread is None and self._lease_cluster is not None:
+            self._lease_thread = LoopThread("lease")
+        await (work if self._lease_thread is None else self._lease_thread.run(work))
 
     async def _begin(self, background: TaskSet, workers: TaskSet) -> None:
         """Ask whether we may, fill the views, take the lead, and let the workers begin."""
@@ -198,8 +209,8 @@ class Operator:
         for informer in self._informers:
             await informer.synced.wait()
         if self._leader is not None:
-            await self._leader.take()
-            background.start(self._leader.hold())
+            await self._beside(self._leader.take())
+            background.start(self._beside(self._leader.hold()))
         self.metrics.leads(True)
         self._works = True
         _log.info("looks after MPIJobs", extra={"jobs": len(self._caches.mpijobs)})
@@ -220,11 +231,20 @@ class Operator:
                 _log.warning("the API server is not there yet: %s", error)
             await asyncio.sleep(self._options.pauses.after(attempt))
 
-    async def _wind_up(self, workers: TaskSet) -> None:
-        """Let the passes under way come to their end."""
+    async def _wind_up(self, background: TaskSet, workers: TaskSet) -> None:
+        """Let the passes under way come to their end; not once the lead is lost, which is raised."""
         _log.info("stops")
         self._queue.close()
-        if not await workers.ended(self._options.stop_within):
+        failure = asyncio.create_task(background.failure())
+        ended = asyncio.create_task(workers.ended(self._options.stop_within))
+        try:
+            await asyncio.wait((failure, ended), return_when=asyncio.FIRST_COMPLETED)
+            if failure.done():
+                failure.result()
+        finally:
+            failure.cancel()
+            ended.cancel()
+        if not ended.result():
             _log.warning("passes did not end in %g s and are broken off", self._options.stop_within)
         try:
             async with asyncio.timeout(_LAST_WORDS):
