@@ -276,6 +276,8 @@ def test_somebody_elses_pod_is_left_alone(cluster):
     wait(lambda: "ErrResourceExists" in reasons(cluster), "it is said")
     assert 'Resource "train-worker-0" of Kind "Pod" already exists' in told(cluster)
     assert cluster.get("pods", "train-worker-0")["metadata"]["uid"] == uid
+    wait(lambda: names(pods(cluster)) == [], "workers that were made beside it are gone")
+    assert cluster.get("jobs", "train-launcher") is None
     cluster.change("mpijobs", "train", _workers(4))
     cluster.create(job("other"))
     wait(lambda: holds(cluster, "Running", "other"), "another job runs")
@@ -371,6 +373,42 @@ def test_the_job_of_the_reference_controller_is_taken_over(cluster, kubeconfig):
         cluster.kubelet.finish(names(pods(cluster, "launcher"))[0], 0)
         wait(lambda: holds(cluster, "Succeeded"), "the job succeeded")
     assert {pod["metadata"]["uid"] for pod in pods(cluster) + pods(cluster, "launcher")} == uids
+
+
+def test_the_keys_of_a_job_that_is_taken_over_stay(cluster, kubeconfig):
+    """The reference controller's Secret has one pair: its Pods run with it, and a launcher's retry needs it."""
+    with Running(kubeconfig) as running:
+        cluster.create(job())
+        wait(lambda: holds(cluster, "Running"), "the job runs")
+        running.kill()
+    pair = {"ssh-privatekey": "dGhlaXJz", "ssh-publickey": "dGhlaXJzCg=="}
+    cluster.change("secrets", "train-ssh", lambda one: one.update(data=dict(pair)))
+    with Running(kubeconfig):
+        data = wait(
+            lambda: len(cluster.get("secrets", "train-ssh")["data"]) == 5
+            and cluster.get("secrets", "train-ssh")["data"],
+            "the host keys are added",
+        )
+    assert pair.items() <= data.items()
+
+
+def test_a_secret_that_a_waiting_pod_lacks_is_named_or_made_again(driven, tmp_path, monkeypatch):
+    monkeypatch.setattr("ringleader.controller.decide.obstacles.PATIENCE", 0.5)
+    monkeypatch.setattr("ringleader.controller.runtime.observe.BRIEF", 0.1)
+    wish = job()
+    worker = wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["volumes"] = [
+        {"name": "maybe", "secret": {"secretName": "none", "optional": True}},
+        {"name": "data", "projected": {"sources": [{"secret": {"name": "data"}}]}},
+    ]
+    with Running(driven.write_kubeconfig(tmp_path / "kubeconfig")):
+        driven.create(wish)
+        wait(lambda: driven.get("jobs", "train-launcher"), "all is made")
+        driven.delete("secrets", "train-ssh")
+        driven.kubelet.wait("train-worker-0", "ContainerCreating")
+        wait(lambda: "FailedMount" in reasons(driven), "it is said")
+        assert 'worker train-worker-0: FailedMount: volume data: Secret "data" not found' in told(driven)
+        wait(lambda: driven.get("secrets", "train-ssh"), "the job's own is made again")
 
 
 def test_without_rights_it_says_all_that_is_missing_and_ends(cluster, tmp_path):

@@ -83,6 +83,8 @@ class World:
     """By kind."""
     pods: dict[str, PodView] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
+    absent: dict[str, str] = field(default_factory=dict)
+    """Role → what a volume of its Pods lacks."""
     logs: dict[str, str] = field(default_factory=dict)
     """What a log would end with."""
     events: list[JobEvent] = field(default_factory=list)
@@ -102,7 +104,13 @@ class World:
         """What is seen of the job."""
         held = {FIELDS[kind]: deepcopy(one) for kind, one in self.objects.items()}
         pods = tuple(self.pods.values())
-        return Observed(**held, pods=pods, rejections=self.rejections, logs=logs or {})  # type: ignore[arg-type]
+        return Observed(
+            **held,  # type: ignore[arg-type]
+            pods=pods,
+            absent=self.absent,
+            rejections=self.rejections,
+            logs=logs or {},
+        )
 
     def decide(self) -> Decision:
         """What would be done now, logs fetched."""

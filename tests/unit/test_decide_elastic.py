@@ -183,3 +183,28 @@ def test_the_launcher_is_not_made_to_wait_and_the_gang_is_the_least_number() -> 
     (waiting,) = launcher_template(world.job, world.settings)["spec"]["initContainers"]
     assert "--wait-for=off" in waiting["args"]
     assert min_member(world.job) == 3
+
+
+@pytest.mark.parametrize("end", ["suspend", "success", "failure"])
+def test_a_job_that_trains_no_more_has_no_workers_in_its_size(end: str) -> None:
+    world = elastic_world().start()
+    changes = size(world).changes
+    assert size(world).workers == 4
+    if end == "suspend":
+        world.edit(suspend=True)
+    else:
+        world.finish("Complete" if end == "success" else "Failed")
+    world.settle()
+    assert (size(world).workers, size(world).changes) == (0, changes)
+    if end == "suspend":
+        world.edit(suspend=False).start()
+        assert (size(world).workers, size(world).changes) == (4, changes), "a start is no change"
+
+
+def test_the_size_of_a_blocked_job_is_told_too() -> None:
+    world = elastic_world().start()
+    world.change("pi-worker-3", uid="theirs", owner_uid="", owner_name="", role="")
+    world.now += 120
+    world.settle()
+    assert world.condition("Created").reason == "ErrResourceExists"
+    assert size(world).workers == 3

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.decide.decision import CreateWorker, Decision, Rejection
-from ringleader.kube.api_resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES, Resource
+from ringleader.controller.decide.decision import CreateWorker, Decision, Rejection, target
+from ringleader.kube.api_resources import (
+    CONFIG_MAPS,
+    JOBS,
+    MPIJOBS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
 from ringleader.kube.pod_view import ContainerView, PodView
 
 QUOTA = 'pods "pi-worker-1" is forbidden: exceeded quota: gpus, requested: 1, used: 8, limited: 8'
@@ -405,3 +414,59 @@ def test_a_failed_launcher_that_is_to_be_restarted_is_not_said_to_have_no_pod() 
     world.objects["Job"]["status"]["startTime"] = "2025-01-01T00:00:00Z"
     world.settle()
     assert said(world) == CREATED
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_nothing_is_made_around_a_pod_that_has_a_workers_name(is_elastic: bool) -> None:
+    """Only the attempt to make a worker shows it: the launcher comes after all of them."""
+    notes = {"ringleader/min-workers": "1", "ringleader/max-workers": "4"} if is_elastic else {}
+    world = World(job=make_job(workers=3, annotations=notes), now=START + 120)
+    *earlier, last = world.decide().stages
+    assert [target(one) for one in last] == [(JOBS, "pi-launcher")]
+    for action in (one for stage in earlier for one in stage if target(one)[1] != "pi-worker-1"):
+        world.apply(action)
+    world.pods["pi-worker-1"] = PodView(name="pi-worker-1", uid="theirs", phase="Running")
+    world.rejections = (refused(PODS, "pi-worker-1", 409, "already exists"),)
+    world.settle()
+    text = 'Resource "pi-worker-1" of Kind "Pod" already exists and is not managed by MPIJob'
+    assert said(world) == ("ErrResourceExists", text)
+    assert list(world.pods) == ["pi-worker-1"], "workers that nobody uses hold no GPUs"
+    assert "Job" not in world.objects
+    del world.pods["pi-worker-1"]
+    world.rejections = ()
+    world.settle()
+    assert (said(world), world.workers()) == (CREATED, [0, 1, 2])
+    assert "Job" in world.objects
+
+
+def test_a_volume_of_something_that_does_not_exist_is_said_after_a_while() -> None:
+    """The kubelet says it in events alone, and tries again for ever."""
+    world = World().settle()
+    for name in ("pi-worker-0", "pi-worker-1"):
+        waits = ContainerView(name="main", reason="ContainerCreating")
+        world.change(name, node="n1", containers=(waits,))
+    world.absent = {"worker": 'volume data: Secret "data" not found'}
+    assert said(world.settle()) == CREATED
+    assert world.decide().again_after == 10.0
+    world.wait(10)
+    text = 'worker pi-worker-0: FailedMount: volume data: Secret "data" not found (and 1 more of 2 Pods wait)'
+    assert said(world) == ("FailedMount", text)
+    assert (world.events[-1].type, world.events[-1].reason, world.events[-1].message) == (
+        "Warning",
+        "FailedMount",
+        text,
+    )
+    world.absent = {}
+    world.run().launch()
+    assert said(world.settle()) == CREATED
+
+
+def test_a_cluster_without_gang_scheduling_is_named_with_the_cure() -> None:
+    world = World(job=make_job(annotations={"ringleader/gang": "volcano"}))
+    world.rejections = (refused(VOLCANO_POD_GROUPS, "pi", 404, "404 page not found"),)
+    reason, text = said(world.settle())
+    assert reason == "Refused"
+    assert text == (
+        "PodGroup pi created failed: this cluster has no podgroups.scheduling.volcano.sh: install the CRD of"
+        " its gang scheduler, or annotate the job with ringleader/gang: none"
+    )

@@ -41,10 +41,11 @@ def made(decision: Decision) -> list[list[str]]:
     return found
 
 
-def test_everything_is_made_in_two_stages_what_pods_need_first() -> None:
-    first, second = made(World(job=make_job(workers=3)).decide())
+def test_everything_is_made_in_stages_what_pods_need_first_and_the_launcher_last() -> None:
+    first, second, third = made(World(job=make_job(workers=3)).decide())
     assert sorted(first) == ["ConfigMap", "Service", "keys"]
-    assert second == ["pi-worker-0", "pi-worker-1", "pi-worker-2", "Job"]
+    assert second == ["pi-worker-0", "pi-worker-1", "pi-worker-2"]
+    assert third == ["Job"]
 
 
 def test_the_first_pass_tells_of_the_job() -> None:
@@ -275,16 +276,22 @@ def test_an_object_that_somebody_deleted_comes_back(kind: str) -> None:
     assert kind in world.settle().objects
 
 
+PAIR = ("ssh-privatekey", "ssh-publickey")
+HOST_KEYS = ("ssh-hostkey", "ssh-hostkey-public", "ssh-known-hosts")
+
+
 def test_keys_are_drawn_once_and_again_only_where_some_are_missing() -> None:
     """Weakness 3: the reference draws a key pair in every pass."""
     world = World().start()
     world.finish().settle()
     assert sum(isinstance(one, CreateKeys) for one in world.applied) == 1
     world = World().start()
-    world.objects["Secret"]["data"].popitem()
-    (action,) = (one for stage in world.decide().stages for one in stage)
-    assert isinstance(action, CreateKeys)
-    assert action.replace
+    secret = world.objects["Secret"]
+    for gone, kept in (("ssh-privatekey", HOST_KEYS), ("ssh-hostkey", PAIR)):
+        secret["data"] = {name: "" for name in (*PAIR, *HOST_KEYS) if name != gone}
+        (action,) = (one for stage in world.decide().stages for one in stage)
+        assert isinstance(action, CreateKeys)
+        assert (action.uid, action.kept) == (secret["metadata"]["uid"], frozenset(kept))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +305,7 @@ def test_keys_are_drawn_once_and_again_only_where_some_are_missing() -> None:
 def test_which_keys_are_drawn(annotations: dict[str, str], type_: str, hosts: tuple[str, ...]) -> None:
     world = World(job=make_job(annotations=annotations)).settle()
     (action,) = (one for one in world.applied if isinstance(one, CreateKeys))
-    assert (action.key_type, action.hosts, action.replace) == (type_, hosts, False)
+    assert (action.key_type, action.hosts, action.uid, action.kept) == (type_, hosts, "", frozenset())
     assert action.document["metadata"]["name"] == "pi-ssh"
 
 

@@ -86,6 +86,10 @@ FAULTS = "Found validation errors: spec.slotsPerWorker: -1 is less than 0"
 REFUSED = condition("Created", "ValidationError", FAULTS, status="False")
 RUNNING = condition("Running", "MPIJobRunning")
 GPUS = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu. preemption: 0/12 nodes are available"
+TOO_MUCH = (
+    'pods "train-worker-1" is forbidden: exceeded quota: team, requested: cpu=100m,requests.nvidia.com/gpu=2,'
+    " used: cpu=0,requests.nvidia.com/gpu=0, limited: cpu=1,requests.nvidia.com/gpu=1"
+)
 QUOTA = (
     'pods "train-worker-1" is forbidden: exceeded quota: team, requested: cpu=8, used: cpu=8, limited: cpu=8'
 )
@@ -219,6 +223,10 @@ CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
             events=(event("MPIJob", "train", "MPIJobFailed", f"worker pod created failed: {QUOTA}"),),
         ),
         (("blocked", "MPIJob train", "worker pod created failed", "the namespace's quota is used up"),),
+    ),
+    "quota that is smaller than one request": (
+        snapshot(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", TOO_MUCH),)),
+        (("blocked", "Job train-launcher", "pods", "gpu=2 exceeds the namespace's quota of 1, and waiting"),),
     ),
     "quota of the launcher": (
         snapshot(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", QUOTA),)),

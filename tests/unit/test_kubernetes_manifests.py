@@ -331,6 +331,26 @@ def test_ours_waits_after_the_users_init_containers() -> None:
     assert names == ["fetch", "ringleader-ssh-port", "ringleader-wait"]
 
 
+@pytest.mark.parametrize(
+    ("given", "requests", "limits"),
+    [
+        ({}, {"cpu": "100m"}, {}),
+        ({"limits": {"cpu": "2", "memory": "4Gi"}}, {}, {"cpu": "2"}),
+        ({"requests": {"cpu": "1"}}, {"cpu": "1"}, {}),
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}, {"cpu": "1"}, {"cpu": "1"}),
+    ],
+)
+def test_what_waits_has_the_cpu_of_the_launcher(
+    given: dict[str, Any], requests: dict[str, str], limits: dict[str, str]
+) -> None:
+    """A limit of its own would slow Python down, or cost the Pod its class of service."""
+    job = job_of(launcher={"resources": given})
+    pod = launcher_job(job, SETTINGS, suspend=False)["spec"]["template"]["spec"]
+    memory = {"memory": "256Mi"}
+    for container in pod["initContainers"]:
+        assert container["resources"] == {"requests": requests | memory, "limits": limits | memory}
+
+
 def test_an_entrypoint_is_not_put_under_the_check() -> None:
     job = job_of(launcher={"command": None, "args": ["-n", "4"]})
     first = launcher_job(job, SETTINGS, suspend=False)["spec"]["template"]["spec"]["containers"][0]

@@ -85,6 +85,13 @@ class PodView:
     """Init containers first."""
 
     @property
+    def is_on_node_and_waits(self) -> bool:
+        """A node has it, and no container of it has started: its volumes are made, or its images pulled."""
+        return (
+            self.phase == "Pending" and bool(self.node) and all(c.state == "waiting" for c in self.containers)
+        )
+
+    @property
     def has_ended(self) -> bool:
         """No container of it runs any more."""
         return self.phase in ("Succeeded", "Failed")

@@ -51,8 +51,8 @@ class Limiter:
 class Slots:
     """How many calls are under way at a time: fewer while the server is slow, so that it answers others.
 
-    A slow write halves the number, once for all that were under way with it; a number of quick writes as large
-    as the number itself adds one. Reads wait for a slot and count for nothing: a long listing is slow by itself.
+    A slow write halves the number, once for all that were under way with it; as many quick ones as the
+    number says add one. Reads do not count: a long listing is slow by itself.
     """
 
     def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,17 +70,12 @@ class Slots:
         try:
             yield
         finally:
-            if is_write:
-                self._learn(began)
+            now = self._clock()
+            if is_write and now - began <= SLOW_S:
+                self.limit = min(float(self._most), self.limit + 1.0 / self.limit)
+            elif is_write and began >= self._cut_at:
+                self.limit, self._cut_at = max(float(min(_LEAST, self._most)), self.limit / 2.0), now
             self._withheld += 1
             while self._withheld > self._most - int(self.limit):
                 self._withheld -= 1
                 self._free.release()
-
-    def _learn(self, began: float) -> None:
-        now = self._clock()
-        if now - began <= SLOW_S:
-            self.limit = min(float(self._most), self.limit + 1.0 / self.limit)
-        elif began >= self._cut_at:
-            self.limit = max(float(min(_LEAST, self._most)), self.limit / 2.0)
-            self._cut_at = now

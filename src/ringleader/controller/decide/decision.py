@@ -53,6 +53,8 @@ class Observed:
     among them (see ``owner_uid``)."""
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Values of the PriorityClasses that the templates name."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Role → why its Pods cannot start: a Secret or ConfigMap of a volume that does not exist."""
     rejections: tuple[Rejection, ...] = ()
     """What was refused last time it was tried and has not succeeded since; forgotten with a new spec."""
     logs: Mapping[str, str] = field(default_factory=dict)
@@ -91,8 +93,10 @@ class CreateKeys:
     """``ed25519``, ``ecdsa`` or ``rsa``."""
     hosts: tuple[str, ...]
     """Names that the workers' host key is known by."""
-    replace: bool = False
-    """The Secret is there and lacks keys."""
+    uid: str = ""
+    """Of the Secret that is there and lacks keys; empty: there is none."""
+    kept: frozenset[str] = frozenset()
+    """Names of keys that stay as they are: running Pods use them."""
 
 
 @dataclass(frozen=True, kw_only=True)

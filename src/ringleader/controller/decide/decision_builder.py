@@ -107,10 +107,11 @@ class DecisionBuilder:
         self.status = replace(self.status, conditions=changed)
         return old.reason != reason
 
-    def count(self, *, launcher: ReplicaStatus | None, worker: ReplicaStatus) -> None:
-        """Set how many Pods there are of each kind."""
+    def count(self, *, launcher: ReplicaStatus | None, worker: ReplicaStatus, size: int = 0) -> None:
+        """Set how many Pods there are of each kind. ``size``: workers with which an elastic job trains."""
         statuses = ReplicaStatuses(launcher=launcher, worker=worker)
-        self.status = replace(self.status, replica_statuses=statuses)
+        elastic = self.status.elastic and replace(self.status.elastic, workers=size)
+        self.status = replace(self.status, replica_statuses=statuses, elastic=elastic)
 
     def decision(self) -> Decision:
         """Return what is decided."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ringleader.controller.decide.conditions import FOREIGN
@@ -14,10 +14,14 @@ from ringleader.kube.api_resources import JOBS, PODS, Resource
 from ringleader.kube.object_fields import is_deleting
 from ringleader.kube.pod_failure_reason import CONFIG, CRASH_LOOP, PULL_BACKOFF
 from ringleader.kube.pod_view import PodView
+from ringleader.mpijob.annotations import GANG
+from ringleader.render.kubernetes.gang_scheduling import NONE
 
 STUCK_REASONS = (*PULL_BACKOFF, "InvalidImageName", "ErrImageNeverPull", *CONFIG, CRASH_LOOP)
 """Reasons of a waiting container that are told; of the two of a pull always the first."""
 UNSCHEDULABLE = "Unschedulable"
+MOUNT = "FailedMount"
+"""The kubelet's word for a volume that it cannot make; it says so in events only, which are not watched."""
 QUOTA = "QuotaExceeded"
 REJECTED = "AdmissionRejected"
 FORBIDDEN = "Forbidden"
@@ -58,12 +62,13 @@ def terminal(observed: Observed) -> str:
 
 def failed_to_create(rejection: Rejection) -> str:
     """Return the reference controller's words for an object that could not be made."""
-    if rejection.resource == PODS:
-        return f"worker pod created failed: {rejection.message}"
-    if rejection.resource == JOBS:
-        return f"launcher pod created failed: {rejection.message}"
-    kind = rejection.resource.kind
-    return f"{kind} {rejection.name} created failed: {rejection.message}"
+    resource, message = rejection.resource, rejection.message
+    if rejection.status == 404 and "page not found" in message:
+        message = f"this cluster has no {resource.plural}.{resource.group}"
+        if resource.kind == "PodGroup":
+            message += f": install the CRD of its gang scheduler, or annotate the job with {GANG}: {NONE}"
+    what = {PODS: "worker pod", JOBS: "launcher pod"}.get(resource, f"{resource.kind} {rejection.name}")
+    return f"{what} created failed: {message}"
 
 
 def namespace_is_going(observed: Observed) -> bool:
@@ -101,7 +106,7 @@ def obstacle(observed: Observed, pods: JobPods, now: float) -> tuple[Obstacle | 
     refused = _refused(observed.rejections)
     if refused is not None:
         return refused, None
-    found, again = _stuck((*pods.workers.values(), *pods.launchers), now)
+    found, again = _stuck((*pods.workers.values(), *pods.launchers), observed.absent, now)
     if found is None and again is None:
         return _no_launcher(observed, pods, now)
     return found, again
@@ -167,7 +172,9 @@ def _is_change(rejection: Rejection, observed: Observed) -> bool:
     return (rejection.resource.kind, rejection.name) in held
 
 
-def _stuck(pods: Iterable[PodView], now: float) -> tuple[Obstacle | None, float | None]:
+def _stuck(
+    pods: Iterable[PodView], absent: Mapping[str, str], now: float
+) -> tuple[Obstacle | None, float | None]:
     """Return what the first Pod that cannot start waits for."""
     again: float | None = None
     first: tuple[str, str] | None = None
@@ -176,8 +183,9 @@ def _stuck(pods: Iterable[PodView], now: float) -> tuple[Obstacle | None, float 
         total += 1
         if pod.is_deleting:
             continue
-        reason, why = _reason(pod)
-        left = _patience_left(pod, now) if reason == UNSCHEDULABLE else 0.0
+        reason, why = _reason(pod, absent)
+        is_early = reason in (UNSCHEDULABLE, MOUNT) or (not reason and pod.is_on_node_and_waits)
+        left = _patience_left(pod, now) if is_early else 0.0
         if left > 0:
             again = left if again is None else min(again, left)
         elif reason:
@@ -195,7 +203,7 @@ def _patience_left(pod: PodView, now: float) -> float:
     return 0.0 if born is None else born + PATIENCE - now
 
 
-def _reason(pod: PodView) -> tuple[str, str]:
+def _reason(pod: PodView, absent: Mapping[str, str]) -> tuple[str, str]:
     """Return why a Pod cannot start, as a word and a sentence; empty where it can or is to be waited for."""
     if pod.phase == "Pending" and pod.unschedulable:
         return UNSCHEDULABLE, f"{UNSCHEDULABLE}: {pod.unschedulable}"
@@ -207,6 +215,8 @@ def _reason(pod: PodView) -> tuple[str, str]:
             last = f", last exit code {one.last_exit_code}" if one.last_exit_code else ""
             text = f": {one.message}" if one.message else ""
             return word, f"container {one.name}: {one.reason}{last}{text}"
+    if pod.is_on_node_and_waits and pod.role in absent:
+        return MOUNT, f"{MOUNT}: {absent[pod.role]}"
     return "", ""
 
 

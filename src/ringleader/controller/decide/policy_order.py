@@ -36,6 +36,7 @@ from ringleader.controller.decide.ownership import (
 )
 from ringleader.controller.decide.prerequisites import pod_group, prerequisites
 from ringleader.errors import RequestError
+from ringleader.kube.api_resources import PODS
 from ringleader.kube.object_fields import annotations_of
 from ringleader.mpijob.elastic_range import elastic_range
 from ringleader.mpijob.model import ManagedBy, MPIJob
@@ -128,6 +129,9 @@ def _blocked(builder: DecisionBuilder, observed: Observed, pods: JobPods, confli
     if not conflicts.taken:
         builder.look_again(REMAINS_PAUSE)
         return
+    if observed.launcher is None and conflicts.taken[0][1] == PODS.kind:
+        # Nothing trains: workers that were made beside it would hold GPUs for nothing.
+        builder.stage(Delete.of_pods(pods.all_workers))
     name, kind = conflicts.taken[0]
     message = taken_text(name, kind)
     if builder.explain(conditions.FOREIGN, message):
@@ -172,11 +176,11 @@ def _active(
     if is_complete and not restarts.is_starting_anew(builder, failures.record):
         for stage in suspend_policy.resume(builder, observed, pods, settings):
             builder.stage(stage)
-        made = startup_policy.create_workers(builder, pods)
-        builder.stage([*made, *startup_policy.create_launcher(builder, observed, pods, settings)])
+        # Not side by side: where another's Pod has a worker's name, no launcher is made around it.
+        builder.stage(startup_policy.create_workers(builder, pods))
+        builder.stage(startup_policy.create_launcher(builder, observed, pods, settings))
     builder.stage(renew_in_launcher(builder, pods))
     _count(builder, observed, pods)
-    elastic_size.note_size(builder, pods)
     _progress(builder, observed, pods)
 
 
@@ -192,7 +196,8 @@ def _prepare(builder: DecisionBuilder, observed: Observed, pods: JobPods, settin
 
 def _count(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> None:
     launcher = None if observed.launcher is None else status.launcher_status(observed.launcher, pods)
-    builder.count(launcher=launcher, worker=status.workers_status(pods))
+    elastic_size.note_size(builder, pods)
+    builder.count(launcher=launcher, worker=status.workers_status(pods), size=len(pods.ready_workers))
 
 
 def _progress(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> None:

@@ -9,7 +9,7 @@ from ringleader.controller.decide.decision import Action, Create, CreateKeys, De
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube.cluster import Object
-from ringleader.kube.object_fields import is_deleting
+from ringleader.kube.object_fields import is_deleting, uid_of
 from ringleader.render.kubernetes import exec_spawn, ssh_secret
 from ringleader.render.kubernetes.gang_scheduling import gang_of
 from ringleader.render.kubernetes.gang_scheduling import pod_group as group_document
@@ -62,16 +62,14 @@ def difference(present: Object, wanted: Object) -> dict[str, Any]:
 
 
 def _keys(builder: DecisionBuilder, present: Object | None) -> list[Action]:
-    """Keys are drawn once. Again only where some are missing, as after a change of the layout."""
-    job = builder.job
-    if present is not None and ssh_secret.keys(job) <= set(present.get("data") or {}):
+    """Keys are drawn once; later only what is missing, as beside the one pair of the reference controller."""
+    job, held = builder.job, set((present or {}).get("data") or {})
+    if ssh_secret.keys(job) <= held:
         return []
     document, hosts = ssh_secret.secret(job), ssh_secret.known_as(job)
-    return [
-        CreateKeys(
-            document=document, key_type=ssh_secret.key_type(job), hosts=hosts, replace=present is not None
-        )
-    ]
+    kept = frozenset(name for names in ssh_secret.DRAWN_TOGETHER if held.issuperset(names) for name in names)
+    kind = ssh_secret.key_type(job)
+    return [CreateKeys(document=document, key_type=kind, hosts=hosts, uid=uid_of(present), kept=kept)]
 
 
 def _without_ttl(launcher: Object | None) -> list[Action]:

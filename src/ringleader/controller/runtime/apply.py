@@ -232,11 +232,10 @@ class Applier:
         from ringleader.kube.ssh_keys import generate
 
         keys = await asyncio.to_thread(generate, action.key_type, action.hosts)
-        data = {name: b64encode(value).decode() for name, value in keys.items()}
-        if action.replace:
+        data = {name: b64encode(keys[name]).decode() for name in keys.keys() - action.kept}
+        if action.uid:
             name = action.document["metadata"]["name"]
-            stored = await self._cluster.patch(SECRETS, name, {"data": data}, job.metadata.namespace)
-            self._caches.wrote(SECRETS, stored, job.metadata.name)
+            await self._patch(job, Patch(resource=SECRETS, name=name, patch={"data": data}, uid=action.uid))
         else:
             await self._create(job, SECRETS, {**action.document, "data": data}, outcome)
 

@@ -17,6 +17,8 @@ from ringleader.kube.object_fields import metadata_of
 
 FRESH = 60.0
 """Seconds for which what was read or written last is believed."""
+BRIEF = 5.0
+"""The same while Pods of the job are to be made or wait on their node: they need these objects now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +36,15 @@ class ByNameCache:
         self._cluster, self._clock = cluster, clock
         self._known: dict[tuple[str, str], dict[tuple[Resource, str], _Known]] = {}
 
-    async def get(self, resource: Resource, namespace: str, name: str, job: str) -> Object | None:
+    async def get(
+        self, resource: Resource, namespace: str, name: str, job: str, *, fresh: float = FRESH
+    ) -> Object | None:
         """Return an object of a job, from memory where that is fresh; ``None`` where there is none.
 
         Raises ApiError and UnreachableError, but not for an object that is missing.
         """
         known = self._known.get((namespace, job), {}).get((resource, name))
-        if known is None or self._clock() - known.at > FRESH:
+        if known is None or self._clock() - known.at > fresh:
             return await self.read(resource, namespace, name, job)
         return known.document
 

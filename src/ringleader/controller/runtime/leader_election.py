@@ -116,7 +116,9 @@ class Leader:
             if self._steady() - self._renewed_at >= self._options.renew_within:
                 self.is_leader = False
                 why = f"it could not be renewed for {self._options.renew_within:g} s"
-                raise self._lost(why, "the API server is slow or away; whoever takes the Lease next continues")
+                raise self._lost(
+                    why, "the API server is slow or away; whoever takes the Lease next continues"
+                )
 
     async def give_back(self) -> None:
         """Let others take the Lease at once. Never raises: the Lease runs out by itself otherwise."""
@@ -159,15 +161,13 @@ class Leader:
         except TimeoutError:
             _log.warning("the Lease was not answered for within %g s", limit)
             return ""
-        except ApiError as error:
-            if error.status in (404, 409) and stored is not None:  # somebody else wrote it: read it
+        except RefusedError as error:
+            status = error.status if isinstance(error, ApiError) else 0
+            if status in (404, 409) and stored is not None:  # somebody else wrote it: read it
                 return await self._attempt(within=max(0.0, limit - (self._steady() - began)))
-            if not (error.is_passing or error.status == 409):
+            if isinstance(error, ApiError) and not (error.is_passing or status == 409):
                 raise
             _log.warning("the Lease could not be written: %s", error)
-            return ""
-        except RefusedError as error:
-            _log.warning("the Lease could not be reached: %s", error)
             return ""
         self._renewed_at = began
         self.is_leader = True

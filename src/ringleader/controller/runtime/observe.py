@@ -9,6 +9,7 @@ from contextlib import aclosing
 from ringleader.controller.decide.decision import LogRequest, Observed, Rejection
 from ringleader.controller.decide.exec_rights import EXEC_RIGHTS
 from ringleader.controller.decide.status import is_finished
+from ringleader.controller.runtime.by_name_cache import BRIEF, FRESH
 from ringleader.controller.runtime.caches import Caches
 from ringleader.controller.runtime.informer_cache import InformerCache
 from ringleader.errors import RefusedError
@@ -28,7 +29,7 @@ from ringleader.kube.api_resources import (
     Resource,
 )
 from ringleader.kube.cluster import Cluster, Object
-from ringleader.kube.object_fields import annotations_of, controller_of, is_deleting
+from ringleader.kube.object_fields import annotations_of, controller_of, is_deleting, map_in, maps_in, text_in
 from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
@@ -65,8 +66,12 @@ async def observe(
         for resource, object_name in wanted.values():
             if resource != PRIORITY_CLASSES:
                 caches.by_name.assume_missing(resource, space, object_name, name)
+    pods = [kept.value for kept in caches.pods.of_job(space, name)]
+    workers = sum(pod.role == "worker" for pod in pods)
+    waits = workers < job.workers or any(pod.is_on_node_and_waits for pod in pods)
+    fresh = BRIEF if waits else FRESH
     found = await asyncio.gather(
-        *(_read(caches, resource, object_name, job) for resource, object_name in wanted.values())
+        *(_read(caches, resource, object_name, job, fresh) for resource, object_name in wanted.values())
     )
     documents = dict(zip(wanted, found, strict=True))
     if "role" not in wanted and EXEC_RIGHTS in annotations_of(documents["config_map"]):
@@ -81,10 +86,11 @@ async def observe(
         role=documents.get("role"),
         role_binding=documents.get("role_binding"),
         pods=(
-            *(kept.value for kept in caches.pods.of_job(space, name)),
+            *pods,
             *await _in_the_way(caches, job, rejections),
         ),
         priorities=_priorities(documents),
+        absent=await _absent(caches, job, pods),
         rejections=rejections,
         logs=logs,
     )
@@ -112,10 +118,12 @@ async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, 
     return [pod_view(document) for document in found if document is not None]
 
 
-async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:
+async def _read(
+    caches: Caches, resource: Resource, name: str, job: MPIJob, fresh: float = FRESH
+) -> Object | None:
     space = job.metadata.namespace
     try:
-        document = await caches.by_name.get(resource, space, name, job.metadata.name)
+        document = await caches.by_name.get(resource, space, name, job.metadata.name, fresh=fresh)
         if document is not None and resource != PRIORITY_CLASSES and not _is_settled(document, job):
             document = await caches.by_name.read(resource, space, name, job.metadata.name)
     except ApiError as error:
@@ -151,14 +159,34 @@ def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
     return wanted
 
 
-def _priority_classes(job: MPIJob) -> Iterator[str]:
-    specs = job.spec.mpi_replica_specs
-    found = set()
-    for spec in (specs.launcher, specs.worker):
-        name = spec.template.get("spec", {}).get("priorityClassName") if spec is not None else None
-        if name and name not in found:
-            found.add(name)
-            yield name
+def _priority_classes(job: MPIJob) -> list[str]:
+    specs = (job.spec.mpi_replica_specs.launcher, job.spec.mpi_replica_specs.worker)
+    names = (spec.template.get("spec", {}).get("priorityClassName") for spec in specs if spec is not None)
+    return list(dict.fromkeys(filter(None, names)))
+
+
+async def _absent(caches: Caches, job: MPIJob, pods: Iterable[PodView]) -> dict[str, str]:
+    """Return, by role, what the user's volumes of Pods that wait on a node need and the namespace lacks."""
+    space, name, specs = job.metadata.namespace, job.metadata.name, job.spec.mpi_replica_specs
+    waiting = {pod.role for pod in pods if pod.is_on_node_and_waits}
+    found: dict[str, str] = {}
+    for role, replicas in (("worker", specs.worker), ("launcher", specs.launcher)):
+        spec = replicas.template.get("spec") or {} if role in waiting and replicas is not None else {}
+        for volume, resource, wanted in _sources(spec):
+            if await caches.by_name.get(resource, space, wanted, name, fresh=BRIEF) is None:
+                found[role] = f'volume {volume}: {resource.kind} "{wanted}" not found'
+    return found
+
+
+def _sources(spec: Object) -> Iterator[tuple[str, Resource, str]]:
+    """Yield volume, kind and name of each Secret and ConfigMap that a Pod's volumes cannot do without."""
+    for volume in maps_in(spec, "volumes"):
+        for part in (volume, *maps_in(map_in(volume, "projected"), "sources")):
+            for field, resource in (("secret", SECRETS), ("configMap", CONFIG_MAPS)):
+                source = map_in(part, field)
+                wanted = text_in(source, "secretName") or text_in(source, "name")
+                if wanted and not source.get("optional"):
+                    yield text_in(volume, "name"), resource, wanted
 
 
 def _priorities(documents: Mapping[str, Object | None]) -> dict[str, int]:

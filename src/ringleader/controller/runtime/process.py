@@ -237,13 +237,10 @@ class Operator:
         self._queue.close()
         failure = asyncio.create_task(background.failure())
         ended = asyncio.create_task(workers.ended(self._options.stop_within))
-        try:
-            await asyncio.wait((failure, ended), return_when=asyncio.FIRST_COMPLETED)
-            if failure.done():
-                failure.result()
-        finally:
-            failure.cancel()
-            ended.cancel()
+        await asyncio.wait((failure, ended), return_when=asyncio.FIRST_COMPLETED)
+        if failure.done():
+            failure.result()
+        failure.cancel()
         if not ended.result():
             _log.warning("passes did not end in %g s and are broken off", self._options.stop_within)
         try:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ringleader.render.kubernetes.quantities import value
+
 _HINTS: tuple[tuple[str, str], ...] = (
-    (
-        r"exceeded quota",
-        "the namespace's quota is used up: kubectl describe quota; free some, ask for less, or ask for more",
-    ),
     (
         r"must specify [\w,. /]+ for|failed quota",
         "the quota wants requests and limits: --cpu, --memory, --launcher-cpu, --launcher-memory",
@@ -59,8 +57,26 @@ _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory")
 _NO_OBJECT = re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found|couldn't find key", re.IGNORECASE)
 
 
+_AMOUNTS = re.compile(r"exceeded quota: [^,]+, requested: (.*?), used: .*?, limited: (.*)")
+
+
+def of_quota(message: str) -> str:
+    """Return what a quota that refused a Pod speaks of: it has no room left, or could never have any."""
+    if found := _AMOUNTS.search(message):
+        wanted, limits = (dict(re.findall(r"([^,=\s]+)=([\w.]+)", part)) for part in found.groups())
+        for name in wanted.keys() & limits.keys():
+            if value(wanted[name]) > value(limits[name]):
+                what = f"one request of {name}={wanted[name]} exceeds the namespace's quota of {limits[name]}"
+                return f"{what}, and waiting does not help: ask for less, or for a larger quota"
+    return (
+        "the namespace's quota is used up: kubectl describe quota; free some, ask for less, or ask for more"
+    )
+
+
 def hint(message: str) -> str:
     """Return what to do about a message of the scheduler, the API server or the kubelet; or nothing."""
+    if "exceeded quota" in message:
+        return of_quota(message)
     return next((advice for pattern, advice in _HINTS if re.search(pattern, message, re.IGNORECASE)), "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import MPIJOBS, Resource
+from ringleader.launch.kubernetes import message_hints
 
 OPERATOR = "ringleader operator crd | kubectl apply -f - and ringleader operator manifests, or use --on pods"
 
@@ -36,7 +37,7 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
     if error.status == 401:
         return "the cluster does not accept the credentials", "log in again; kubectl auth whoami"
     if error.status == 403 and "exceeded quota" in said:
-        return said, "the namespace's quota is used up: kubectl describe quota"
+        return said, message_hints.of_quota(said)
     if error.status == 403 and "is being terminated" in said:
         return f"the namespace {namespace} is being deleted", "wait until it is gone, or use another"
     if error.status == 403:

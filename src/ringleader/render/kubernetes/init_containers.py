@@ -30,7 +30,7 @@ SSH_CONFIG = f"{MOUNT_PATH}/ssh-config"
 LAUNCH = f"{MOUNT_PATH}/launch"
 USER = 65532
 """User of the operator's image."""
-RESOURCES = {"cpu": "100m", "memory": "256Mi"}
+MEMORY = {"memory": "256Mi"}
 _ASK_SSH = 'ssh -G "$1" >"$2" 2>/dev/null || :'
 
 
@@ -82,7 +82,7 @@ def port_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
         **{name: deepcopy(first[name]) for name in kept if first.get(name)},
         "command": ["/bin/sh", "-c", _ASK_SSH, "sh", target, SSH_CONFIG],
         "volumeMounts": deepcopy(mounts),
-        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        "resources": _resources(first),
     }
 
 
@@ -95,7 +95,7 @@ def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
         **pull,
         "command": ["python", "-P", "-m", "ringleader.podagent"],
         "args": _args(job, settings),
-        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        "resources": _resources(spec["containers"][0]),
         "securityContext": _security(spec),
         "volumeMounts": [config_map.mount(), mount()],
     }
@@ -129,6 +129,19 @@ def _awaited(job: MPIJob) -> str:
     """
     by_itself = WAIT_OFF if is_elastic(job) else ""
     return str(job.metadata.annotations.get(WAIT_FOR_WORKERS, by_itself))
+
+
+def _resources(first: Document) -> Document:
+    """Return the resources of an init container: the CPU of the launcher's own container, which runs later.
+
+    So the Pod needs no more of it, fits the same quota and keeps its class of service.
+    """
+    given = first.get("resources") or {}
+    cpu = {
+        key: {"cpu": given[key]["cpu"]} for key in ("requests", "limits") if "cpu" in (given.get(key) or {})
+    }
+    cpu = cpu or {"requests": {"cpu": "100m"}}
+    return {key: {**cpu.get(key, {}), **MEMORY} for key in ("requests", "limits")}
 
 
 def _security(spec: Document) -> Document:

@@ -23,6 +23,8 @@ PUBLIC_KEY = "ssh-publickey"
 HOST_PRIVATE_KEY = "ssh-hostkey"
 HOST_PUBLIC_KEY = "ssh-hostkey-public"
 KNOWN_HOSTS = "ssh-known-hosts"
+DRAWN_TOGETHER = ((PRIVATE_KEY, PUBLIC_KEY), (HOST_PRIVATE_KEY, HOST_PUBLIC_KEY, KNOWN_HOSTS))
+"""Names of which each group is of one key."""
 
 VOLUME = "ssh-auth"
 ROOT_PATH = "/root/.ssh"
@@ -57,8 +59,8 @@ def known_as(job: MPIJob) -> tuple[str, ...]:
 def keys(job: MPIJob) -> frozenset[str]:
     """Return the names of the data that a job's Secret must have."""
     if is_reference_layout(job):
-        return frozenset((PRIVATE_KEY, PUBLIC_KEY))
-    return frozenset((PRIVATE_KEY, PUBLIC_KEY, HOST_PRIVATE_KEY, HOST_PUBLIC_KEY, KNOWN_HOSTS))
+        return frozenset(DRAWN_TOGETHER[0])
+    return frozenset(name for names in DRAWN_TOGETHER for name in names)
 
 
 def is_reference_layout(job: MPIJob) -> bool:
