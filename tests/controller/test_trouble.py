@@ -376,7 +376,7 @@ def test_the_job_of_the_reference_controller_is_taken_over(cluster, kubeconfig):
 
 
 def test_the_keys_of_a_job_that_is_taken_over_stay(cluster, kubeconfig):
-    """The reference controller's Secret has one pair: its Pods run with it, and a launcher's retry needs it."""
+    """The reference controller's Secret has one pair, with which its Pods run and the launcher is retried."""
     with Running(kubeconfig) as running:
         cluster.create(job())
         wait(lambda: holds(cluster, "Running"), "the job runs")

@@ -118,11 +118,8 @@ TABLE: dict[Family, MpiOptions] = {
         in_turns=("--rank-by", "node"),
         export=_each("-x"),
         environment=_ROOT
-        | {
-            "OMPI_MCA_plm": "rsh",
-            f"OMPI_MCA_orte_{WHOLE_NAMES}": "1",
-            "OMPI_MCA_orte_tmpdir_base": "{session}",
-        },
+        | {"OMPI_MCA_plm": "rsh", f"OMPI_MCA_orte_{WHOLE_NAMES}": "1"}
+        | {"OMPI_MCA_orte_tmpdir_base": "{session}"},
         ssh={"OMPI_MCA_plm_rsh_agent": "{ssh}", "OMPI_MCA_plm_rsh_no_tree_spawn": "1"},
         interface_environment={"OMPI_MCA_oob_tcp_if_include": "{interface}"},
         rank_environment={

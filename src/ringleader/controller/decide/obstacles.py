@@ -20,8 +20,7 @@ from ringleader.render.kubernetes.gang_scheduling import NONE
 STUCK_REASONS = (*PULL_BACKOFF, "InvalidImageName", "ErrImageNeverPull", *CONFIG, CRASH_LOOP)
 """Reasons of a waiting container that are told; of the two of a pull always the first."""
 UNSCHEDULABLE = "Unschedulable"
-MOUNT = "FailedMount"
-"""The kubelet's word for a volume that it cannot make; it says so in events only, which are not watched."""
+MOUNT = "FailedMount"  # the kubelet's word, which it says in events only: those are not watched
 QUOTA = "QuotaExceeded"
 REJECTED = "AdmissionRejected"
 FORBIDDEN = "Forbidden"

@@ -67,15 +67,14 @@ async def observe(
             if resource != PRIORITY_CLASSES:
                 caches.by_name.assume_missing(resource, space, object_name, name)
     pods = [kept.value for kept in caches.pods.of_job(space, name)]
-    workers = sum(pod.role == "worker" for pod in pods)
-    waits = workers < job.workers or any(pod.is_on_node_and_waits for pod in pods)
-    fresh = BRIEF if waits else FRESH
+    is_whole = sum(pod.role == "worker" for pod in pods) >= job.workers
+    fresh = FRESH if is_whole and not any(pod.is_on_node_and_waits for pod in pods) else BRIEF
     found = await asyncio.gather(
         *(_read(caches, resource, object_name, job, fresh) for resource, object_name in wanted.values())
     )
     documents = dict(zip(wanted, found, strict=True))
     if "role" not in wanted and EXEC_RIGHTS in annotations_of(documents["config_map"]):
-        documents["role"] = await _read(caches, ROLES, object_names.launcher(name), job)
+        documents["role"] = await _read(caches, ROLES, object_names.launcher(name), job, fresh)
     return Observed(
         service=await _watched(caches, SERVICES, caches.services, object_names.service(name), job),
         launcher=await _watched(caches, JOBS, caches.launchers, object_names.launcher(name), job),
@@ -118,9 +117,7 @@ async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, 
     return [pod_view(document) for document in found if document is not None]
 
 
-async def _read(
-    caches: Caches, resource: Resource, name: str, job: MPIJob, fresh: float = FRESH
-) -> Object | None:
+async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob, fresh: float) -> Object | None:
     space = job.metadata.namespace
     try:
         document = await caches.by_name.get(resource, space, name, job.metadata.name, fresh=fresh)

@@ -66,8 +66,8 @@ def of_quota(message: str) -> str:
         wanted, limits = (dict(re.findall(r"([^,=\s]+)=([\w.]+)", part)) for part in found.groups())
         for name in wanted.keys() & limits.keys():
             if value(wanted[name]) > value(limits[name]):
-                what = f"one request of {name}={wanted[name]} exceeds the namespace's quota of {limits[name]}"
-                return f"{what}, and waiting does not help: ask for less, or for a larger quota"
+                over = f"one request of {name}={wanted[name]} exceeds the namespace's quota of {limits[name]}"
+                return f"{over}, and waiting does not help: ask for less, or for a larger quota"
     return (
         "the namespace's quota is used up: kubectl describe quota; free some, ask for less, or ask for more"
     )
