@@ -385,8 +385,10 @@ def test_the_keys_of_a_job_that_is_taken_over_stay(cluster, kubeconfig):
     cluster.change("secrets", "train-ssh", lambda one: one.update(data=dict(pair)))
     with Running(kubeconfig):
         data = wait(
-            lambda: len(cluster.get("secrets", "train-ssh")["data"]) == 5
-            and cluster.get("secrets", "train-ssh")["data"],
+            lambda: (
+                len(cluster.get("secrets", "train-ssh")["data"]) == 5
+                and cluster.get("secrets", "train-ssh")["data"]
+            ),
             "the host keys are added",
         )
     assert pair.items() <= data.items()
