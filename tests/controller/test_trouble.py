@@ -395,7 +395,7 @@ def test_the_keys_of_a_job_that_is_taken_over_stay(cluster, kubeconfig):
 
 
 def test_a_secret_that_a_waiting_pod_lacks_is_named_or_made_again(driven, tmp_path, monkeypatch):
-    monkeypatch.setattr("ringleader.controller.decide.obstacles.PATIENCE", 0.5)
+    monkeypatch.setattr("ringleader.controller.decide.obstacles.PATIENCE", 3.0)
     monkeypatch.setattr("ringleader.controller.runtime.observe.BRIEF", 0.1)
     wish = job()
     worker = wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]

@@ -198,7 +198,7 @@ def _stuck(
 
 
 def _patience_left(pod: PodView, now: float) -> float:
-    born = rfc3339.seconds_of(pod.created_at)
+    born = rfc3339.seconds_of(pod.started_at or pod.created_at)  # the former once its node has seen it
     return 0.0 if born is None else born + PATIENCE - now
 
 
