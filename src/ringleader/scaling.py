@@ -20,6 +20,7 @@ exchange, M · w / T to waiting, and the rest of M − E to computing more slowl
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -155,6 +156,8 @@ class Run:
     """Uncoupled ranks are measured too."""
     in_step: str = "none"
     """At which sizes ranks in step are measured too: ``largest``, ``all`` or ``none``."""
+    budget: float | None = None
+    """Seconds for repetitions beyond ``repeats``, of sizes that are `too_wide`; ``None``: there are none."""
     request: Request | None = None
     """What is needed to go on with it; ``None`` in files of older versions."""
     resumed: tuple[str, ...] = ()
@@ -307,6 +310,25 @@ def scaling_of(point: Point, base: Point | None) -> Scaling:
 def scalings(run: Run) -> tuple[Scaling, ...]:
     """Return a Scaling for each size that has at least one sample, in the order of the grid."""
     return tuple(scaling_of(point, run.base) for point in run.points if point.samples)
+
+
+NARROW = 0.1
+"""Width of a 95 % interval, as a part of its middle, at which more repetitions would say little more."""
+
+
+def too_wide(run: Run) -> dict[str, float]:
+    """Return the sizes of which an interval is wider than `NARROW`, and how wide (inf: one repetition).
+
+    It is that of the speed-up or of the ratio to uncoupled ranks; of the rate where there is no other size.
+    """
+    found = {}
+    results = scalings(run)
+    for one in results:
+        ratios = [spread for spread in (one.speedup, one.against_uncoupled) if spread] or [one.rate]
+        known = [one.rate] if len(results) == 1 else ratios
+        widths = [(s.interval.high - s.interval.low) / s.median if s.interval else math.inf for s in known]
+        found[one.name] = max(widths)
+    return {name: part for name, part in found.items() if part > NARROW}
 
 
 def compare_sizes(

@@ -8,10 +8,11 @@ import re
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.report.conftest import pairs_of
+from tests.report.conftest import pairs_of, samples
 from tests.system_programs import program
 
 from ringleader.measurements.collective import CollectiveRun
@@ -70,15 +71,21 @@ addEventListener("load", () => {
     }));
     return hits;
   });
+  // A legend wider than its figure, and a table that only a scroll bar shows whole.
+  const right = e => e.getBoundingClientRect().right;
+  const cut = [...document.querySelectorAll("figure")].flatMap(f => [...f.querySelectorAll("text")]
+    .filter(t => right(t) > right(f) - 4).map(t => t.textContent));
+  const scrolled = [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1);
   const said = of => [...document.querySelectorAll(of)].map(e => e.textContent);
-  const found = JSON.stringify({wide: wide.length, over: texts, cells: said("td"), tiles: said(".tiles dd"),
+  const found = JSON.stringify({wide: wide.length, over: texts, cut, scrolled: scrolled.length,
+    cells: said("td"), tiles: said(".tiles dd"),
     dark: getComputedStyle(document.body).backgroundColor === "rgb(15, 18, 22)"});
   document.title = found;
   parent.postMessage(found, "*");
 });
 </script>
 """
-"""Put into a copy of the page: it tells elements wider than the window, and texts of plots that overlap."""
+"""Put into a copy of the page: it finds what is too wide, cut off, scrolled or overlapping."""
 
 
 PHONE = """<!DOCTYPE html><title>waiting</title><body style="margin:0">
@@ -130,6 +137,29 @@ def test_the_figures_of_the_page_are_those_of_the_json(
     for result in document(training)["results"]:
         assert {thousands(result["rate"]["median"]), seconds(result["step_seconds"])} <= cells
     assert thousands(document(training)["results"][0]["rate"]["median"]) in tiles
+
+
+def noisy(run: Run) -> Run:
+    """All columns of the table and all series of the plots, and intervals that take room."""
+    rates = (1631.0, 1735.0, 1370.0)
+    points = [
+        replace(
+            point,
+            samples=samples(*(r * n for r in rates), ranks=n, step=0.0221, exchange=188e-6, waiting=958e-6),
+            uncoupled=samples(*(r * n for r in rates[::-1]), ranks=n) if n > 1 else (),
+            in_step=samples(*(r * n for r in rates[1:] + rates[:1]), ranks=n) if n > 1 else (),
+        )
+        for n, point in enumerate(run.points[:2], 1)
+    ]
+    return replace(run, points=tuple(points), in_step="largest")
+
+
+def test_no_legend_is_cut_off_and_no_table_scrolls(
+    tmp_path: Path, run: Run, pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
+) -> None:
+    for page in (render(noisy(run)), render_several([run, pairs, collective, training])):
+        found = probe(tmp_path, page, width=1200, dark=False)
+        assert (found["wide"], found["over"], found["cut"], found["scrolled"]) == (0, [], [], 0)
 
 
 def test_the_map_of_many_hosts_has_no_text_over_another(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
@@ -46,6 +48,23 @@ def test_help_of_run_is_about_the_place(capsys: pytest.CaptureFixture[str]) -> N
 def test_commands_for_kubernetes_say_so() -> None:
     for name, (_, line) in COMMANDS.items():
         assert line.startswith("Kubernetes: ") == (name in CLUSTER), name
+
+
+def test_root_help_has_sections_an_example_and_where_to_read_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = helped(capsys, "--help")
+    headings = re.findall(r"^(\w+):$", shown, re.MULTILINE)
+    assert headings == ["Options", "Train", "Measure", "Diagnose", "Build", "Kubernetes"]
+    listed = [
+        re.findall(r"^  ([a-z]+) +[A-Z]", part, re.MULTILINE)
+        for part in re.split(r"^\w+:$", shown, flags=re.M)
+    ]
+    assert [name for part in listed[2:] for name in part] == list(COMMANDS)
+    assert listed[-1] == list(CLUSTER) and "Kubernetes: " not in shown
+    assert "  ringleader run -H " in shown and "Documentation: docs/README.md" in shown
+    assert (Path(__file__).resolve().parents[2] / "docs/README.md").is_file()
 
 
 def completed(*words: str) -> list[str]:

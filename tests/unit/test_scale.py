@@ -23,7 +23,8 @@ from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, W
 from ringleader.fabric.wires import Wire
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.rank_placement import HostFacts, Plan, place
-from ringleader.scaling import Run, scalings
+from ringleader.report.table import repetitions
+from ringleader.scaling import Point, Run, scalings, too_wide
 
 GRID = parse_grid("1x1,1x2,2x2")
 HOSTS = tuple(Host(name=f"h{n}", slots=2) for n in (1, 2))
@@ -63,6 +64,8 @@ class Scripted:
     """Number of the run → what happens there instead; returns the exit code."""
     proofs: dict[int, TransportProof] = field(default_factory=dict)
     """Number of the run → its proof."""
+    rate: float = 0.0
+    """Of the next run, where it is not 0."""
 
     def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Ended:
         self.jobs.append(job)
@@ -85,7 +88,7 @@ class Scripted:
 
     def train(self, job: Job, listener: Meter) -> int:
         assert job.np is not None
-        rate = 100.0 if job.uncoupled or job.np == 1 else 90.0
+        rate = self.rate or (100.0 if job.uncoupled or job.np == 1 else 90.0)
         for rank in range(job.np):
             listener.report(
                 rank,
@@ -190,6 +193,75 @@ def test_ranks_in_step_that_fail_end_nothing() -> None:
     assert [len(point.in_step) for point in run.points] == [0, 0, 0]
     assert [len(point.uncoupled) for point in run.points] == [0, 2, 2]
     assert any("ranks in step are left out at 2x2" in text for text in said)
+
+
+def varying(launcher: Scripted, *, until: int, part: float = 0.3) -> Scripted:
+    """Coupled ranks of 2x2 are slower by ``part`` in every second of the first ``until`` runs of theirs."""
+    seen = []
+
+    def train(job: Job, listener: Meter) -> int:
+        if (job.np, job.uncoupled) == (4, False):
+            seen.append(job)
+            launcher.rate = 90.0 * (1 - part * (len(seen) % 2)) if len(seen) <= until else 90.0
+        else:
+            launcher.rate = 0.0
+        return Scripted.train(launcher, job, listener)
+
+    launcher.at = dict.fromkeys(range(1, 1000), train)
+    return launcher
+
+
+def test_a_wide_size_is_repeated_with_its_baseline_until_its_interval_is_narrow() -> None:
+    launcher = varying(Scripted(), until=3)
+    run, kept, said, error = measure(launcher, replace(ASKED, budget=10_000.0))
+    assert error is None and run is not None and run == kept[-1]
+    many = [(len(point.samples), len(point.uncoupled)) for point in run.points]
+    one, two, four = many
+    assert two == (2, 2), "narrow after the repetitions that were asked for"
+    assert one == (four[0], 0) and four[0] == four[1] > 3
+    assert too_wide(run) == {} and "2x2" in too_wide(
+        replace(run, points=(*run.points[:2], first(run.points[2], 3)))
+    )
+    assert said[-1].startswith(f"run {len(launcher.jobs)} of {len(launcher.jobs)}: ")
+    assert "2 to " in repetitions(run) and "all 95 % intervals are at most 10 % wide" in repetitions(run)
+
+
+def first(point: Point, count: int) -> Point:
+    return replace(point, samples=point.samples[:count], uncoupled=point.uncoupled[:count])
+
+
+def test_no_repetition_ends_after_the_budget() -> None:
+    launcher = varying(Scripted(), until=1000)
+    asked = replace(
+        ASKED, budget=62.0
+    )  # a run takes 4 s: 10 runs are asked for, a repetition of 2x2 has 3 more
+    run, _, _, error = measure(launcher, asked)
+    assert error is None and run is not None
+    assert launcher.clock.now <= 62.0 < launcher.clock.now + 3 * 4.0
+    assert [len(point.samples) for point in run.points] == [3, 2, 3]
+    assert repetitions(run).startswith(
+        "2 to 3; the budget of 62.0 s did not bring every 95 % interval to 10 %: 2x2 ("
+    )
+
+
+def test_a_run_with_a_budget_is_resumed_where_it_was_interrupted() -> None:
+    asked = replace(ASKED, budget=10_000.0)
+    whole = measure(varying(Scripted(), until=3), asked)[0]
+    launcher = varying(Scripted(), until=3)
+    launcher.at[12] = lambda _job, _meter: 3
+    _, kept, _, _ = measure(launcher, asked)
+    del launcher.at[12]
+    again = Scripted(clock=launcher.clock, at=launcher.at)
+    run = measure(again, asked, stored=kept[-1])[0]
+    assert run is not None and whole is not None
+    assert too_wide(run) == {} == too_wide(whole)
+    assert [len({len(ones) for kind, ones in point.kinds if ones}) for point in run.points] == [1, 1, 1]
+
+
+def test_without_a_budget_nothing_is_repeated_further() -> None:
+    run, *_ = measure(varying(Scripted(), until=1000))
+    assert run is not None and [len(point.samples) for point in run.points] == [2, 2, 2]
+    assert repetitions(run) == "2"
 
 
 def test_coupled_and_uncoupled_differ_in_nothing_else() -> None:

@@ -7,7 +7,7 @@ can be resumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from ringleader.bench import run_file
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
 from ringleader.bench.size_command import batch_faults, command_of
-from ringleader.bench.turn_order import Turn, in_step_sizes, turns, turns_left
+from ringleader.bench.turn_order import Turn, further_turns, in_step_sizes, turns, turns_left
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
@@ -68,6 +68,8 @@ class Scale:
     """Also run as many ranks that exchange nothing."""
     in_step: str = "none"
     """At which sizes also run ranks that only meet where they would exchange; see `IN_STEP_CHOICES`."""
+    budget: float | None = None
+    """Seconds for repetitions beyond ``repeats``, of sizes that are `too_wide`."""
     strong: bool = False
     """The global batch is the same at every size."""
     global_batch: int | None = None
@@ -126,6 +128,8 @@ def faults_of(asked: Scale) -> tuple[Fault, ...]:
         found.append(Fault(where="--repeats", what=repeats, hint="use at least 1; 3 show a spread"))
     if asked.repeats > MOST_REPEATS:
         found.append(Fault(where="--repeats", what=repeats, hint=f"at most {MOST_REPEATS}; 3 show a spread"))
+    if asked.budget is not None and not asked.budget > 0:
+        found.append(Fault(where="--budget", what=f"{asked.budget:g} seconds", hint="use a number above 0"))
     if not 0 <= asked.warmup < 1:
         hint = "use a part from 0 up to, not including, 1"
         found.append(Fault(where="--warmup", what=f"{asked.warmup} of the time", hint=hint))
@@ -157,12 +161,22 @@ def scale(
     ranks in step that fail are left out, with a warning: a script may go by what it was told by others, and
     these tell it nothing.
     """
-    order = turns_left(turns_of(asked), stored)
+    order = list(turns_left(turns_of(asked), stored))
     measured, proofs = _known(stored)
     context = _context(asked, date) if stored is None else stored.context
     resumed = () if stored is None else (*stored.resumed, date)
     failed: set[Size] = set()
-    for number, turn in enumerate(order, 1):
+    begun = now()
+
+    def due() -> Iterator[Turn]:
+        yield from tuple(order)
+        while further := further_turns(
+            _run(asked, context, measured, proofs, resumed), spent=now() - begun, made=len(order)
+        ):
+            order.extend(further)
+            yield from further
+
+    for number, turn in enumerate(due(), 1):
         if turn.in_step and turn.size in failed:
             continue
         head = f"run {number} of {len(order)}: {turn}"
@@ -303,6 +317,7 @@ def _run(
         baseline=asked.baseline,
         uncoupled=asked.uncoupled,
         in_step=asked.in_step,
+        budget=asked.budget,
         request=asked.request,
         resumed=resumed,
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ringleader.bench.grid import Size
-from ringleader.scaling import Run
+from ringleader.scaling import Run, too_wide
 
 IN_STEP_CHOICES = ("largest", "all", "none")
 """At which sizes ranks in step are measured."""
@@ -61,6 +61,23 @@ def turns(
                 forward.append(Turn(size=size, repetition=repetition, uncoupled=True, in_step=True))
         order += forward if repetition % 2 == 0 else forward[::-1]
     return tuple(order)
+
+
+def further_turns(run: Run, *, spent: float, made: int) -> tuple[Turn, ...]:
+    """Return one more repetition of the sizes that are `too_wide`, and of the baseline they are paired with.
+
+    Nothing if it would end after the budget, as ``made`` runs took ``spent`` seconds. A size that is narrow
+    is never repeated again, so the n-th samples of all sizes are still of one repetition.
+    """
+    names = too_wide(run).keys()
+    points = [point for point in run.points if point.name in {*names, run.baseline}]
+    if not names or run.budget is None:
+        return ()
+    grid = [Size(hosts=point.hosts, slots=point.slots) for point in points]
+    in_step = [size for point, size in zip(points, grid, strict=True) if point.in_step]
+    repeats = 1 + min(len(point.samples) for point in points)
+    left = turns_left(turns(grid, repeats, uncoupled=run.uncoupled, in_step=in_step), run)
+    return left if spent * (1 + len(left) / max(1, made)) <= run.budget else ()
 
 
 def turns_left(order: Sequence[Turn], stored: Run | None) -> tuple[Turn, ...]:

@@ -18,10 +18,13 @@ Table = Mapping[str, tuple[str, str]]
 class LazyGroup(click.Group):
     """A group that lists its commands without importing them, so that ``--help`` is fast."""
 
-    def __init__(self, name: str, *, table: Table, **attributes: Any) -> None:
-        """``table``: the commands in the order in which a user meets them."""
+    def __init__(
+        self, name: str, *, table: Table, sections: Mapping[str, str] | None = None, **attributes: Any
+    ) -> None:
+        """``table``: the commands in order; ``sections``: first command of each section → its heading."""
         super().__init__(name, **attributes)
         self._table = table
+        self._sections = sections or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table: the order in which a user meets them."""
@@ -38,9 +41,16 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in self._table.items()])
+        """Write the table of commands, section by section."""
+        heading, width = "Commands", max(map(len, self._table))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, (_, line) in self._table.items():
+            heading = self._sections.get(name, heading)
+            line = line.removeprefix(f"{heading}: ")
+            sections.setdefault(heading, []).append((name.ljust(width), line[:1].upper() + line[1:]))
+        for heading, lines in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(lines)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command, without importing any."""

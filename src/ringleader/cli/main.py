@@ -19,34 +19,20 @@ from ringleader.cli.option_defaults import PREFIX, Configuration, choose_file
 from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
 
 COMMANDS: Table = {
-    "run": (
-        "ringleader.cli.run.command",
-        "Start a command on many ranks: here, on hosts over ssh, on Kubernetes.",
-    ),
-    "scale": ("ringleader.cli.scale.command", "Run one job at several sizes; speed-up, efficiency, report."),
-    "hosts": ("ringleader.cli.hosts", "Have a running elastic job look at its hosts now."),
-    "bench": (
-        "ringleader.cli.bench.command",
-        "Measure between ranks: pairs, collectives, training.",
-    ),
-    "report": ("ringleader.cli.report.command", "Render stored runs again, compare two, guard, serve."),
-    "predict": (
-        "ringleader.cli.predict.command",
-        "What more ranks, or another network, would do, and what limits the job.",
-    ),
-    "lab": (
-        "ringleader.cli.lab.command",
-        "A cluster on one machine: up, down, status, shell, exec, cut, slow, heal, kill.",
-    ),
-    "submit": (
-        "ringleader.cli.kubernetes.submit",
-        "Kubernetes: send a job and follow it to its end.",
-    ),
-    "status": ("ringleader.cli.kubernetes.status", "Kubernetes: the jobs of a cluster and where they stand."),
-    "logs": (
-        "ringleader.cli.kubernetes.logs",
-        "Kubernetes: what a job's launcher, or a worker, has written.",
-    ),
+    "run": ("ringleader.cli.run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
+    "hosts": ("ringleader.cli.hosts", "Have a running elastic job probe its hosts now."),
+    "lab": ("ringleader.cli.lab.command", "A cluster on one machine: up, down, exec, cut, slow, heal."),
+    "scale": ("ringleader.cli.scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
+    "bench": ("ringleader.cli.bench.command", "Measure between ranks: pairs, collectives, training."),
+    "report": ("ringleader.cli.report.command", "Render stored runs, compare two, guard, serve."),
+    "predict": ("ringleader.cli.predict.command", "Predict more ranks or another network; name the limit."),
+    "doctor": ("ringleader.cli.doctor.command", "Check hosts, or an image; say what to fix."),
+    "config": ("ringleader.cli.config", "Show defaults of options, and where they were set."),
+    "image": ("ringleader.cli.image.commands", "Container images: solve, render, build, check, lock."),
+    "render": ("ringleader.cli.render.commands", "Print MPIJobs, Pods, compose applications."),
+    "submit": ("ringleader.cli.kubernetes.submit", "Kubernetes: send a job and follow it to its end."),
+    "status": ("ringleader.cli.kubernetes.status", "Kubernetes: the jobs of a cluster and their states."),
+    "logs": ("ringleader.cli.kubernetes.logs", "Kubernetes: what a launcher, or a worker, has written."),
     "explain": (
         "ringleader.cli.kubernetes.explain",
         "Kubernetes: why a job is not running, or why it failed.",
@@ -55,30 +41,35 @@ COMMANDS: Table = {
         "ringleader.cli.kubernetes.delete",
         "Kubernetes: delete jobs with everything that belongs to them.",
     ),
-    "render": (
-        "ringleader.cli.render.commands",
-        "Print MPIJobs, plain Pods, compose applications; with NICs.",
-    ),
-    "image": ("ringleader.cli.image.commands", "Container images: render, check, build, list, solve, lock."),
-    "doctor": (
-        "ringleader.cli.doctor.command",
-        "What hosts, or an image, have for jobs, and what to fix.",
-    ),
-    "config": ("ringleader.cli.config", "Defaults of options that files and variables set, and from where."),
     "operator": (
         "ringleader.cli.operator.commands",
         "Kubernetes: the operator of MPIJobs, its manifests and CRD.",
     ),
 }
+SECTIONS = {
+    "run": "Train",
+    "scale": "Measure",
+    "doctor": "Diagnose",
+    "image": "Build",
+    "submit": "Kubernetes",
+}
+"""First command of each section of the help → its heading."""
 
 
 ringleader = LazyGroup(
     "ringleader",
     table=COMMANDS,
-    help="""Train one script on many ranks, and say how close to linear the job is.
+    sections=SECTIONS,
+    help="""Train one script on many ranks; prove which wire carried the gradients; say how close to linear
+    the job is, and why.
 
-    Exit codes: 0 done; a failed rank's own code (128+n for a signal); 2 the request was wrong;
+    \b
+      ringleader run -H node1:4,node2:4 --require rdma python train.py
+    """,
+    epilog="""Exit codes: 0 done; a failed rank's own code (128+n for a signal); 2 the request was wrong;
     3 the machine or the cluster refused.
+
+    Documentation: docs/README.md in the source, which README.md introduces.
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -118,14 +118,14 @@ def axes_of(height: float, left: float, above: float = 0.42) -> tuple[Any, Any]:
     return figure, axes
 
 
-def legend(axes: Any, **handles: Any) -> None:
-    """Name the series in one row above the drawing, from the figure's left edge."""
+def legend(axes: Any, ncols: int = 3, **handles: Any) -> None:
+    """Name the series, ``ncols`` in a row, above the drawing, from the figure's left edge."""
     axes.legend(
         **handles,
         loc="upper left",
         bbox_to_anchor=(0.0, 1.0),
         bbox_transform=axes.figure.transFigure,
-        ncols=3,
+        ncols=ncols,
         borderpad=0.1,
         borderaxespad=0,
         handlelength=2.2,

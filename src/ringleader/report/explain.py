@@ -70,14 +70,18 @@ def headline(run: Run, top: Scaling) -> str:
         return (
             f"{who} {'does' if top.ranks == 1 else 'do'} {rate}; {missing}, so there is no speed-up to tell."
         )
-    faster = times(top.speedup.median)
+    faster, between = times(top.speedup.median), top.speedup.interval
     one = "one" if run.baseline == ONE else base
     text = (
         f"{who} do the same work {faster} as fast as {one}"
         if run.strong
         else f"{who} do {faster} the work of {one}"
     )
-    text += f": {percent(top.efficiency.median)} efficiency{' (strong scaling)' if run.strong else ''}"
+    if between is not None and between.high - between.low > 2 * WIDE * top.speedup.median:
+        text += f" (95 % interval {times(between.low)} to {times(between.high)})"
+    else:
+        text += f": {percent(top.efficiency.median)} efficiency"
+    text += " (strong scaling)" if run.strong else ""
     against, losses = top.against_uncoupled, top.losses
     if against is None or losses is None:
         return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
@@ -86,11 +90,24 @@ def headline(run: Run, top: Scaling) -> str:
     if against.count < 2:
         return f"{text}; against uncoupled ranks {percent(against.median)}, from a single repetition."
     if not against.clear_of(1.0):
-        return f"{text}; against uncoupled ranks {_undecided(against)}."
+        return f"{text}; {_most(run, top, _between(against))}."
     if against.median > 1.0:
         return f"{text}; against uncoupled ranks {percent(against.median)}: communication costs nothing here."
     split = _split(losses, _shared(run, top), base)
     return f"{text}; against uncoupled ranks {percent(against.median)}: {split}."
+
+
+def _most(run: Run, top: Scaling, against: Interval) -> str:
+    """Say what communication costs at most: of all repetitions' steps, where the interval tells less."""
+    samples = [sample for point in run.points if point.name == top.name for sample in point.samples]
+    inside = [(s.exchange_seconds, s.waiting_seconds, s.step_seconds) for s in samples]
+    parts = [(e / step, (w or 0.0) / step) for e, w, step in inside if step and e is not None]
+    if against.high - against.low <= 2 * WIDE or len(parts) < len(samples):
+        return f"communication costs at most {percent(1 - against.low)} (95 % interval)"
+    exchange, waiting = (percent(max(column)) for column in zip(*parts, strict=True))
+    return (
+        f"exchanging gradients took at most {exchange} of a step, waiting for other ranks at most {waiting}"
+    )
 
 
 def _shared(run: Run, top: Scaling) -> str:
@@ -157,7 +174,7 @@ def _undecided(against: Spread) -> str:
     extent = f"(95 % interval {percent(between.low)} to {percent(between.high)})"
     if between.high - between.low <= 2 * WIDE:
         return f"no difference shows beyond the spread {extent}"
-    return f"the repetitions vary too much to tell {extent}"
+    return f"the repetitions leave it open {extent}"
 
 
 def _limits(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:

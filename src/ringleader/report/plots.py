@@ -181,11 +181,11 @@ def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int], bas
 
 
 def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
-    figure, axes = axes_of(height, 1.0)
     base = _base(run)
     one = base.samples
     both = any(result.against_uncoupled is not None for result in results)
     in_step = any(result.against_in_step is not None for result in results)
+    figure, axes = axes_of(height, 1.0, above=0.66 if in_step else 0.42)
     thick = 0.25 if in_step else 0.36
     top = 1.0
     numbers: list[tuple[float, Spread]] = []
@@ -209,12 +209,12 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
             numbers.append((y, spread))
             top = max(top, spread.high, spread.median)
     for y, spread in numbers:
-        axes.text(top + 0.2, y, percent(spread.median), va="center", ha="right", fontsize=11.5)
+        axes.text(top + 0.27, y, percent(spread.median), va="center", ha="right", fontsize=11.5)
         if spread.interval is not None:  # of two repetitions it may reach beyond any page
             ends = [max(0.0, spread.interval.low), min(top, spread.interval.high)]
             axes.plot(ends, [y, y], color=INK, linewidth=1.1, zorder=4)
     axes.axvline(1.0, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.3, zorder=3)
-    axes.set_xlim(0, top + 0.2)
+    axes.set_xlim(0, top + 0.27)
     axes.spines["bottom"].set_bounds(0, top)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.set_xticks([tick / 4 for tick in range(int(4 * top) + 1)])
@@ -247,14 +247,14 @@ def _between(spread: Spread) -> str:
 def _efficiency_legend(axes: Any, both: bool, in_step: bool, baseline: str) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=COUPLED, label=f"against {baseline}")]
+    handles = [Patch(facecolor=COUPLED, label=f"vs {baseline}")]
     if both:
-        label = "against uncoupled ranks"
+        label = "vs uncoupled ranks"
         handles.append(Patch(facecolor=UNCOUPLED, hatch="////", edgecolor=SURFACE, linewidth=0, label=label))
     if in_step:
-        label = "against ranks in step"
+        label = "vs ranks in step"
         handles.append(Patch(facecolor=WAITING, hatch="xxx", edgecolor=SURFACE, linewidth=0, label=label))
-    legend(axes, handles=handles)
+    legend(axes, handles=handles, ncols=2 if in_step else 3)
 
 
 def step_parts(results: Sequence[Scaling]) -> tuple[list[str], list[list[float]]] | None:

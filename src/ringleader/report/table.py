@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from ringleader.report.context_facts import context_facts, day
 from ringleader.report.explain import explain
 from ringleader.report.number_format import percent, seconds, thousands, times
 from ringleader.report.run_summary import NONE
-from ringleader.scaling import Run, Scaling, scalings
+from ringleader.scaling import NARROW, Run, Scaling, scalings, too_wide
 
 INTERVALS = "95 % confidence, Student's t on the logarithms of the repetitions"
 
@@ -93,6 +94,7 @@ def as_text(run: Run) -> str:
     parts = [_table(run, "simple"), "", said.headline, *(f"• {text}" for text in said.limits)]
     parts += [f"! {text}" for text in said.cautions]
     parts += [_reading(run)]
+    parts += [f"Repetitions: {repetitions(run)}"] if run.budget is not None else []
     parts += [f"Transport: {run.context.transport}"] if run.context.transport else []
     parts += transport.lines(run)
     return "\n".join(parts) + "\n"
@@ -138,11 +140,26 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Scaling", kind_text(run)),
         ("Baseline", f"{baseline_text(run)}: efficiency is {ideal_text(run)}"),
         ("Intervals", INTERVALS if any(result.rate.interval for result in scalings(run)) else ""),
-        ("Repetitions", f"{run.repeats}, sizes taken in turn, every second time backwards"),
+        ("Repetitions", f"{repetitions(run)}, sizes taken in turn, every second time backwards"),
         ("Warm-up left out", _warmup(run)),
     ]
     after = [("Resumed", ", ".join(map(day, run.resumed)))]
     return [(name, text) for name, text in (*found, *context_facts(run.context), *after) if text]
+
+
+def repetitions(run: Run) -> str:
+    """Return how often sizes were measured and, with a budget, whether intervals became narrow in it."""
+    if run.budget is None or run.failure:
+        return str(run.repeats)
+    counts = [len(point.samples) for point in run.points]
+    many = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+    found = too_wide(run).items()
+    wide = ", ".join(f"{name} ({percent(part) if part < math.inf else 'once'})" for name, part in found)
+    if not wide:
+        return f"{many}; all 95 % intervals are at most {percent(NARROW)} wide"
+    return f"{many}; the budget of {seconds(run.budget)} did not bring every 95 % interval to " + (
+        f"{percent(NARROW)}: {wide}"
+    )
 
 
 def _warmup(run: Run) -> str:

@@ -37,7 +37,7 @@ from ringleader.text_files import write_text
 if TYPE_CHECKING:
     from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
-HELP = """Run one job at several sizes; say speed-up and efficiency, and what limits them.
+HELP = """Run one job at several sizes: speed-up, efficiency, and what limits them.
 
 The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
 lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for the

@@ -27,7 +27,7 @@ _MAY_DIFFER = (
     | _NAMES_HOSTS
     | frozenset(("no_allocation", "ssh_port", "ssh_identity", "ssh_config", "accept_new_host_keys"))
     | frozenset(("timeout", "grace", "lost_after", "start_timeout", "baseline", "context", "kubeconfig"))
-    | frozenset(("in_step",))
+    | frozenset(("in_step", "budget"))
 )
 """Options that may be given anew: they change nothing that is measured, or ``bench.resumption`` compares."""
 

@@ -68,6 +68,7 @@ class ScaleOptions:
 
     grid: str | None = None
     repeats: str = "3"
+    budget: str | None = None
     warmup: str = str(WARMUP)
     strong: bool = False
     global_batch: str | None = None
@@ -93,6 +94,7 @@ EVERYDAY = (
     *(
         "grid",
         "repeats",
+        "budget",
         "strong",
         "global_batch",
         "baseline",
@@ -119,6 +121,11 @@ SCALE_OPTIONS: tuple[click.Parameter, ...] = (
         help="Sizes, hosts x slots. [default: doubling, up to all slots]",
     ),
     Option(["--repeats"], default="3", show_default=True, metavar="N", help="Repetitions of each size."),
+    Option(
+        ["--budget"],
+        metavar="SECONDS",
+        help="Add repetitions for up to SECONDS, until 95 % intervals are at most 10 % wide.",
+    ),
     Option(
         ["--warmup"],
         default=str(WARMUP),
@@ -213,6 +220,7 @@ def make_scale(
         grid=grid,
         repeats=1 if repeats is None else repeats,
         warmup=warmup,
+        budget=faults.seconds("--budget", options.budget),
         uncoupled=not options.no_uncoupled,
         in_step=options.in_step or _in_step(options, stored),
         strong=options.strong,
