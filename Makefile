@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
+	pictures bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -183,6 +183,9 @@ bench-predict-lab: setup system  ## steps in labs at three rates, predicted and 
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
 	@$(BIN)/python benchmarks/controller.py $(WORDS)
+
+pictures: setup  ## the pictures of the README, from docs/images/scaling.json; a Chromium takes the screenshot
+	@$(BIN)/python scripts/pictures.py
 
 campaign-inputs: setup  ## every command with bad input and in hostile surroundings; as root. WORDS='--sample 300'
 	@$(BIN)/python tests/campaigns/bad_input.py $(WORDS)

@@ -1,4 +1,4 @@
-"""Train on handwritten digits, and go on when ranks fail, leave or come.
+"""Train on handwritten digits, and resume when ranks fail, leave or join.
 
     python examples/elastic_digits.py                                       one process
     ringleader run -n 2 --min-np 1 python examples/elastic_digits.py        two ranks; one is enough

@@ -66,8 +66,22 @@ def test_python_shown_is_python(page: Path) -> None:
         ast.parse(block)
 
 
-def test_the_chinese_readme_shows_the_same_commands() -> None:
-    assert commands(ROOT / "README.md") == commands(ROOT / "README.zh-CN.md")
+@pytest.mark.parametrize("page", ["README", "docs/guides/getting-started"])
+def test_the_chinese_page_shows_the_same_commands(page: str) -> None:
+    assert commands(ROOT / f"{page}.md") == commands(ROOT / f"{page}.zh-CN.md") != []
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_index_leads_to_every_page(page: str) -> None:
+    """Of two languages to the Chinese page where there is one, else to the English one."""
+    docs = ROOT / "docs"
+    linked = {(docs / link).resolve() for link in re.findall(r"\]\(([^)#:]+\.md)", (docs / page).read_text())}
+    chinese = page == "README.zh-CN.md"
+    for found in sorted(docs.glob("*/*.md")):
+        if found.parent.name == "decisions" or found.name.endswith(".zh-CN.md"):
+            continue
+        translated = found.with_name(f"{found.stem}.zh-CN.md")
+        assert (translated if chinese and translated.exists() else found) in linked, f"{page}: {found}"
 
 
 def test_the_chinese_guide_of_elastic_jobs_shows_the_same() -> None:

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parent.parent.parent
-PLACES = ("src", "docs", "examples", "benchmarks", "scripts", "README.md", "Makefile", "pyproject.toml")
+PLACES = (
+    "src",
+    "docs",
+    "examples",
+    "benchmarks",
+    "scripts",
+    "README.md",
+    "README.zh-CN.md",
+    "Makefile",
+    "pyproject.toml",
+)
 INSTEAD = {
     r"(?<!there )\bis no (file|directory|size|number|program|word)\b": "is not a …",
     r"\bcomes? along\b": "is bundled",
@@ -33,6 +43,15 @@ INSTEAD = {
     r"\blanes?\b": "stream; events",
     r"\bwished\b": "requested",
     r"\btwins?\b": "duplicate",
+    "how close to linear it scales|it says why not|can be shared out|leave or come\\b": "see the README",
+    "explained host by host|reduced where it lies": "reported per host; reduced in place",
+    "离线性": "距离理想线性扩展还差多少",
+    "带着故障训练": "故障不中断训练",
+    "悄悄退回": "静默退化为单节点运行",
+    "与众不同": "异常主机",
+    "安静的(机器|主机)": "空闲且无干扰的机器",
+    "成对(交换|良好|消息)|：成对": "点对点",
+    "您": "你",
 }
 EXCEPT = {r"\blanes?\b": ("src/ringleader/fabric/", "docs/reference/checks.md")}
 """Where a word is the field's: PCI links have lanes."""

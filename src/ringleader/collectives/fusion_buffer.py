@@ -4,7 +4,7 @@ Arrays on devices, whatever their size, are only grouped here: what carries them
 
 An exchange of a few KiB costs what its barrier costs, not what its bytes cost. Where several small reductions
 are ready at once, those that are alike are packed one behind the other and done as one. The array is
-registered memory, so where ranks share memory it is reduced where it lies.
+registered memory, so where ranks share memory it is reduced in place.
 """
 
 from __future__ import annotations

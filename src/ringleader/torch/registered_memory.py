@@ -103,7 +103,7 @@ def _facts(tensor: torch.Tensor, storage: torch.UntypedStorage | None, engine: E
 
 
 def _fault(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> str:
-    """Return why a tensor cannot be reduced where it lies, empty if it can."""
+    """Return why a tensor cannot be reduced in place, empty if it can."""
     if storage is None:
         return f"a tensor of layout {tensor.layout} is not strided; pass its dense form"
     if not tensor.is_cpu:

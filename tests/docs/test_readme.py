@@ -1,0 +1,149 @@
+"""The README: its length and order, its numbers against stored results, and each of its commands, run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ringleader.gpu_record import lines
+
+ROOT = Path(__file__).resolve().parents[2]
+README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+RESULTS = ROOT / "benchmarks/results"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INSTALL, START, LAB = "pip install", "examples/mnist.py\n$ ringleader scale", "ringleader lab up"
+"""What the console blocks have in them, in their order."""
+
+
+def console(page: Path = README) -> list[str]:
+    return [
+        body for language, body in FENCE.findall(page.read_text(encoding="utf-8")) if language == "console"
+    ]
+
+
+def block(word: str) -> list[str]:
+    """Return the commands of the block that has ``word`` in it."""
+    (body,) = [body for body in console() if word in body]
+    return [line[2:] for line in body.splitlines()]
+
+
+@pytest.mark.parametrize("page", [README, CHINESE], ids=lambda page: page.name)
+def test_it_is_one_page(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 140
+
+
+def test_it_goes_from_what_it_is_to_where_to_go_next() -> None:
+    text = README.read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    wanted = "Install", "Start", "What has run", "Proof", "Compared", "The report", "Where to go"
+    assert [title.startswith(word) for title, word in zip(titles, wanted, strict=True)] == [True] * 7
+    before = text.partition("## Install")[0]
+    assert "docs/images/speed-up.svg" in before and "no GPU and no RDMA hardware" in before
+    assert [INSTALL in console()[0], START in console()[1], LAB in console()[2]] == [True] * 3
+    assert len(console()) == 3, "a block that no test here runs"
+
+
+def test_the_chinese_one_shows_the_same_output_pictures_and_sources() -> None:
+    english, chinese = (page.read_text(encoding="utf-8") for page in (README, CHINESE))
+    assert FENCE.findall(english) == FENCE.findall(chinese)
+    for pattern in (r'src="([^"]*)"', r"^\[\w+\]: (.*)$", r"\d+\.\d+ s"):
+        assert re.findall(pattern, english, re.M) == re.findall(pattern, chinese, re.M), pattern
+
+
+def test_no_word_of_it_waits_to_be_filled_in() -> None:
+    assert "@@" not in README.read_text() + CHINESE.read_text()
+
+
+def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None:
+    text = README.read_text(encoding="utf-8")
+    stored = json.loads((RESULTS / "recovery_lab.json").read_text())
+    names = ("ours", "torchrun", "Horovod", "ours, one fewer", "Horovod, one fewer")
+    middle = {name: statistics.median(stored[name]["seconds"]) for name in names}
+    row = next(line for line in text.splitlines() if line.startswith("| killed rank replaced"))
+    assert re.findall(r"([\d.]+) s", row) == [
+        f"{middle['ours']:.2f}",
+        f"{middle['torchrun']:.1f}",
+        f"{middle['Horovod']:.1f}",
+    ]
+    row = next(line for line in text.splitlines() if line.startswith("| goes on with one rank fewer"))
+    fewer = [middle["ours, one fewer"], middle["Horovod, one fewer"]]
+    assert re.findall(r"([\d.]+) s", row) == [f"{value:.2f}" for value in fewer]
+    start = json.loads((RESULTS / "start.json").read_text())
+    assert f"mpirun + {start['difference']:.2f} s" in text
+    table = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    ratio = re.search(r"\| 64 MiB, 8 Gbit/s, gradients \| Gloo over ours \| ([\d.]+) \|", table)
+    assert ratio is not None and f"{float(ratio[1]):.1f} × Gloo" in text
+
+
+def test_what_has_run_on_a_gpu_is_what_the_command_prints() -> None:
+    counted = re.search(r"(\d+ of \d+) parts", "\n".join(lines()))
+    assert counted is not None and counted[0] in README.read_text(encoding="utf-8")
+    assert "16 项中的 0 项" in CHINESE.read_text(encoding="utf-8") or counted[1] != "0 of 16"
+
+
+def test_the_extras_it_installs_exist() -> None:
+    (named,) = re.findall(r"pip install '\.\[([\w,]+)\]'", README.read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(named.split(",")) <= project["optional-dependencies"].keys()
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_installation_installs(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    script = "\n".join(["set -e", *block(INSTALL)])
+    # What it needs is installed where the tests run; here, that pip makes and takes a wheel of it.
+    environ = {**os.environ, "PIP_NO_DEPS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / ".venv/bin/ringleader").is_file()
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_three_commands_run(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    run, scale, doctor = (
+        subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=400
+        )
+        for command in block(START)
+    )
+    assert run.returncode == 0 and "test accuracy" in run.stdout, run.stderr
+    assert scale.returncode == 0 and "2 ranks do " in scale.stdout and "Repetitions: " in scale.stdout, (
+        scale.stderr
+    )
+    assert list(tmp_path.glob("runs/*/report.html"))
+    assert doctor.returncode in (0, 1) and " passed" in doctor.stdout, doctor.stderr
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_demo_ends_with_a_finding() -> None:
+    if not (ROOT / ".venv/bin/ringleader").is_file():
+        pytest.skip("make setup makes the environment that the demo runs in")
+    done = subprocess.run([ROOT / "examples/demo.sh"], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    stored = json.loads((ROOT / "runs/demo/report.json").read_text(encoding="utf-8"))
+    assert last == f"Finding: {stored['headline']}"
+    assert re.match(r"Finding: 2 ranks do [\d.]+× the work of one", last), last
+    assert "to tell" not in last
