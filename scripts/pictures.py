@@ -2,7 +2,8 @@
 
     python scripts/pictures.py        docs/images/*.svg, and scaling-report.png where there is a Chromium
 
-`docs/images/scaling.json` is what `ringleader scale` stored as `run.json`; a new run replaces that file.
+`docs/images/scaling.json` is what `ringleader scale` stored as `run.json`, without its working directory;
+a new run replaces it.
 """
 
 from __future__ import annotations

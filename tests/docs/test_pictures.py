@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ringleader.report.table import as_text
+
 ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("matplotlib")
 
@@ -35,6 +37,15 @@ def test_they_show_what_is_stored(pictures: ModuleType) -> None:
         assert words(kept) == words(drawing), f"make pictures renews {name}"
         assert re.findall(r"<desc.*?</desc>", kept) == re.findall(r"<desc.*?</desc>", drawing)
         assert f"docs/images/{name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_shows_what_the_run_prints(pictures: ModuleType) -> None:
+    printed = as_text(pictures.stored_run()).splitlines()
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(hosts×slots.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shown = [line for line in block.splitlines() if line != "…"]
+    assert shown[:-1] == printed[: len(shown) - 1], "the table and the headline"
+    assert shown[-1] in printed
 
 
 def test_they_need_nothing_else(pictures: ModuleType) -> None:

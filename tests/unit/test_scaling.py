@@ -186,7 +186,7 @@ def test_headline_splits_what_is_lost() -> None:
         (
             taken(200, 300, 590),
             taken(600, 601, 599),
-            "2.97× the work of one (95 % interval 0.83× to 13.0×); communication costs at most 86 %",
+            "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86 %",
         ),
         (
             taken(200, 300, 590, step=0.1, exchange_seconds=0.004, waiting_seconds=0.02),

@@ -78,7 +78,8 @@ def headline(run: Run, top: Scaling) -> str:
         else f"{who} do {faster} the work of {one}"
     )
     if between is not None and between.high - between.low > 2 * WIDE * top.speedup.median:
-        text += f" (95 % interval {times(between.low)} to {times(between.high)})"
+        low, high, count = times(top.speedup.low), times(top.speedup.high), top.speedup.count
+        text += f" ({low} to {high} in {plural(count, 'repetition')})"
     else:
         text += f": {percent(top.efficiency.median)} efficiency"
     text += " (strong scaling)" if run.strong else ""
