@@ -77,13 +77,14 @@ def headline(run: Run, top: Scaling) -> str:
         if run.strong
         else f"{who} do {faster} the work of {one}"
     )
-    if between is not None and between.high - between.low > 2 * WIDE * top.speedup.median:
+    against, losses = top.against_uncoupled, top.losses
+    is_clear = against is not None and against.clear_of(1.0)
+    if between and not is_clear and between.high - between.low > 2 * WIDE * top.speedup.median:
         low, high, count = times(top.speedup.low), times(top.speedup.high), top.speedup.count
         text += f" ({low} to {high} in {plural(count, 'repetition')})"
     else:
         text += f": {percent(top.efficiency.median)} efficiency"
     text += " (strong scaling)" if run.strong else ""
-    against, losses = top.against_uncoupled, top.losses
     if against is None or losses is None:
         return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
     if losses.total.count < top.efficiency.count:
