@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make demo: a convolutional net learns handwritten digits on one rank and on two; a finding and a page come out.
-# It takes under 3 minutes: sizes are measured once, then again until intervals are narrow or the time is over.
+# Under 3 minutes unless the machine is overloaded: sizes are measured once, then again until intervals are narrow
+# or the time is over.
 #   RINGLEADER_MNIST_DIR=DIR   real MNIST idx files instead of the digits that scikit-learn carries
 set -euo pipefail
 cd "$(dirname "$0")/.."
