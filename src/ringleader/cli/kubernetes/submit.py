@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from ringleader.cli.kubernetes import run_job
-from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, read_files
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
@@ -21,6 +23,9 @@ from ringleader.cli.typed_command import Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
+
+if TYPE_CHECKING:
+    from ringleader.mpijob.manifest_files import Rendered
 
 HELP = """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
 
@@ -85,7 +90,8 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
         if option.name not in _OF_FILES:
             faults.add(spelling(option), "is for a job made from options", "edit the file, or give --image")
     start_timeout = run_job.seconds(follow, faults)
-    found = jobs_of(files, faults, converting=options.convert)
+    rendered = read_files(files, faults.found, converting=options.convert)
+    found = jobs_of(rendered, faults)
     if not files and follow.json.json not in (None, "-"):
         hint = f"--json {follow.json.json} names the file of the outcome: write --json behind FILE"
         faults.found[-1] = Fault(where="FILE", what="missing", hint=hint)
@@ -99,6 +105,8 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
                 faults.add("--namespace", what, "leave out one of the two")
     if faults.found:
         raise RequestError(faults.found)
+    if options.convert:
+        sys.stderr.write(changes_text(rendered))
     return found, start_timeout
 
 
@@ -127,9 +135,8 @@ command = FilesOrCommand(
 )
 
 
-def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tuple[MPIJob, ...]:
-    """Return the MPIJobs of files; what is wrong with them is added to ``faults``."""
-    rendered = read_files(files, faults.found, converting=converting)
+def jobs_of(rendered: Sequence[Rendered], faults: Faults) -> tuple[MPIJob, ...]:
+    """Return the MPIJobs of files' objects; what is wrong with them is added to ``faults``."""
     for one in rendered:
         if not one.name:
             what = f"a {one.value.get('kind')}: only MPIJobs are sent"

@@ -59,6 +59,8 @@ class JobView:
     """Workers asked for."""
     slots: int = 1
     mpi: str = ""
+    launcher_is_worker: bool = False
+    """Ranks run in the launcher too."""
     launcher_container: str = ""
     """Container whose log and exit code are the job's; empty: the first one."""
     conditions: tuple[Condition, ...] = ()
@@ -110,6 +112,8 @@ class JobSnapshot:
     job: JobView
     pods: tuple[PodView, ...] = ()
     events: tuple[EventView, ...] = ()
+    log_end: tuple[str, ...] = ()
+    """The last lines of a failed launcher's log; empty where it did not fail or its Pod is gone."""
     hidden: tuple[str, ...] = ()
     """What we were not allowed to read."""
     age: float = 0.0

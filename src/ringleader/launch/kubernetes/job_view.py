@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ringleader.kube.cluster import Object
-from ringleader.kube.object_fields import map_in, maps_in, number_in, text_in
+from ringleader.kube.object_fields import labels_of, map_in, maps_in, number_in, text_in
 from ringleader.kube.pod_view import PodView, pod_view
-from ringleader.launch.kubernetes.job_snapshot import EventView, JobView
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobView, State
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
-from ringleader.mpijob.object_metadata import JOB_NAME
+from ringleader.mpijob.object_metadata import JOB_NAME, REPLICA_INDEX
 from ringleader.mpijob.status import Condition, ElasticStatus, Truth
 
 ON_PODS = "ringleader/on"
@@ -40,6 +41,7 @@ def mpijob_view(document: Json) -> JobView:
         workers=_number(map_in(replicas, "Worker"), "replicas", 0),
         slots=_number(spec, "slotsPerWorker", 1),
         mpi=str(spec.get("mpiImplementation") or "OpenMPI"),
+        launcher_is_worker=spec.get("runLauncherAsWorker") is True,
         launcher_container=_first_container(map_in(map_in(replicas, "Launcher"), "template")),
         conditions=_conditions(status),
         is_suspended=policy.get("suspend") is True,
@@ -57,7 +59,7 @@ def mpijob_view(document: Json) -> JobView:
 def pods_job_view(document: Json) -> JobView:
     """Read the launcher's Job of a job without MPIJob."""
     metadata, spec, status = (map_in(document, part) for part in ("metadata", "spec", "status"))
-    notes = map_in(metadata, "annotations")
+    notes, template = map_in(metadata, "annotations"), map_in(spec, "template")
     return JobView(
         name=str(map_in(metadata, "labels").get(JOB_NAME, "")),
         namespace=text_in(metadata, "namespace"),
@@ -66,7 +68,8 @@ def pods_job_view(document: Json) -> JobView:
         workers=_number(notes, WORKERS, 0),
         slots=_number(notes, SLOTS, 1),
         mpi=str(notes.get(MPI, "")),
-        launcher_container=_first_container(map_in(spec, "template")),
+        launcher_is_worker=REPLICA_INDEX in labels_of(template),
+        launcher_container=_first_container(template),
         conditions=_job_conditions(status, is_suspended=spec.get("suspend") is True),
         is_suspended=spec.get("suspend") is True,
         is_deleting=bool(metadata.get("deletionTimestamp")),
@@ -74,6 +77,21 @@ def pods_job_view(document: Json) -> JobView:
         started_at=text_in(status, "startTime"),
         ended_at=str(status.get("completionTime") or _failed_at(status)),
     )
+
+
+def as_pods_run(job: JobView, pods: tuple[PodView, ...]) -> JobView:
+    """Return a job without MPIJob as one that runs while its launcher and its workers do.
+
+    The launcher waits for the workers. Its Job reports its end before the Pod's own status does: until that
+    arrives, the job still runs.
+    """
+    launchers = sorted((pod for pod in pods if pod.role == "launcher"), key=lambda pod: pod.created_at)
+    others = tuple(one for one in job.conditions if one.type != State.RUNNING)
+    if sum(pod.role == "worker" and pod.is_ready for pod in pods) < job.workers:
+        return replace(job, conditions=others)
+    if launchers and launchers[-1].phase == "Running":
+        return replace(job, conditions=(*others, Condition(type=State.RUNNING, status=Truth.TRUE)))
+    return job
 
 
 def job_pod_view(document: Object) -> PodView:

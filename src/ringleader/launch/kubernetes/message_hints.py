@@ -18,7 +18,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"violates PodSecurity",
         "the namespace's Pod security level forbids it: fewer rights, or another level",
     ),
-    (r"admission webhook", "a policy of this cluster refuses the Pods; its message says what it wants"),
+    (
+        r"admission webhook|ValidatingAdmissionPolicy",
+        "a policy of this cluster refuses the Pods; its message says what it wants",
+    ),
     (
         r"persistentvolumeclaim \"[^\"]*\" (is )?not found",
         "kubectl get pvc; create the claim, or correct --claim",
@@ -54,6 +57,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
 """Pattern in a message → what to do. The first that fits counts."""
 
 _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory")
+_NOT_FOUND = re.compile(r"(?m)^(?:\S*sh: )?(?:.*: )?(\S+): (?:command )?not found$")
+"""What sh and bash print where they find no program: ``sh: 1: exec: trian: not found``."""
+_FAILURE = re.compile(r"(launcher|worker) \S+: container \S+: exit code (\d+)(?: \(([^)]*)\))?")
+"""How an operator's condition names the first failure; see ``PodFailure.sentence``."""
 _NO_OBJECT = re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found|couldn't find key", re.IGNORECASE)
 
 
@@ -89,16 +96,38 @@ def of_config(message: str) -> str:
     return hint(message)
 
 
-def of_exit(code: int | None, reason: str) -> str:
-    """Return what a container's end speaks of."""
+def of_exit(code: int | None, reason: str, *, role: str = "", log: str = "") -> str:
+    """Return what an end means. ``role``: ``launcher`` for one without ranks; ``log``: the end of its log."""
     if reason == "OOMKilled":
-        return "it used more memory than its limit: --memory"
+        option = "--launcher-memory" if role == "launcher" else "--memory"
+        return f"it used more memory than its limit: {option}"
+    if reason == "DeadlineExceeded":
+        return "it ran longer than its Pod's activeDeadlineSeconds"
+    missing = _NOT_FOUND.search(log) if code == 127 else None
     return {
         126: "the command is not executable in the image",
-        127: "the command is not in the image",
+        127: f"the image has no command {missing[1]}: correct the command, or --image"
+        if missing
+        else "the command is not in the image; its log says which: ringleader logs",
         137: "it was killed: out of memory, or evicted; see the node's events",
         139: "it crashed (SIGSEGV)",
     }.get(code or 0, "")
+
+
+def of_crash(message: str) -> str:
+    """Return what to do about a container that ends again and again."""
+    return "raise its limit: --memory; the launcher's: --launcher-memory" if "OOMKilled" in message else ""
+
+
+def of_failure(message: str, *, launcher: str, log: str) -> str:
+    """Return what to do about the failure that a condition names. ``launcher``: see ``of_exit``'s role."""
+    found = _FAILURE.search(message)
+    if found is None:
+        return hint(message) if "quota" in message or "image" in message.lower() else ""
+    reason = "OOMKilled" if "OOMKilled" in (found[3] or "") else ""
+    if found[1] == "launcher":
+        return of_exit(int(found[2]), reason, role=launcher, log=log or message)
+    return of_exit(int(found[2]), reason, log=message)
 
 
 def short(message: str, longest: int = 300) -> str:

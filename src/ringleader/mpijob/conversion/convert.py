@@ -114,8 +114,9 @@ def _note_spawn(metadata: Mapping[str, Any], changes: Changes) -> None:
     how = metadata["annotations"][SPAWN]
     changes.add(
         here,
-        f"{how}: mpirun reaches the workers through the Kubernetes API, as it did; remove the annotation for "
-        "ssh, the way of v2beta1, once the image has sshd",
+        f"{how}: mpirun reaches the workers through the Kubernetes API, as it did; the operator refuses it "
+        "unless it was installed with `ringleader operator manifests --exec-spawn` (Helm: execSpawn=true); "
+        "remove the annotation for ssh, the way of v2beta1, once the image has sshd",
     )
     changes.add(
         ROOT.fields("metadata", "labels"),
