@@ -8,7 +8,7 @@ for the operator's account alone, and for the kinds of objects alone that its ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.mpijob.model import API_VERSION, KIND
 from ringleader.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document
@@ -16,6 +16,8 @@ from ringleader.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME,
 API = "admissionregistration.k8s.io/v1"
 SINCE = "1.30"
 """The first Kubernetes with this API."""
+HOST_NETWORK, ALLOWED = "ringleader/host-network", "allowed"
+"""Label of namespaces whose jobs may use their nodes' network, as ``--rdma host-network`` does."""
 _WRITE = ("CREATE", "UPDATE")
 _CHANGE = (*_WRITE, "DELETE")
 _RBAC = "rbac.authorization.k8s.io"
@@ -50,6 +52,8 @@ class _Policy:
     """API groups, with blanks between them → resources."""
     rules: Sequence[tuple[str, str]]
     """CEL expression → what a refusal says."""
+    namespaces: Document | None = None
+    """Selector of the namespaces that it judges; ``None``: all."""
 
 
 _OWNERSHIP = _Policy(
@@ -72,6 +76,40 @@ _OWNERSHIP = _Policy(
             f"the operator changes and deletes only what an {KIND} controls, and the Pods of launchers",
         ),
     ),
+)
+_PODS: Mapping[str, Sequence[str]] = {"": ("pods",), "batch": ("jobs",)}
+
+
+def _without(field: str) -> str:
+    """Return what holds of a Pod, and of a Job's template, that does not set a field of the Pod's spec."""
+    pod, job = f"object.spec.{field}", f"object.spec.template.spec.{field}"
+    return f"(!has({pod}) || !{pod}) && (!has(object.spec.template) || !has({job}) || !{job})"
+
+
+# Created only: nobody can change these fields afterwards, and what runs already must be cleaned up.
+_HOST = _Policy(
+    name="host",
+    operations=("CREATE",),
+    resources=_PODS,
+    rules=(
+        (
+            f"{_without('hostPID')} && {_without('hostIPC')}",
+            "the operator makes no Pod with hostPID or hostIPC",
+        ),
+    ),
+)
+_HOST_NETWORK = _Policy(
+    name="host-network",
+    operations=("CREATE",),
+    resources=_PODS,
+    rules=(
+        (
+            _without("hostNetwork"),
+            f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
+            f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
+        ),
+    ),
+    namespaces={"matchExpressions": [{"key": HOST_NETWORK, "operator": "NotIn", "values": [ALLOWED]}]},
 )
 _SECRETS = _Policy(
     name="secrets",
@@ -136,11 +174,26 @@ _EXEC = (
 
 
 def policies(
-    prefix: str, *, account: str, namespace: str, labels: Mapping[str, str], has_exec_spawn: bool
+    prefix: str,
+    *,
+    account: str,
+    namespace: str,
+    scope: str,
+    labels: Mapping[str, str],
+    has_exec_spawn: bool,
 ) -> Iterator[Document]:
-    """Yield the policies for a service account of a namespace, and what puts each in force."""
+    """Yield the policies for a service account of a namespace, and what puts each in force.
+
+    ``scope``: the one namespace where it may change anything; empty: all but its own and kube-system.
+    """
     user = f"system:serviceaccount:{namespace}:{account}"
-    for one in (_OWNERSHIP, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
+    place = (
+        f"request.namespace == '{scope}' || '{scope}' == ''"
+        f" && !(request.namespace in ['kube-system', '{namespace}'])",
+        "the operator changes nothing in kube-system, in its own namespace, or where it has no jobs",
+    )
+    owned = replace(_OWNERSHIP, rules=(*_OWNERSHIP.rules, place))
+    for one in (owned, _HOST, _HOST_NETWORK, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
         name = f"{prefix}-{one.name}"
         yield {
             "apiVersion": API,
@@ -148,7 +201,10 @@ def policies(
             "metadata": {"name": name, "labels": dict(labels)},
             "spec": {
                 "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": list(_resource_rules(one))},
+                "matchConstraints": {
+                    **({"namespaceSelector": one.namespaces} if one.namespaces else {}),
+                    "resourceRules": list(_resource_rules(one)),
+                },
                 "matchConditions": [
                     {"name": "by-the-operator", "expression": f"request.userInfo.username == '{user}'"}
                 ],

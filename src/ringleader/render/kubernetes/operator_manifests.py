@@ -177,6 +177,7 @@ def _policies(installation: Installation) -> Iterator[Document]:
             f"{installation.name}.{installation.namespace}",
             account=installation.name,
             namespace=installation.namespace,
+            scope=installation.scope,
             labels=installation.labels,
             has_exec_spawn=installation.has_exec_spawn,
         )
