@@ -105,10 +105,6 @@ OOM_OF_LAUNCHER = (
 )
 
 
-def with_ranks_in_launcher(job: Object) -> Object:
-    return {**job, "spec": {**job["spec"], "runLauncherAsWorker": True}}
-
-
 def ended_by_deadline(name: str, seconds: int) -> Object:
     """Return a Pod that ran longer than its deadline: one of one second is set by the operator alone."""
     found = pod(name, ended(137), phase="Failed", reason="DeadlineExceeded")
@@ -296,7 +292,6 @@ CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
         (
             ("failed", "job train", "train-worker-1 main: OOMKilled", ""),
             ("failed", "train-worker-1", "main ended with exit code 137 (SIGKILL, OOMKilled)", ": --memory"),
-            ("note", "job train", "its launcher's Pod is gone, and its log with it", "--log-tails"),
         ),
     ),
     "the launcher is killed for its memory": (
@@ -307,18 +302,6 @@ CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
         (
             ("failed", "job train", "it failed; first failure", ": --launcher-memory"),
             ("failed", "train-launcher-a", "main ended with exit code 137", ": --launcher-memory"),
-        ),
-    ),
-    "a launcher with ranks is killed for its memory": (
-        snapshot(
-            with_ranks_in_launcher(
-                mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", OOM_OF_LAUNCHER))
-            ),
-            pod("train-launcher-a", ended(137, "OOMKilled"), phase="Failed"),
-        ),
-        (
-            ("failed", "job train", "it failed; first failure", "limit: --memory"),
-            ("failed", "train-launcher-a", "main ended with exit code 137", "limit: --memory"),
         ),
     ),
     "the launcher's command is missing": (

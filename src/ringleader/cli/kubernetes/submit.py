@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -23,9 +22,6 @@ from ringleader.cli.typed_command import Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
-
-if TYPE_CHECKING:
-    from ringleader.mpijob.manifest_files import Rendered
 
 HELP = """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
 
@@ -91,7 +87,11 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
             faults.add(spelling(option), "is for a job made from options", "edit the file, or give --image")
     start_timeout = run_job.seconds(follow, faults)
     rendered = read_files(files, faults.found, converting=options.convert)
-    found = jobs_of(rendered, faults)
+    for one in rendered:
+        if not one.name:
+            what = f"a {one.value.get('kind')}: only MPIJobs are sent"
+            faults.add(one.where, what, "kubectl apply -f takes files of any objects; ringleader logs -f JOB")
+    found = tuple(read(one.value) for one in rendered if one.name)
     if not files and follow.json.json not in (None, "-"):
         hint = f"--json {follow.json.json} names the file of the outcome: write --json behind FILE"
         faults.found[-1] = Fault(where="FILE", what="missing", hint=hint)
@@ -133,12 +133,3 @@ command = FilesOrCommand(
     help=HELP,
     no_args_is_help=True,
 )
-
-
-def jobs_of(rendered: Sequence[Rendered], faults: Faults) -> tuple[MPIJob, ...]:
-    """Return the MPIJobs of files' objects; what is wrong with them is added to ``faults``."""
-    for one in rendered:
-        if not one.name:
-            what = f"a {one.value.get('kind')}: only MPIJobs are sent"
-            faults.add(one.where, what, "kubectl apply -f takes files of any objects; ringleader logs -f JOB")
-    return tuple(read(one.value) for one in rendered if one.name)

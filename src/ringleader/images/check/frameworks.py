@@ -140,16 +140,5 @@ def _ranges(
             yield fault("two-cudas", what, *rows)
 
 
-def _ringleader(lookup: VersionLookup) -> Iterator[Finding]:
-    """PyTorch beside a Ringleader that refuses it."""
-    choice, floor = lookup.selection, lookup.tables.rules["ringleader-torch"]
-    version = choice.torch.partition("+")[0]
-    if choice.has_ringleader and version and not at_least(version, floor.value):
-        release = lookup.torch_release
-        rows = (floor.cited(), *((release.cited(),) if release else ()))
-        what = f"Ringleader needs PyTorch {floor.value} or newer, the image has {version}"
-        yield fault("ringleader-torch", what, *rows)
-
-
-FRAMEWORKS = (_ringleader, _wheels, _beside_the_image, _tensorflow_on_the_image, _bazel, _two)
+FRAMEWORKS = (_wheels, _beside_the_image, _tensorflow_on_the_image, _bazel, _two)
 """What does not fit between frameworks and what they stand on."""

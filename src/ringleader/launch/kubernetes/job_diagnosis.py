@@ -39,15 +39,6 @@ def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
         yield Finding(
             level=Level.FAULT, where=where, what=what, hint=_of_failure(snapshot, what, failed.reason)
         )
-        is_launchers = failed.reason.startswith("BackoffLimitExceeded") and "pods" not in snapshot.hidden
-        if is_launchers and not snapshot.launchers and "its log ends" not in failed.message:
-            yield Finding(
-                level=Level.NOTE,
-                where=where,
-                what="its launcher's Pod is gone, and its log with it",
-                hint="restartPolicy Never in the launcher's replica spec keeps a failed Pod; "
-                "ringleader operator manifests --log-tails keeps the end of its log in the job's status",
-            )
         return
     if job.is_deleting:
         yield Finding(level=Level.WAITS, where=where, what="is being deleted")
@@ -88,12 +79,7 @@ def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
 def _of_failure(snapshot: JobSnapshot, message: str, reason: str) -> str:
     if reason == "DeadlineExceeded":
         return "it ran longer than --timeout (spec.runPolicy.activeDeadlineSeconds) allows"
-    return message_hints.of_failure(message, launcher=_launcher(snapshot), log="\n".join(snapshot.log_end))
-
-
-def _launcher(snapshot: JobSnapshot) -> str:
-    """Return the role of the launcher by its resources: those of a worker where ranks run in it."""
-    return "worker" if snapshot.job.launcher_is_worker else "launcher"
+    return message_hints.of_failure(message, log="\n".join(snapshot.log_end))
 
 
 def _suspended(snapshot: JobSnapshot) -> Finding:
@@ -198,14 +184,9 @@ def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
         text = _of_end(pod)
         if text:
             last = next((one for one in pod.containers if one.exit_code), None)
-            role, log = (_launcher(snapshot), snapshot.log_end) if pod.role == "launcher" else ("worker", ())
-            advice = (
-                message_hints.of_exit(
-                    last.exit_code, pod.reason or last.reason, role=role, log="\n".join(log)
-                )
-                if last is not None
-                else ""
-            )
+            log = "\n".join(snapshot.log_end) if pod.role == "launcher" else ""
+            code, reason = (last.exit_code, pod.reason or last.reason) if last is not None else (None, "")
+            advice = message_hints.of_exit(code, reason, role=pod.role, log=log)
             level = Level.FAULT if ended else Level.BLOCKED
             yield Finding(level=level, where=pod.name, what=text, hint=advice)
 
@@ -223,7 +204,7 @@ _OF_CONTAINERS: tuple[tuple[Collection[str], Callable[[ContainerView], str], Cal
         lambda one: message_hints.short(f"{one.name}: {one.message or one.reason}"),
         message_hints.of_config,
     ),
-    ((CRASH_LOOP,), _of_crash, message_hints.of_crash),
+    ((CRASH_LOOP,), _of_crash, message_hints.hint),
 )
 """Reasons for which a container waits → what that means, and what to do about it."""
 

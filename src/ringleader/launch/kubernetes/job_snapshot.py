@@ -59,8 +59,6 @@ class JobView:
     """Workers asked for."""
     slots: int = 1
     mpi: str = ""
-    launcher_is_worker: bool = False
-    """Ranks run in the launcher too."""
     launcher_container: str = ""
     """Container whose log and exit code are the job's; empty: the first one."""
     conditions: tuple[Condition, ...] = ()

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from ringleader.kube.cluster import Object
-from ringleader.kube.object_fields import labels_of, map_in, maps_in, number_in, text_in
+from ringleader.kube.object_fields import map_in, maps_in, number_in, text_in
 from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.launch.kubernetes.job_snapshot import EventView, JobView, State
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
-from ringleader.mpijob.object_metadata import JOB_NAME, REPLICA_INDEX
+from ringleader.mpijob.object_metadata import JOB_NAME
 from ringleader.mpijob.status import Condition, ElasticStatus, Truth
 
 ON_PODS = "ringleader/on"
@@ -41,7 +41,6 @@ def mpijob_view(document: Json) -> JobView:
         workers=_number(map_in(replicas, "Worker"), "replicas", 0),
         slots=_number(spec, "slotsPerWorker", 1),
         mpi=str(spec.get("mpiImplementation") or "OpenMPI"),
-        launcher_is_worker=spec.get("runLauncherAsWorker") is True,
         launcher_container=_first_container(map_in(map_in(replicas, "Launcher"), "template")),
         conditions=_conditions(status),
         is_suspended=policy.get("suspend") is True,
@@ -59,7 +58,7 @@ def mpijob_view(document: Json) -> JobView:
 def pods_job_view(document: Json) -> JobView:
     """Read the launcher's Job of a job without MPIJob."""
     metadata, spec, status = (map_in(document, part) for part in ("metadata", "spec", "status"))
-    notes, template = map_in(metadata, "annotations"), map_in(spec, "template")
+    notes = map_in(metadata, "annotations")
     return JobView(
         name=str(map_in(metadata, "labels").get(JOB_NAME, "")),
         namespace=text_in(metadata, "namespace"),
@@ -68,8 +67,7 @@ def pods_job_view(document: Json) -> JobView:
         workers=_number(notes, WORKERS, 0),
         slots=_number(notes, SLOTS, 1),
         mpi=str(notes.get(MPI, "")),
-        launcher_is_worker=REPLICA_INDEX in labels_of(template),
-        launcher_container=_first_container(template),
+        launcher_container=_first_container(map_in(spec, "template")),
         conditions=_job_conditions(status, is_suspended=spec.get("suspend") is True),
         is_suspended=spec.get("suspend") is True,
         is_deleting=bool(metadata.get("deletionTimestamp")),

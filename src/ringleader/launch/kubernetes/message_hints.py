@@ -32,6 +32,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"Insufficient ([\w.-]+/[\w.-]*gpu\w*|\S*gpu\S*)",
         "wait for GPUs, or ask for fewer on each worker; kubectl describe nodes shows how many there are",
     ),
+    (r"OOMKilled", "raise its limit: --memory; the launcher's: --launcher-memory"),
     (r"Insufficient (cpu|memory|ephemeral-storage)", "wait, or ask for less: --cpu, --memory"),
     (r"Insufficient (\S+)", "wait until nodes have it free, or ask for less"),
     (r"untolerated taint", "if the Pods may run there: --toleration KEY; else wait for other nodes"),
@@ -59,7 +60,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
 _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory")
 _NOT_FOUND = re.compile(r"(?m)^(?:\S*sh: )?(?:.*: )?(\S+): (?:command )?not found$")
 """What sh and bash print where they find no program: ``sh: 1: exec: trian: not found``."""
-_FAILURE = re.compile(r"(launcher|worker) \S+: container \S+: exit code (\d+)(?: \(([^)]*)\))?")
+_FAILURE = re.compile(r"(launcher|worker) \S+: container \S+: exit code (\d+)")
 """How an operator's condition names the first failure; see ``PodFailure.sentence``."""
 _NO_OBJECT = re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found|couldn't find key", re.IGNORECASE)
 
@@ -97,9 +98,9 @@ def of_config(message: str) -> str:
 
 
 def of_exit(code: int | None, reason: str, *, role: str = "", log: str = "") -> str:
-    """Return what an end means. ``role``: ``launcher`` for one without ranks; ``log``: the end of its log."""
+    """Return what the end of a launcher's or a worker's container means; ``log``: the end of its log."""
     if reason == "OOMKilled":
-        option = "--launcher-memory" if role == "launcher" else "--memory"
+        option = "--launcher-memory (with ranks in it: --memory)" if role == "launcher" else "--memory"
         return f"it used more memory than its limit: {option}"
     if reason == "DeadlineExceeded":
         return "it ran longer than its Pod's activeDeadlineSeconds"
@@ -114,20 +115,15 @@ def of_exit(code: int | None, reason: str, *, role: str = "", log: str = "") -> 
     }.get(code or 0, "")
 
 
-def of_crash(message: str) -> str:
-    """Return what to do about a container that ends again and again."""
-    return "raise its limit: --memory; the launcher's: --launcher-memory" if "OOMKilled" in message else ""
-
-
-def of_failure(message: str, *, launcher: str, log: str) -> str:
-    """Return what to do about the failure that a condition names. ``launcher``: see ``of_exit``'s role."""
+def of_failure(message: str, *, log: str) -> str:
+    """Return what to do about the failure that a job's condition names; ``log``: the launcher's."""
     found = _FAILURE.search(message)
     if found is None:
         return hint(message) if "quota" in message or "image" in message.lower() else ""
-    reason = "OOMKilled" if "OOMKilled" in (found[3] or "") else ""
-    if found[1] == "launcher":
-        return of_exit(int(found[2]), reason, role=launcher, log=log or message)
-    return of_exit(int(found[2]), reason, log=message)
+    reason = "OOMKilled" if "OOMKilled" in message else ""
+    return of_exit(
+        int(found[2]), reason, role=found[1], log=(log if found[1] == "launcher" else "") or message
+    )
 
 
 def short(message: str, longest: int = 300) -> str:

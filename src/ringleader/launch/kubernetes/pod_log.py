@@ -27,18 +27,12 @@ class LogPosition:
 
     def __init__(self) -> None:
         """Begin with nothing shown."""
-        self._stamp = b""
-        self._lines = 0
-        """Lines with this stamp so far."""
-        self._shown = 0
-        """Bytes of the last of them."""
-        self._missing = 0
-        """Lines with this stamp that are still to be found again."""
-        self._dropped = 0
-        """Bytes of the present line that have been shown before."""
-        self._head = b""
+        self._stamp, self._lines, self._shown = b"", 0, 0
+        """Of the last line: its stamp, how many lines had it so far, and how many bytes of it were shown."""
+        self._missing, self._dropped = 0, 0
+        """Lines with this stamp still to be found again; bytes of the present line that were shown before."""
+        self._head, self._is_start = b"", True
         """The beginning of a line whose stamp is not complete yet."""
-        self._is_start = True
         self.is_cut = False
         """The log on the node no longer begins where it did: something may be missing."""
 

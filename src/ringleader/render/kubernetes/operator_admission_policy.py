@@ -77,38 +77,31 @@ _OWNERSHIP = _Policy(
         ),
     ),
 )
-_PODS: Mapping[str, Sequence[str]] = {"": ("pods",), "batch": ("jobs",)}
 
 
-def _without(field: str) -> str:
-    """Return what holds of a Pod, and of a Job's template, that does not set a field of the Pod's spec."""
-    pod, job = f"object.spec.{field}", f"object.spec.template.spec.{field}"
-    return f"(!has({pod}) || !{pod}) && (!has(object.spec.template) || !has({job}) || !{job})"
+def _pods(name: str, *fields: str, message: str, namespaces: Document | None = None) -> _Policy:
+    """Return a policy on Pods and Jobs' templates: none sets these fields of a Pod's spec.
+
+    It judges what is created: nobody can change the fields later, and what runs must be cleaned up.
+    """
+    places = [f"object.spec{part}.{field}" for field in fields for part in ("", ".template.spec")]
+    rule = " && ".join(f"(!has({one}) || !{one})" for one in places[::2])
+    jobs = " && ".join(f"(!has({one}) || !{one})" for one in places[1::2])
+    return _Policy(
+        name=name,
+        operations=("CREATE",),
+        resources={"": ("pods",), "batch": ("jobs",)},
+        rules=((f"{rule} && (!has(object.spec.template) || {jobs})", message),),
+        namespaces=namespaces,
+    )
 
 
-# Created only: nobody can change these fields afterwards, and what runs already must be cleaned up.
-_HOST = _Policy(
-    name="host",
-    operations=("CREATE",),
-    resources=_PODS,
-    rules=(
-        (
-            f"{_without('hostPID')} && {_without('hostIPC')}",
-            "the operator makes no Pod with hostPID or hostIPC",
-        ),
-    ),
-)
-_HOST_NETWORK = _Policy(
-    name="host-network",
-    operations=("CREATE",),
-    resources=_PODS,
-    rules=(
-        (
-            _without("hostNetwork"),
-            f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
-            f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
-        ),
-    ),
+_HOST = _pods("host", "hostPID", "hostIPC", message="the operator makes no Pod with hostPID or hostIPC")
+_HOST_NETWORK = _pods(
+    "host-network",
+    "hostNetwork",
+    message=f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
+    f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
     namespaces={"matchExpressions": [{"key": HOST_NETWORK, "operator": "NotIn", "values": [ALLOWED]}]},
 )
 _SECRETS = _Policy(
