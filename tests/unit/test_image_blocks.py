@@ -278,7 +278,7 @@ def test_vendors_name_arm_machines_in_their_own_ways(text: str, build: int, ther
 
 
 def test_what_has_no_packages_for_arm_is_refused_before_a_build() -> None:
-    with pytest.raises(RequestError, match=r"rdma\.user-space erdma are for linux/amd64 only, not for aarch64"):
+    with pytest.raises(RequestError, match="erdma are for linux/amd64 only, not for aarch64"):
         arm('[rdma]\nuser-space = "erdma"', "ubuntu:22.04")
     old = recipe_parser.recipe(bundled_recipes.text("tensorflow-1.12-verbs"), "test")
     with pytest.raises(RequestError, match="a historical image is for linux/amd64 only"):

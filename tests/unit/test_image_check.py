@@ -14,7 +14,7 @@ from ringleader.cli.main import ringleader
 from ringleader.finding import fault, gone
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
-from ringleader.images.check.gpus import covers
+from ringleader.images.check.frameworks import covers
 from ringleader.images.tables import Cited, load
 from ringleader.images.tables.version_order import key
 
