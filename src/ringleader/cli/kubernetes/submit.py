@@ -87,10 +87,11 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
             faults.add(spelling(option), "is for a job made from options", "edit the file, or give --image")
     start_timeout = run_job.seconds(follow, faults)
     rendered = read_files(files, faults.found, converting=options.convert)
-    for one in rendered:
-        if not one.name:
-            what = f"a {one.value.get('kind')}: only MPIJobs are sent"
-            faults.add(one.where, what, "kubectl apply -f takes files of any objects; ringleader logs -f JOB")
+    for other in rendered:
+        if not other.name:
+            what = f"a {other.value.get('kind')}: only MPIJobs are sent"
+            hint = "kubectl apply -f takes files of any objects; ringleader logs -f JOB"
+            faults.add(other.where, what, hint)
     found = tuple(read(one.value) for one in rendered if one.name)
     if not files and follow.json.json not in (None, "-"):
         hint = f"--json {follow.json.json} names the file of the outcome: write --json behind FILE"
