@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ringleader.render.kubernetes.quantities import value
+from ringleader.mpijob.quantities import value
 
 _HINTS: tuple[tuple[str, str], ...] = (
     (
