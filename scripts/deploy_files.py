@@ -88,7 +88,8 @@ execSpawn: false
 # The end of a failed container's log in status and events, and the right to read logs. Logs may hold secrets.
 logTails: false
 # Policies that keep the operator's account to what belongs to MPIJobs: true or false. They belong to no
-# namespace and need Kubernetes 1.30. Empty: with an operator of all namespaces, where the cluster knows them.
+# namespace and need Kubernetes 1.30. Empty: with an operator of all namespaces or with execSpawn, where the
+# cluster knows them.
 admissionPolicy: ""
 # Only Pods of its own namespace and of namespaces with the label metrics=enabled reach the metrics.
 networkPolicy: true
@@ -131,7 +132,7 @@ PLACEMENT = ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "pri
 POLICIES = (
     'and (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version)'
     ' (or (eq (toString .Values.admissionPolicy) "true")'
-    ' (and (eq (toString .Values.admissionPolicy) "") (not .Values.scope)))'
+    ' (and (eq (toString .Values.admissionPolicy) "") (or (not .Values.scope) .Values.execSpawn)))'
 )
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 

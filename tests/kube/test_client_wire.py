@@ -116,6 +116,17 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
     ),
     (lambda c: drained(c.logs("p", "n")), Sent("GET /api/v1/namespaces/n/pods/p/log", None, None)),
     (
+        lambda c: drained(
+            c.logs("p", "n", container="c", follow=True, timestamps=True, since="2026-01-31T12:00:00Z")
+        ),
+        Sent(
+            "GET /api/v1/namespaces/n/pods/p/log"
+            "?container=c&follow=true&timestamps=true&sinceTime=2026-01-31T12%3A00%3A00Z",
+            None,
+            None,
+        ),
+    ),
+    (
         lambda c: drained(c.logs("p", "n", container="c", follow=True, tail=0, previous=True, limit_bytes=5)),
         Sent(
             "GET /api/v1/namespaces/n/pods/p/log"

@@ -405,6 +405,8 @@ def test_an_old_manifest(start: Start, fake: FakeCluster, tmp_path: Path) -> Non
     command = start("submit", "--convert", "--detach", str(path))
     assert command.ends() == 0
     until("the job", lambda: fake.list("mpijobs"))
+    assert "spec.runPolicy.cleanPodPolicy: Running counts now" in command.err
+    assert "the operator refuses it unless it was installed with" in command.err
 
 
 def test_options_of_hosts_mean_nothing_on_a_cluster(start: Start) -> None:

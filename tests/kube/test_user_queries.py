@@ -191,6 +191,23 @@ def test_logs_that_are_not_there(
 # explain
 
 
+def test_a_failed_launchers_log_is_explained(fake: FakeCluster, start: Start) -> None:
+    operator = job(fake)
+    operator.takes_up()
+    operator.starts()
+    operator.writes("".join(f"line {index}\n" for index in range(20)) + "sh: 1: exec: trian: not found\n")
+    operator.finishes(127)
+    command = start("explain", "train")
+    assert command.ends() == 0
+    pod = operator.launcher
+    assert f"{pod}: launcher ended with exit code 127\n      → the image has no command trian" in command.out
+    assert f"  the log of {pod} ends:\n    line 11\n" in command.out
+    assert command.out.endswith("    sh: 1: exec: trian: not found\n")
+    command = start("explain", "--json", "train")
+    assert command.ends() == 0
+    assert json.loads(command.out)["log_end"][-1] == "sh: 1: exec: trian: not found"
+
+
 def test_explain(fake: FakeCluster, start: Start) -> None:
     operator = job(fake)
     operator.takes_up()

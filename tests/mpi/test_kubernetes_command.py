@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ringleader.launch.kubernetes.job_request import JobRequest
-from ringleader.launch.kubernetes.launcher_command import launcher_program
+from ringleader.launch.kubernetes.mpijob_builder import launcher_program
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.model import MpiImplementation
 

@@ -194,6 +194,63 @@ def test_what_the_operators_account_may_do(case: tuple[Any, ...]) -> None:
     assert not why or "expression" not in why, why
 
 
+def with_spec(kind: Kind, **fields: Any) -> Document:
+    pod: Document = {"containers": [{"name": "main", "image": "i"}], **fields}
+    return thing(owner(), spec={"template": {"spec": pod}} if kind is kinds.JOB else pod)
+
+
+@pytest.mark.parametrize("kind", [kinds.POD, kinds.JOB], ids=lambda kind: kind.plural)
+@pytest.mark.parametrize(
+    ("fields", "labels", "why"),
+    [
+        ({}, {}, ""),
+        ({"hostPID": False, "hostIPC": False, "hostNetwork": False}, {}, ""),
+        ({"hostPID": True}, {"ringleader/host-network": "allowed"}, "no Pod with hostPID or hostIPC"),
+        ({"hostIPC": True}, {"ringleader/host-network": "allowed"}, "no Pod with hostPID or hostIPC"),
+        ({"hostNetwork": True}, {}, "kubectl label namespace NAME ringleader/host-network=allowed"),
+        ({"hostNetwork": True}, {"ringleader/host-network": "no"}, "hostNetwork needs the label"),
+        ({"hostNetwork": True}, {"ringleader/host-network": "allowed"}, ""),
+    ],
+)
+def test_what_pods_may_share_with_their_node(
+    kind: Kind, fields: Document, labels: dict[str, str], why: str
+) -> None:
+    attempt = Attempt(operation="CREATE", kind=kind, user=US, namespace="team", new=with_spec(kind, **fields))
+    said = " ".join(filter(None, (refusal(policy, attempt, labels) for policy in POLICIES)))
+    assert why in said and bool(why) == bool(said), said
+
+
+@pytest.mark.parametrize(
+    ("wish", "namespace", "allowed"),
+    [
+        (Installation(image="i:1"), "team", True),
+        (Installation(image="i:1"), "kube-system", False),
+        (Installation(image="i:1"), "mpi-operator", False),
+        (Installation(image="i:1", scope="team"), "team", True),
+        (Installation(image="i:1", scope="team"), "other", False),
+        (Installation(image="i:1", scope="team"), "mpi-operator", False),
+        (Installation(image="i:1", scope="mpi-operator"), "mpi-operator", True),
+    ],
+)
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+def test_where_the_operator_may_change_anything(
+    wish: Installation, namespace: str, allowed: bool, operation: str
+) -> None:
+    user = f"system:serviceaccount:{wish.namespace}:{wish.name}"
+    attempt = Attempt(
+        operation=operation,
+        kind=kinds.POD,
+        user=user,
+        namespace=namespace,
+        new=None if operation == "DELETE" else with_spec(kinds.POD),
+        old=None if operation == "CREATE" else with_spec(kinds.POD),
+    )
+    found = [one for one in manifests(wish) if one["kind"] == "ValidatingAdmissionPolicy"]
+    said = " ".join(filter(None, (refusal(policy, attempt) for policy in found)))
+    assert (said == "") is allowed, said
+    assert allowed or "kube-system, in its own namespace" in said
+
+
 def test_nobody_else_is_judged() -> None:
     for user in (
         "eve",

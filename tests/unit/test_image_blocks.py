@@ -26,6 +26,9 @@ MODERN = tuple(
 )
 
 
+NCCL = '[nccl]\nversion = "2.27.7"'
+
+
 def made(text: str, base: str = "debian:12", *, about: str = "") -> Image:
     """Return the image of a recipe that consists of these blocks."""
     return image_assembly.image(recipe_parser.recipe(f'name = "x"\nbase = "{base}"\n{about}\n{text}', "test"))
@@ -247,6 +250,61 @@ def test_open_mpi_uses_amazons_libfabric() -> None:
         assert "efa_installer.sh -y --skip-kmod --skip-limit-conf --no-verify --skip-mpi" in commands(
             image, stage
         )
+
+
+def arm(text: str, base: str = "ubuntu:24.04") -> Image:
+    recipe = recipe_parser.recipe(f'name = "x"\nbase = "{base}"\n{text}', "test")
+    return image_assembly.image(recipe, "aarch64")
+
+
+@pytest.mark.parametrize(
+    ("text", "build", "there"),
+    [
+        ('[rdma]\nuser-space = "doca-ofed"\nversion = "3.3.0"', 0, "/doca/3.3.0/ubuntu24.04/arm64-sbsa/ ./"),
+        ('[rdma]\nuser-space = "mlnx-ofed"', -1, "-ubuntu24.04-aarch64.tgz"),
+        ('[python]\nsource = "conda"\nversion = "3.13"', 0, "-Linux-aarch64.sh"),
+        ('[python]\nsource = "conda"\nversion = "3.13"', 0, "2c113a69297e612b01ca0f320c22a3107a11f2ab9b57"),
+        (NCCL, 0, "/compute/cuda/repos/ubuntu2404/sbsa/ /'"),
+        (NCCL, 0, "rm /etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"),
+    ],
+)
+def test_vendors_name_arm_machines_in_their_own_ways(text: str, build: int, there: str) -> None:
+    image = arm(text)
+    assert there in commands(image, build)
+    assert "x86_64" not in commands(image, build).replace("cuda-ubuntu2404-x86_64", "").replace(
+        "ubuntu2404/x86_64/cuda-keyring", ""
+    )
+    assert "aarch64" not in commands(made(text, "ubuntu:24.04"), build)
+
+
+def test_what_has_no_packages_for_arm_is_refused_before_a_build() -> None:
+    with pytest.raises(RequestError, match="erdma are for linux/amd64 only, not for aarch64"):
+        arm('[rdma]\nuser-space = "erdma"', "ubuntu:22.04")
+    old = recipe_parser.recipe(bundled_recipes.text("tensorflow-1.12-verbs"), "test")
+    with pytest.raises(RequestError, match="a historical image is for linux/amd64 only"):
+        image_assembly.image(old, "aarch64")
+
+
+@pytest.mark.parametrize("user_space", ["doca-ofed", "erdma"])
+def test_the_key_of_a_vendors_repository_is_verified_where_a_recipe_gives_its_checksum(
+    user_space: str,
+) -> None:
+    text = f'[rdma]\nuser-space = "{user_space}"\n'
+    plain = made(text, "ubuntu:22.04")
+    assert "sha256sum" not in commands(plain, 0)
+    assert any("Unverified" in step.why for step in steps(plain, Run, 0))
+    image = made(f'{text}sha256 = "{"a" * 64}"', "ubuntu:22.04")
+    assert f"{'a' * 64}  /usr/share/keyrings/" in commands(image, 0)
+    assert "sha256sum --check --strict /usr/share/keyrings/" in commands(image, 0)
+    assert not any("Unverified" in step.why for step in steps(image, Run, 0))
+
+
+def test_no_key_is_trusted_for_every_repository() -> None:
+    for name in bundled_recipes.names():
+        image = image_assembly.image(recipe_parser.recipe(bundled_recipes.text(name), name))
+        for stage in range(len(image.stages)):
+            assert "apt-key" not in commands(image, stage), name
+            assert "trusted.gpg" not in commands(image, stage), name
 
 
 def test_a_vendors_repository_reaches_the_image_without_tools() -> None:

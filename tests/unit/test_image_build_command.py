@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images import build_command, built_image
+from ringleader.images import build, build_command
 from ringleader.images.build_command import BuildEnvironment, BuildOptions, Isolation
 from ringleader.images.build_progress import LAST_LINES, Progress, shortened
 from ringleader.images.builders import Builder
@@ -224,7 +224,7 @@ MANIFEST = json.dumps({"layers": [{"size": 2048}, {"size": 10}]})
     ],
 )
 def test_results(name: str, answer: object, expected: tuple[str, str, int]) -> None:
-    found = built_image.stored(name, json.dumps(answer), "x")
+    found = build.stored(name, json.dumps(answer), "x")
     assert (found.id, found.digest, found.size) == expected
 
 
@@ -232,4 +232,4 @@ def test_results(name: str, answer: object, expected: tuple[str, str, int]) -> N
 @pytest.mark.parametrize("name", ["buildah", "docker"])
 def test_an_answer_that_is_none(name: str, text: str) -> None:
     with pytest.raises(RefusedError, match="cannot be read"):
-        built_image.stored(name, text, "x")
+        build.stored(name, text, "x")

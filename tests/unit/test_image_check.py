@@ -14,7 +14,7 @@ from ringleader.cli.main import ringleader
 from ringleader.finding import fault, gone
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
-from ringleader.images.check.gpus import covers
+from ringleader.images.check.frameworks import covers
 from ringleader.images.tables import Cited, load
 from ringleader.images.tables.version_order import key
 
@@ -304,6 +304,7 @@ CASES = [
         'base = "debian:12"\n[python]\nversion = "3.12"\nsource = "conda"\n',
     ),
     ("ringleader-python", Level.FAULT, 'base = "debian:11"\n', 'base = "debian:12"\n'),
+    ("ringleader-torch", Level.FAULT, UBUNTU + torch("2.7.1"), UBUNTU + torch("2.8.0")),
     (
         *("ringleader-python", Level.FAULT, 'base = "ubuntu:22.04"\n'),
         'base = "ubuntu:22.04"\n[python]\nversion = "3.11"\n',
@@ -354,7 +355,7 @@ def test_every_rule_has_a_case() -> None:
     ("text", "rule", "works"),
     [
         ('gpus = ["p100"]\n' + UBUNTU + torch("2.8.0"), "gpu-wheel", "variant cu126"),
-        ('gpus = ["h100", "b200"]\n' + UBUNTU + torch("2.6.0"), "gpu-wheel", "PyTorch 2.7.1, variant cu128"),
+        ('gpus = ["h100", "b200"]\n' + UBUNTU + torch("2.6.0"), "gpu-wheel", "PyTorch 2.8.0, variant cu128"),
         (UBUNTU + torch("2.12.0") + tensorflow("2.21.0"), "two-cudas", "variant cu126"),
         (UBUNTU + torch("2.8.0") + tensorflow("2.19.1"), "two-cudas", "TensorFlow 2.20.0"),
         ('base = "ubuntu:26.04"\n' + torch("2.8.0"), "wheel-python", "PyTorch 2.9.1, variant cu128"),
@@ -483,11 +484,11 @@ def test_json_has_every_row_with_its_source() -> None:
 
 
 def test_hosts_may_be_given_on_the_command_line() -> None:
-    text = f'name = "x"\n{UBUNTU}{torch("2.4.1")}'
+    text = f'name = "x"\n{UBUNTU}{torch("2.8.0", variant="cu126")}'
     assert run("-", text=text).exit_code == 0
     done = run("-", "--gpu", "b200", "--driver", "470", "--network", "roce", text=text)
     assert done.exit_code == 2
-    for said in ("b200 needs CUDA 12.8", "needs driver 525.60.13", "NCCL 2.20.5", "→ "):
+    for said in ("was not compiled for b200", "needs driver 525.60.13", "silently fall back to TCP", "→ "):
         assert said in done.output
 
 

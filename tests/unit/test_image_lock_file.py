@@ -71,6 +71,15 @@ def test_wheels_of_the_recipe_are_the_only_place() -> None:
     assert "extra-index-url" not in lock_file.text(asked, {"install": []})
 
 
+def test_a_package_of_an_index_does_not_come_from_pypi(asked: lock_file.Question) -> None:
+    own = item("torch", "2.8.0+cpu", url="https://download.pytorch.org/whl/cpu/torch.whl")
+    other = item("numpy", "2.0", url="https://files.pythonhosted.org/packages/numpy.whl")
+    assert "torch==2.8.0+cpu" in lock_file.text(asked, {"install": [own, other]})
+    wrong = item("torch", "2.8.0", url="https://files.pythonhosted.org/packages/torch.whl")
+    with pytest.raises(RefusedError, match=r"torch 2\.8\.0 would come from PyPI, not from https://download"):
+        lock_file.text(asked, {"install": [wrong, other]})
+
+
 def test_historical_recipes_are_not_locked() -> None:
     with pytest.raises(RequestError, match="historical"):
         lock_file.question(opened("tensorflow-1.12-verbs"))

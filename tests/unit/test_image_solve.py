@@ -85,24 +85,28 @@ def told_of(words: str) -> str:
             ),
         ),
         (
-            "torch=2.3 python=3.14 network=tcp",
-            ("torch=2.3 and python=3.14 do not", "Python 3.8–3.12", "without torch=2.3: torch=2.15.0"),
+            "torch=2.8 python=3.14 network=tcp",
+            ("torch=2.8 and python=3.14 do not", "Python 3.9–3.13", "without torch=2.8: torch=2.15.0"),
         ),
         (
-            "torch=2.6 gpu=b200 mpi=openmpi",
-            ("torch=2.6 and gpu=b200 do not", "gpu b200: compute capability 10.0 [developer.nvidia.com"),
+            "torch=2.15 gpu=v100 mpi=openmpi",
+            ("torch=2.15 and gpu=v100 do not", "gpu v100: compute capability 7.0 [developer.nvidia.com"),
         ),
         (
             "torch=2.8 tensorflow=2.19",
             ("torch=2.8 and tensorflow=2.19 do not", "pip cannot install both", "without tensorflow=2.19"),
         ),
         (
-            "torch=2.8 driver=470 gpu=h100",
-            ("torch=2.8 and driver=470 do not", "needs driver 525.60.13", "without driver=470: torch=2.8.0"),
+            "torch=2.15 driver=525 gpu=h100",
+            ("torch=2.15 and driver=525 do not", "needs driver 580", "without driver=525: torch=2.15.0"),
+        ),
+        (
+            "torch=2.6 gpu=h100",
+            ("nothing fits torch=2.6: Ringleader needs PyTorch 2.8", "nearest that fits is torch=2.8.0"),
         ),
         (
             "torch=2.8 base=ubuntu:16.04",
-            ("torch=2.8 and base=ubuntu:16.04 do not", "needs glibc 2.28", "without base=ubuntu:16.04"),
+            ("nothing fits base=ubuntu:16.04", "needs glibc 2.28", "without it: torch=2.8.0"),
         ),
         ("network=efa rdma=doca-ofed", ("rdma=doca-ofed and network=efa do not", "has no provider for efa")),
         (
@@ -238,11 +242,11 @@ def test_a_set_is_a_table_with_sources() -> None:
 
 
 def test_json_has_parts_and_warnings() -> None:
-    found = json.loads(run("torch=2.4", "network=efa", "mpi=openmpi", "--json").output)
+    found = json.loads(run("torch=2.8", "network=efa", "mpi=openmpi", "--json").output)
     by_name = {part["name"]: part for part in found["parts"]}
     assert by_name["openmpi"]["version"] == "4.1.6" and "EFA release notes" in by_name["efa"]["source"]
     assert found["warnings"] == []
-    found = json.loads(run("torch=2.4", "network=roce", "--json").output)
+    found = json.loads(run("tensorflow=2.16", "network=roce", "--json").output)
     assert [one["rule"] for one in found["warnings"]] == ["nccl-gid"]
 
 

@@ -11,7 +11,13 @@ from ringleader.finding import Finding, Level
 from ringleader.launch.kubernetes.exit_status import end_of
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
-from ringleader.launch.kubernetes.job_view import event_view, job_pod_view, mpijob_view, pods_job_view
+from ringleader.launch.kubernetes.job_view import (
+    as_pods_run,
+    event_view,
+    job_pod_view,
+    mpijob_view,
+    pods_job_view,
+)
 from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
 
 Object = dict[str, Any]
@@ -93,6 +99,18 @@ TOO_MUCH = (
 QUOTA = (
     'pods "train-worker-1" is forbidden: exceeded quota: team, requested: cpu=8, used: cpu=8, limited: cpu=8'
 )
+
+OOM_OF_LAUNCHER = (
+    "it failed; first failure: launcher train-launcher-a: container main: exit code 137 (SIGKILL, OOMKilled)"
+)
+
+
+def ended_by_deadline(name: str, seconds: int) -> Object:
+    """Return a Pod that ran longer than its deadline: one of one second is set by the operator alone."""
+    found = pod(name, ended(137), phase="Failed", reason="DeadlineExceeded")
+    found["spec"]["activeDeadlineSeconds"] = seconds
+    return found
+
 
 CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
     "untouched for a moment": (
@@ -273,8 +291,77 @@ CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
         ),
         (
             ("failed", "job train", "train-worker-1 main: OOMKilled", ""),
-            ("failed", "train-worker-1", "main ended with exit code 137 (SIGKILL, OOMKilled)", "--memory"),
+            ("failed", "train-worker-1", "main ended with exit code 137 (SIGKILL, OOMKilled)", ": --memory"),
         ),
+    ),
+    "the launcher is killed for its memory": (
+        snapshot(
+            mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", OOM_OF_LAUNCHER)),
+            pod("train-launcher-a", ended(137, "OOMKilled"), phase="Failed"),
+        ),
+        (
+            ("failed", "job train", "it failed; first failure", ": --launcher-memory"),
+            ("failed", "train-launcher-a", "main ended with exit code 137", ": --launcher-memory"),
+        ),
+    ),
+    "the launcher's command is missing": (
+        replace(
+            snapshot(
+                mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "Job has failed")),
+                pod("train-launcher-a", ended(127), phase="Failed"),
+            ),
+            log_end=("some words", "sh: 1: exec: trian: not found"),
+        ),
+        (
+            ("failed", "job train", "Job has failed", ""),
+            ("failed", "train-launcher-a", "main ended with exit code 127", "the image has no command trian"),
+        ),
+    ),
+    "the missing command is in the operator's message": (
+        snapshot(
+            mpijob(
+                condition(
+                    "Failed",
+                    "BackoffLimitExceeded",
+                    "first failure: launcher train-launcher-a: container main: exit code 127\n"
+                    "its log ends:\nsh: 1: exec: trian: not found",
+                )
+            )
+        ),
+        (("failed", "job train", "first failure: launcher", "the image has no command trian"),),
+    ),
+    "workers that the operator ended": (
+        snapshot(
+            mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "exit code 7")),
+            pod("train-launcher-a", ended(7), phase="Failed"),
+            ended_by_deadline("train-worker-0", 1),
+            ended_by_deadline("train-worker-1", 600),
+        ),
+        (
+            ("failed", "job train", "exit code 7", ""),
+            ("failed", "train-launcher-a", "main ended with exit code 7", ""),
+            (
+                "failed",
+                "train-worker-1",
+                "main ended with exit code 137 (SIGKILL, DeadlineExceeded)",
+                "its Pod's",
+            ),
+        ),
+    ),
+    "a container in a crash loop lacks memory": (
+        snapshot(
+            mpijob(CREATED),
+            pod(
+                "train-launcher-a",
+                waiting(
+                    "CrashLoopBackOff",
+                    restarts=3,
+                    lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                ),
+                phase="Running",
+            ),
+        ),
+        (("blocked", "train-launcher-a", "main has ended 3 times (exit code 137", "--launcher-memory"),),
     ),
     "ran too long": (
         snapshot(mpijob(CREATED, condition("Failed", "DeadlineExceeded", "Job was active too long"))),
@@ -452,6 +539,27 @@ def test_a_job_without_mpijob_has_the_same_states(status: Object, suspend: bool,
     }
     view = pods_job_view(document)
     assert (view.name, view.workers, view.on, view.state) == ("train", 4, "pods", state)
+
+
+def test_a_job_without_mpijob_runs_until_its_launchers_pod_has_ended() -> None:
+    """Its Job counts no ready Pod any more a moment before the Pod's own end arrives."""
+
+    def states(phase: str, ready: int, workers: int = 1) -> State:
+        document = {
+            "metadata": {"annotations": {"ringleader/workers": "1"}},
+            "spec": {},
+            "status": {"active": 1, "ready": ready},
+        }
+        pods = [running(f"train-worker-{index}") for index in range(workers)]
+        launcher = pod("train-launcher-a", phase=phase)
+        return as_pods_run(pods_job_view(document), tuple(map(job_pod_view, [*pods, launcher]))).state
+
+    assert states("Pending", ready=0) is State.PENDING
+    assert states("Pending", ready=1) is State.RUNNING
+    assert states("Running", ready=1) is State.RUNNING
+    assert states("Running", ready=0) is State.RUNNING
+    assert states("Running", ready=1, workers=0) is State.PENDING
+    assert states("Succeeded", ready=0) is State.PENDING
 
 
 def test_odd_documents_are_read_as_far_as_they_go() -> None:

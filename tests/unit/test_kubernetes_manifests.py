@@ -17,16 +17,16 @@ from ringleader.errors import RequestError
 from ringleader.host_list import parse_hostfile
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
+from ringleader.mpijob.quantities import total
 from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import text_of
 from ringleader.render.kubernetes import exec_spawn, init_containers, job_validation, ssh_secret
 from ringleader.render.kubernetes.config_map import config_map, discover_hosts_text, hostfile_text
 from ringleader.render.kubernetes.gang_scheduling import gang_of, min_member, min_resources, pod_group
+from ringleader.render.kubernetes.init_containers import ssh_ports
 from ringleader.render.kubernetes.launcher_and_workers import launcher_job, worker_pod
 from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
-from ringleader.render.kubernetes.quantities import total
 from ringleader.render.kubernetes.service import service
-from ringleader.render.kubernetes.sshd_port import ssh_ports
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kubernetes"
 SETTINGS = OperatorSettings(image="ringleader-operator:1", has_exec_spawn=True)

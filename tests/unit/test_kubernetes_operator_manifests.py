@@ -239,6 +239,8 @@ def test_policies_are_left_out_where_they_cannot_be() -> None:
         (["--no-admission-policy"], False),
         (["--namespace", "team"], False),
         (["--namespace", "team", "--admission-policy"], True),
+        (["--namespace", "team", "--exec-spawn"], True),
+        (["--namespace", "team", "--exec-spawn", "--no-admission-policy"], False),
     ):
         done = CliRunner().invoke(ringleader, ["operator", "manifests", "--image", "i:1", "--json", *words])
         kinds = {one["kind"] for one in json.loads(done.stdout)["items"]}
@@ -370,6 +372,7 @@ PLACED = {
             ),
         ),
         ({"admissionPolicy": False}, replace(CHARTED, has_admission_policy=False)),
+        ({"scope": "ops", "execSpawn": True}, replace(CHARTED, scope="ops", has_exec_spawn=True)),
     ],
 )
 def test_helm_renders_the_same_objects(values: dict[str, Any], wish: Installation) -> None:

@@ -10,8 +10,12 @@ import pytest
 from tests.unit.decide_world import SETTINGS, make_job
 
 from ringleader.mpijob.annotations import MIN_WORKERS
-from ringleader.render.kubernetes.launcher_and_workers import launcher_template, worker_pod
-from ringleader.render.kubernetes.leave_notice import NOTICE, with_notice
+from ringleader.render.kubernetes.launcher_and_workers import (
+    NOTICE,
+    launcher_template,
+    with_notice,
+    worker_pod,
+)
 
 ELASTIC = make_job(annotations={MIN_WORKERS: "1"})
 AGENT = """

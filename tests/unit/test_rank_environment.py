@@ -18,8 +18,8 @@ from ringleader.render.rank_environment import (
     master_address,
     rank_environment,
     search_path,
+    thread_variables,
 )
-from ringleader.render.thread_variables import thread_variables
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]

@@ -12,9 +12,9 @@ from ringleader.errors import RequestError
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes import job_validation, rdma_annotations, ssh_secret
+from ringleader.render.kubernetes.init_containers import ssh_ports
 from ringleader.render.kubernetes.launcher_and_workers import launcher_template, worker_pod
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.sshd_port import ssh_ports
 from ringleader.render.rdma.profiles import PROFILES
 
 SETTINGS = OperatorSettings(image="operator:1", has_exec_spawn=True)

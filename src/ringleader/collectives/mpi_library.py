@@ -9,11 +9,15 @@ from typing import Any
 from ringleader.collectives.engine_settings import EngineSettings, wrong_library
 from ringleader.collectives.exceptions import WorldError
 
+MPI4PY = tuple(f"4.{minor}" for minor in range(1, 10))
+"""How versions that Ringleader works with begin; ``pyproject.toml`` says the same to pip."""
+
 
 def load(settings: EngineSettings) -> Any:
     """Import mpi4py's MPI, initialise it in this process if nobody has, and return it.
 
-    Raises `WorldError` where the library that was loaded is not the launcher's.
+    Raises `WorldError` where mpi4py is too old or too new, or the library that was loaded is not the
+    launcher's.
     """
     # Without this every window of the embedded Open MPI prints an error line and costs 1.4 ms more.
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")
@@ -26,6 +30,11 @@ def load(settings: EngineSettings) -> Any:
     os.environ.update({"OMPI_MCA_mpi_yield_when_idle": "0"})
     import mpi4py
 
+    if not mpi4py.__version__.startswith(MPI4PY):
+        raise WorldError(
+            f"mpi4py {mpi4py.__version__} ({mpi4py.__file__}) is installed, and Ringleader needs 4.1 or "
+            "newer, below 5: pip install 'mpi4py>=4.1,<5'"
+        )
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.initialize = False
         mpi4py.rc.finalize = False

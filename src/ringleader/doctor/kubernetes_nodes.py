@@ -10,7 +10,7 @@ from ringleader.kube.api_resources import NAMESPACES, Resource
 from ringleader.kube.cluster import Cluster, Object
 from ringleader.kube.object_fields import labels_of, map_in, maps_in, metadata_of, text_in
 from ringleader.launch.kubernetes.refusal_messages import refused
-from ringleader.render.kubernetes import quantities
+from ringleader.mpijob import quantities
 from ringleader.render.rdma.allocation import NicAllocation
 
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False)

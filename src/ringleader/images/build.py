@@ -1,7 +1,8 @@
-"""Builds an image: context, builder, result, and, where that is asked for, the self-test inside."""
+"""Builds an image: context, builder, its self-test where asked for, and what is known of the result."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -11,12 +12,73 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ringleader.errors import Fault, RefusedError, StoppedError
-from ringleader.images import build_command, build_context, build_process, build_selftest, built_image
+from ringleader.images import build_command, build_context, build_process, build_selftest
 from ringleader.images.build_command import BuildEnvironment, BuildOptions, Isolation
 from ringleader.images.build_progress import Progress, Step, shortened
-from ringleader.images.builders import Builder
+from ringleader.images.builders import Builder, answer
 from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
+
+LOOK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """An image in the builder's storage."""
+
+    id: str
+    """Digest of its configuration: ``sha256:…``."""
+    digest: str
+    """Digest of its manifest here, which a registry may repack; empty where the builder has none yet."""
+    size: int
+    """Bytes of its layers."""
+
+
+def look(builder: Builder, image: str, *, environ: Mapping[str, str]) -> Stored:
+    """Ask for an image by its id; RefusedError where the builder does not know it."""
+    argv = (builder.program, *builder.global_options, *question(builder.name), image)
+    said = answer(argv, environ=environ, seconds=LOOK_SECONDS)
+    if said.code != 0:
+        what = f"it has built {image} and does not know it: {said.words[-300:]}"
+        raise RefusedError(Fault(where=builder.name, what=what))
+    return stored(builder.name, said.out, image)
+
+
+def question(name: str) -> tuple[str, ...]:
+    """Return the sub-command that describes an image as JSON."""
+    return ("inspect", "--type", "image") if name == "buildah" else ("image", "inspect")
+
+
+def stored(name: str, text: str, image: str) -> Stored:
+    """Read the answer."""
+    try:
+        found = json.loads(text)
+        if name == "buildah":
+            return _of_buildah(found)
+        one = found[0]
+        digest = one.get("Digest") or _after_at(one.get("RepoDigests"))
+        return Stored(id=_with_sort(one["Id"]), digest=digest, size=int(one["Size"]))
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        what = f"its answer about {image} cannot be read: {error!r}"
+        raise RefusedError(Fault(where=name, what=what)) from None
+
+
+def _of_buildah(found: Mapping[str, Any]) -> Stored:
+    layers = json.loads(found["Manifest"])["layers"]
+    return Stored(
+        id=_with_sort(found["FromImageID"]),
+        digest=found["FromImageDigest"],
+        size=sum(int(layer["size"]) for layer in layers),
+    )
+
+
+def _with_sort(digest: str) -> str:
+    return digest if ":" in digest else f"sha256:{digest}"
+
+
+def _after_at(references: Any) -> str:
+    return str(references[0]).rpartition("@")[2] if references else ""
+
 
 _CAP_SYS_RESOURCE = 1 << 24
 _LOG = "log"
@@ -68,7 +130,7 @@ class Built:
     """An image that was built."""
 
     tag: str
-    stored: built_image.Stored
+    stored: Stored
     seconds: float
     test: dict[str, Any] | None = None
     """What the self-test said; ``None``: it did not run."""
@@ -117,7 +179,7 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
                 watcher.say("buildah may keep a container of it: `buildah containers`, `buildah rm`")
             raise
         image = (directory / build_command.ID_FILE).read_text(encoding="utf-8").strip()
-        stored = built_image.look(task.builder, image, environ=environ)
+        stored = look(task.builder, image, environ=environ)
         document, sbom = None, ""
         if task.test or task.sbom:
             with build_selftest.container_of(

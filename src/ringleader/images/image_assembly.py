@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from ringleader import __version__
+from ringleader.errors import Fault, RequestError
 from ringleader.images import image_record
 from ringleader.images.base_image import find_base, find_cuda_image
 from ringleader.images.blocks import historical_selftest, steps_of
@@ -35,9 +37,12 @@ OCI = "org.opencontainers.image"
 WHEELS = "/tmp/wheels"
 
 
-def image(recipe: Recipe) -> Image:
-    """Return the image that a recipe describes."""
-    context = context_of(recipe)
+def image(recipe: Recipe, machine: str = "x86_64") -> Image:
+    """Return the image that a recipe describes; RequestError where there is none for the machine."""
+    context = replace(context_of(recipe), machine=machine)
+    if machine != "x86_64" and (recipe.historical or _user_space(recipe) == "erdma"):
+        what = "a historical image is" if recipe.historical else "packages of rdma.user-space erdma are"
+        raise RequestError(Fault(where=recipe.name, what=f"{what} for linux/amd64 only, not for {machine}"))
     blocks = steps_of(context)
     stages = []
     build = _stage_steps([one.build for one in blocks], context)
@@ -53,6 +58,10 @@ def image(recipe: Recipe) -> Image:
         test=_test(context),
     )
     return mirrored(made, recipe.mirrors, context.base.family)
+
+
+def _user_space(recipe: Recipe) -> str:
+    return str(getattr(recipe.blocks.get("rdma"), "user_space", ""))
 
 
 def context_of(recipe: Recipe) -> ImageContext:

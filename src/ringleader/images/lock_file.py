@@ -19,9 +19,10 @@ from ringleader.images.mirrors import places_of
 from ringleader.images.recipe import Recipe
 from ringleader.images.stage_steps import PipInstall
 
+PYPI = "https://files.pythonhosted.org/"
 LEAST_GLIBC = 17
 """Of 2.17: the oldest that manylinux's wheels of today are made for."""
-MACHINES = {"": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
+MACHINES = {"": "x86_64", "amd64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
 """Machines as container platforms name them → as wheels do."""
 
 
@@ -36,6 +37,8 @@ class Question:
     """Usual URL → mirror, for this question only."""
     index: str
     """A mirror of the default index; empty: what pip is configured for."""
+    placed: tuple[tuple[str, str], ...]
+    """Package → the URL of the index that it must come from."""
     wheels: tuple[str, ...]
     """Directories of the recipe; where there are any, no index is asked."""
     python: str
@@ -79,6 +82,12 @@ def question(recipe: Recipe, *, platform: str = "") -> Question:
         indexes=tuple(sorted({one.index for one in installs if one.index})),
         mirrors=places.fetch,
         index=places.pip,
+        placed=tuple(
+            (requirement.partition("==")[0], one.index)
+            for one in installs
+            for requirement in one.requirements
+            if one.index
+        ),
         wheels=tuple(sorted({one.find_links for one in installs if one.find_links})),
         python=context.python_version,
         glibc=context.base.glibc,
@@ -130,7 +139,12 @@ def text(asked: Question, report: Mapping[str, Any]) -> str:
     for item in report.get("install", ()):
         name = re.sub(r"[-_.]+", "-", str(item["metadata"]["name"])).lower()
         version = str(item["metadata"]["version"])
-        info = item.get("download_info", {}).get("archive_info", {})
+        info = item.get("download_info", {})
+        place = dict(asked.placed).get(name, "")
+        if place and str(info.get("url")).startswith(PYPI):
+            what = f"{name} {version} would come from PyPI, not from {place}: it has no wheel that fits"
+            faults.append(Fault(where="pip", what=what, hint="another version, variant or Python"))
+        info = info.get("archive_info", {})
         sha256 = (info.get("hashes") or {}).get("sha256", "")
         if not re.fullmatch(r"[0-9a-f]{64}", sha256):
             what = f"{name} {version} has no hash: the index gives none"

@@ -68,6 +68,8 @@ class ImageContext:
     """True: an image as it was then. Packages go into the system's Python, in one root account."""
     python: str = f"{VENV}/bin/python"
     """The interpreter whose pip installs, and that runs training scripts."""
+    machine: str = "x86_64"
+    """What the image is for, as wheels name it: ``x86_64``, ``aarch64``."""
     cuda: str = ""
     """CUDA version of the image, such as ``12.8``; empty: none, or only what wheels bring."""
 

@@ -209,14 +209,18 @@ class RestCluster:
         tail: int | None = None,
         previous: bool = False,
         limit_bytes: int | None = None,
+        timestamps: bool = False,
+        since: str = "",
     ) -> AsyncGenerator[bytes, None]:
-        """Yield a container's log as it comes."""
+        """Yield a container's log as it comes, each line behind its time with ``timestamps``."""
         query = {
             "container": container,
             "follow": "true" if follow else "",
             "tailLines": "" if tail is None else str(tail),
             "previous": "true" if previous else "",
             "limitBytes": "" if limit_bytes is None else str(limit_bytes),
+            "timestamps": "true" if timestamps else "",
+            "sinceTime": since,
         }
         query = {name: word for name, word in query.items() if word}
         path = PODS.object_path(namespace, pod, "log")

@@ -122,8 +122,13 @@ class Cluster(Protocol):
         tail: int | None = None,
         previous: bool = False,
         limit_bytes: int | None = None,
+        timestamps: bool = False,
+        since: str = "",
     ) -> AsyncGenerator[bytes, None]:
-        """Yield a container's log as it comes."""
+        """Yield a container's log as it comes, each line behind its time with ``timestamps``.
+
+        ``since``: RFC 3339, whole seconds; lines from before are left out.
+        """
 
     async def close(self) -> None:
         """Close connections; the port cannot be used afterwards."""

@@ -20,6 +20,8 @@ from ringleader.mpijob.object_metadata import JOB_ROLE
 Role = Literal["worker", "launcher", ""]
 State = Literal["waiting", "running", "terminated"]
 
+AT_ONCE = 1
+"""Seconds of a deadline that is over when it is set: the shortest that the API allows."""
 _INDEX = re.compile(r"-worker-(0|[1-9][0-9]{0,8})\Z")
 _ROLES: Mapping[str, Role] = {KIND: "worker", "Job": "launcher"}
 """Kind of a Pod's controller → what the Pod is to a job."""
@@ -90,6 +92,11 @@ class PodView:
         return (
             self.phase == "Pending" and bool(self.node) and all(c.state == "waiting" for c in self.containers)
         )
+
+    @property
+    def was_stopped(self) -> bool:
+        """The operator ended it by a deadline that was over when it was set."""
+        return self.reason == "DeadlineExceeded" and self.deadline == AT_ONCE
 
     @property
     def has_ended(self) -> bool:

@@ -22,7 +22,7 @@ from ringleader.mpijob.field_schema import (
 )
 from ringleader.mpijob.model import GROUP, KIND, VERSION, MPIJob, Spec
 from ringleader.mpijob.object_names import LABEL, LONGEST_LABEL, worker
-from ringleader.mpijob.pod_template_checks import QUANTITY
+from ringleader.mpijob.quantities import QUANTITY
 from ringleader.mpijob.status import Condition
 
 PLURAL = "mpijobs"

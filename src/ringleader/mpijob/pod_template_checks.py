@@ -6,16 +6,15 @@ controller itself relies on, and what would make every Pod of the job impossible
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from ringleader.mpijob import quantities
 from ringleader.mpijob.document_faults import Faults, FieldPath, kind_of
 from ringleader.mpijob.field_schema import JsonContent
 from ringleader.mpijob.suggestions import nearest
 
-QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
-"""A Kubernetes quantity: 2, 0.5, 500m, 2Gi, 1e3."""
+_AMOUNTS = "such as 4, 500m or 2Gi"
 RESERVED_VOLUMES = ("ssh-auth", "mpi-job-config")
 """Volumes that the controller adds to Pods; a second one of that name would make the Pod invalid."""
 
@@ -51,10 +50,18 @@ def _check_quantities(value: Mapping[str, Any], path: FieldPath, faults: Faults)
     for key, amount in value.items():
         here = path.key(str(key))
         if isinstance(amount, bool) or not isinstance(amount, str | int):
-            hint = f'put it in quotes: "{amount}"' if isinstance(amount, float) else "such as 4, 500m or 2Gi"
+            hint = f'put it in quotes: "{amount}"' if isinstance(amount, float) else _AMOUNTS
             faults.add(here, f"{kind_of(amount)}, a quantity is needed", hint)
-        elif not re.fullmatch(QUANTITY, str(amount)):
-            faults.add(here, f"{amount!r} is not a quantity", "such as 4, 500m or 2Gi")
+        else:
+            _check_amount(amount, here, faults)
+
+
+def _check_amount(amount: object, path: FieldPath, faults: Faults) -> None:
+    """Check an amount; what is none by its kind is left to others."""
+    if isinstance(amount, str | int | float) and not isinstance(amount, bool):
+        what = quantities.fault(amount)
+        if what:
+            faults.add(path, what, _AMOUNTS)
 
 
 def _check_template(value: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
@@ -108,12 +115,29 @@ def _check_containers(spec: Mapping[str, Any], path: FieldPath, faults: Faults) 
             faults.add(here.item(index).field("name"), f"a second container is called {name}")
         else:
             seen.add(name)
+            _check_resources(container, here.item(index).field("resources"), faults)
+
+
+def _check_resources(container: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
+    """Check what a container asks for: gangs count it."""
+    given = container.get("resources")
+    for kind in ("requests", "limits"):
+        amounts = given.get(kind) if isinstance(given, Mapping) else None
+        for name, amount in amounts.items() if isinstance(amounts, Mapping) else ():
+            _check_amount(amount, path.field(kind).key(str(name)), faults)
 
 
 def _check_volumes(spec: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     volumes = spec.get("volumes")
     for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
         name = volume.get("name") if isinstance(volume, Mapping) else None
+        here = path.field("volumes").item(index)
+        memory = volume.get("emptyDir") if isinstance(volume, Mapping) else None
+        if isinstance(memory, Mapping):
+            _check_amount(memory.get("sizeLimit"), here.fields("emptyDir", "sizeLimit"), faults)
         if name in RESERVED_VOLUMES:
-            here = path.field("volumes").item(index).field("name")
-            faults.add(here, f"{name} is the name of a volume that the controller adds", "choose another")
+            faults.add(
+                here.field("name"),
+                f"{name} is the name of a volume that the controller adds",
+                "choose another",
+            )

@@ -16,8 +16,26 @@ from ringleader.job import Family, Job, Mpi
 from ringleader.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
 from ringleader.render.jax_variables import jax_variables
-from ringleader.render.thread_variables import thread_variables
 from ringleader.value_class import dataclass
+
+LEAST_INTER_OP = 2
+"""TensorFlow's threads for operations beside each other: a function of Python's that waits blocks one."""
+
+
+def thread_variables(threads: int, *, bound: bool) -> dict[str, str]:
+    """Return the variables of a rank that may use so many threads, ``bound`` to cores or not.
+
+    NPROC is what XLA on CPUs (JAX) reads; other programs know it too, so it is set only where ranks roam.
+    """
+    variables = {
+        "OMP_NUM_THREADS": threads,
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": max(LEAST_INTER_OP, threads),
+    }
+    if not bound:
+        variables["NPROC"] = threads
+    return {name: str(count) for name, count in variables.items()}
+
 
 FORWARDED_PREFIXES = (
     "NCCL_", "UCX_", "FI_", "GLOO_", "OMPI_MCA_", "MPICH_", "MPIR_CVAR_", "MV2_", "MVP_", "I_MPI_",

@@ -7,19 +7,19 @@ FROM nvidia/cuda:9.0-devel-ubuntu16.04 AS build
 RUN rm -f /etc/apt/sources.list.d/cuda.list /etc/apt/sources.list.d/nvidia-ml.list \
  && apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends apt-transport-https \
-         ca-certificates curl \
+         ca-certificates curl gnupg \
  && rm -rf /var/lib/apt/lists/* \
  && curl -fsSL -o /tmp/nvidia.pub \
          https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1604/x86_64/3bf863cc.pub \
- && apt-key add /tmp/nvidia.pub \
+ && gpg --batch --yes --dearmor -o /usr/share/keyrings/cuda.gpg /tmp/nvidia.pub \
  && printf '%s\n' \
-         'deb https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1604/x86_64 /' \
+         'deb [signed-by=/usr/share/keyrings/cuda.gpg] https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1604/x86_64 /' \
          > /etc/apt/sources.list.d/cuda.list \
  && curl -fsSL -o /tmp/nvidia.pub \
          https://developer.download.nvidia.com/compute/machine-learning/repos/ubuntu1604/x86_64/7fa2af80.pub \
- && apt-key add /tmp/nvidia.pub \
+ && gpg --batch --yes --dearmor -o /usr/share/keyrings/nvidia-ml.gpg /tmp/nvidia.pub \
  && printf '%s\n' \
-         'deb https://developer.download.nvidia.com/compute/machine-learning/repos/ubuntu1604/x86_64 /' \
+         'deb [signed-by=/usr/share/keyrings/nvidia-ml.gpg] https://developer.download.nvidia.com/compute/machine-learning/repos/ubuntu1604/x86_64 /' \
          > /etc/apt/sources.list.d/nvidia-ml.list \
  && rm /tmp/nvidia.pub
 
@@ -114,19 +114,19 @@ FROM nvidia/cuda:9.0-runtime-ubuntu16.04
 RUN rm -f /etc/apt/sources.list.d/cuda.list /etc/apt/sources.list.d/nvidia-ml.list \
  && apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends apt-transport-https \
-         ca-certificates curl \
+         ca-certificates curl gnupg \
  && rm -rf /var/lib/apt/lists/* \
  && curl -fsSL -o /tmp/nvidia.pub \
          https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1604/x86_64/3bf863cc.pub \
- && apt-key add /tmp/nvidia.pub \
+ && gpg --batch --yes --dearmor -o /usr/share/keyrings/cuda.gpg /tmp/nvidia.pub \
  && printf '%s\n' \
-         'deb https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1604/x86_64 /' \
+         'deb [signed-by=/usr/share/keyrings/cuda.gpg] https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1604/x86_64 /' \
          > /etc/apt/sources.list.d/cuda.list \
  && curl -fsSL -o /tmp/nvidia.pub \
          https://developer.download.nvidia.com/compute/machine-learning/repos/ubuntu1604/x86_64/7fa2af80.pub \
- && apt-key add /tmp/nvidia.pub \
+ && gpg --batch --yes --dearmor -o /usr/share/keyrings/nvidia-ml.gpg /tmp/nvidia.pub \
  && printf '%s\n' \
-         'deb https://developer.download.nvidia.com/compute/machine-learning/repos/ubuntu1604/x86_64 /' \
+         'deb [signed-by=/usr/share/keyrings/nvidia-ml.gpg] https://developer.download.nvidia.com/compute/machine-learning/repos/ubuntu1604/x86_64 /' \
          > /etc/apt/sources.list.d/nvidia-ml.list \
  && rm /tmp/nvidia.pub
 

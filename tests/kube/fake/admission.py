@@ -12,6 +12,7 @@ import orjson
 from tests.kube.fake import kinds
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.refusals import Refusal
+from tests.kube.fake.selectors import matches_labels
 from tests.kube.fake.store import Document, Store
 
 
@@ -47,9 +48,15 @@ class Attempt:
         return orjson.dumps({"object": self.new, "oldObject": self.old, "request": request})
 
 
-def refusal(policy: Document, attempt: Attempt) -> str:
-    """What a policy has against an attempt; empty: nothing."""
+def refusal(policy: Document, attempt: Attempt, labels: Mapping[str, str] | None = None) -> str:
+    """What a policy has against an attempt in a namespace with these labels; empty: nothing.
+
+    Namespace selectors: Kubernetes 1.36, apiserver/pkg/admission/plugin/webhook/predicates/namespace.
+    """
     spec = policy["spec"]
+    selector = spec["matchConstraints"].get("namespaceSelector")
+    if selector and not matches_labels(selector, labels or {}):
+        return ""
     rules = spec["matchConstraints"]["resourceRules"]
     if not any(_matches(rule, attempt) for rule in rules):
         return ""
@@ -102,10 +109,14 @@ class Admission:
     def judge(self, attempt: Attempt) -> None:
         """Refuse with 403 what a bound policy does not allow."""
         bindings = self._documents(kinds.ADMISSION_BINDING) if attempt.user else ()
+        spaces = self._store.collection(kinds.NAMESPACE).entries.values()
+        labels = {one.key[1]: one.labels for one in spaces if one.key[1] == attempt.namespace}
         for binding in bindings:
             name = binding["spec"]["policyName"]
             for policy in self._documents(kinds.ADMISSION_POLICY):
-                if policy["metadata"]["name"] == name and (why := refusal(policy, attempt)):
+                if policy["metadata"]["name"] == name and (
+                    why := refusal(policy, attempt, labels.get(attempt.namespace))
+                ):
                     by = f"ValidatingAdmissionPolicy '{name}' with binding '{binding['metadata']['name']}'"
                     what = f'{attempt.kind.qualified} "{attempt.name}" is forbidden'
                     raise Refusal(403, "Forbidden", f"{what}: {by} denied request: {why}")

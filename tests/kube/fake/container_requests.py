@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -72,7 +73,7 @@ async def log(
     try:
         if first:
             await response.write(first)
-        async for chunk in present.follow(start):
+        async for chunk in present.follow(start, stamped=query.get("timestamps") == "true"):
             await response.write(chunk)
         await response.write_eof()
     except ConnectionResetError:
@@ -81,7 +82,8 @@ async def log(
 
 
 def _tail(log: Log, query: Any, objects: Objects) -> bytes:
-    lines = list(log.lines)
+    since = datetime.fromisoformat(query["sinceTime"]).timestamp() if "sinceTime" in query else 0.0
+    lines = log.text(stamped=query.get("timestamps") == "true", since=since)
     tail = query.get("tailLines")
     if tail is not None and objects.features.log_tail:
         lines = lines[-int(tail) :] if int(tail) else []

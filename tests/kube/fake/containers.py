@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,22 +18,39 @@ class Log:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
+        self.times: list[int] = []
+        """When each was written: nanoseconds since the epoch."""
         self.is_ended = False
         self._grown = asyncio.Event()
 
     def write(self, text: bytes) -> None:
-        self.lines += text.splitlines(keepends=True)
+        found = text.splitlines(keepends=True)
+        now = time.time_ns()
+        self.lines += found
+        self.times += range(now, now + len(found))
         self._grown.set()
 
     def end(self) -> None:
         self.is_ended = True
         self._grown.set()
 
-    async def follow(self, start: int) -> AsyncIterator[bytes]:
+    def text(self, start: int = 0, *, stamped: bool = False, since: float = 0.0) -> list[bytes]:
+        """Return lines from a place on, as the kubelet does: Kubernetes 1.36, cri-client/pkg/logs/logs.go."""
+        found = []
+        for place in range(start, len(self.lines)):
+            seconds, nano = divmod(self.times[place], 10**9)
+            if seconds < since:
+                continue
+            is_start = place == 0 or self.lines[place - 1].endswith(b"\n")
+            stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nano:09d}Z "
+            found.append((stamp.encode() if stamped and is_start else b"") + self.lines[place])
+        return found
+
+    async def follow(self, start: int, *, stamped: bool = False) -> AsyncIterator[bytes]:
         """Yield lines from a place on, until the run ends."""
         while True:
             self._grown.clear()
-            found = b"".join(self.lines[start:])
+            found = b"".join(self.text(start, stamped=stamped))
             start = len(self.lines)
             if found:
                 yield found

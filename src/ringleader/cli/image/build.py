@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import sys
@@ -164,9 +165,11 @@ def build_task(options: BuildOptions) -> Task:
     from ringleader.images.build_command import BuildOptions, isolation, tag_of
     from ringleader.images.build_context import contents
     from ringleader.images.builders import find
+    from ringleader.images.lock_file import MACHINES
 
     recipe = opened(options.recipe, options.changes)
-    image = image_assembly.image(recipe)
+    machine = (options.platform or platform.machine()).rpartition("/")[2]
+    image = image_assembly.image(recipe, MACHINES.get(machine, "x86_64"))
     faults = _unreadable(options)
     if options.test and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"

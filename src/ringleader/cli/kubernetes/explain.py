@@ -15,7 +15,7 @@ from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOp
 from ringleader.cli.typed_command import Command
 from ringleader.finding import Level
 from ringleader.launch.kubernetes import job_diagnosis
-from ringleader.launch.kubernetes.job_lookup import gather
+from ringleader.launch.kubernetes.job_lookup import gather, with_log_end
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
 from ringleader.launch.kubernetes.progress_line import progress
 
@@ -36,7 +36,8 @@ def explain(options: ExplainOptions) -> None:
     """Explain the job."""
 
     async def doing(connection: Connection) -> JobSnapshot:
-        return await gather(connection.cluster, options.job, connection.namespace, now=time.time())
+        found = await gather(connection.cluster, options.job, connection.namespace, now=time.time())
+        return await with_log_end(connection.cluster, found)
 
     snapshot = with_cluster(options.cluster, doing)
     show(options.json, _values(snapshot), lambda: _text(snapshot))
@@ -63,6 +64,11 @@ def _text(snapshot: JobSnapshot) -> str:
     if not found:
         is_end = snapshot.job.state.is_end
         lines.append(f"  {progress(snapshot).text}" if is_end else "  nothing is in its way")
+    if snapshot.log_end:
+        lines += [
+            f"  the log of {snapshot.launchers[-1].name} ends:",
+            *(f"    {one}" for one in snapshot.log_end),
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -80,5 +86,6 @@ def _values(snapshot: JobSnapshot) -> dict[str, Any]:
             }
             for one in job_diagnosis.explain(snapshot)
         ],
+        "log_end": list(snapshot.log_end),
         "not_allowed_to_read": list(snapshot.hidden),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringleader.cli.options.option_checks import Faults
 from ringleader.launch.kubernetes.job_request import Mount, Pairs, SecretValue, Toleration
-from ringleader.mpijob.pod_template_checks import QUANTITY
+from ringleader.mpijob import quantities
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -21,8 +21,9 @@ def quantity(option: str, text: str | None, faults: Faults) -> str:
     """Return an amount such as ``500m`` or ``2Gi``; empty where there is none or it is none."""
     if text is None:
         return ""
-    if not re.fullmatch(QUANTITY, text) or text.startswith("-"):
-        faults.add(option, f"{text!r} is not a quantity", "such as 4, 500m or 2Gi")
+    what = f"{text!r} is not a quantity" if text.startswith("-") else quantities.fault(text)
+    if what:
+        faults.add(option, what, "such as 4, 500m or 2Gi")
         return ""
     return text
 
@@ -32,6 +33,9 @@ def count(option: str, text: str | None, faults: Faults, *, least: int) -> int |
     number = faults.whole(option, text)
     if number is not None and number < least:
         faults.add(option, f"{number}, must be at least {least}")
+        return None
+    if number is not None and number > quantities.LARGEST:
+        faults.add(option, f"{number:.3g}, must be at most 2^63-1")
         return None
     return number
 
@@ -173,7 +177,7 @@ def _source(kind: str, parts: list[str]) -> dict[str, Any] | None:
             return {"nfs": {"server": server, "path": directory}}
         case "scratch", []:
             return {"emptyDir": {}}
-        case "scratch", [size] if re.fullmatch(QUANTITY, size):
+        case "scratch", [size] if not quantities.fault(size):
             return {"emptyDir": {"sizeLimit": size}}
         case _:
             return None

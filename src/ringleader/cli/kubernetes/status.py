@@ -19,7 +19,7 @@ from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_list import Overview
-from ringleader.launch.kubernetes.job_lookup import find_jobs, gather
+from ringleader.launch.kubernetes.job_lookup import find_jobs, gather, with_log_end
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
 from ringleader.launch.kubernetes.status_table import job_json, pod_json, pod_rows, row, widths
 
@@ -88,6 +88,7 @@ async def _all(connection: Connection, options: StatusOptions) -> None:
 
 async def _one(connection: Connection, name: str, options: StatusOptions) -> None:
     snapshot = await gather(connection.cluster, name, connection.namespace, now=time.time())
+    snapshot = await with_log_end(connection.cluster, snapshot)
     if options.watch:
         await _watch(connection, connection.namespace, everywhere=False, as_json=options.json.json, name=name)
         return

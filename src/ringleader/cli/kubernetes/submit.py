@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
 import click
 
 from ringleader.cli.kubernetes import run_job
-from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, read_files
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
@@ -85,7 +86,13 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
         if option.name not in _OF_FILES:
             faults.add(spelling(option), "is for a job made from options", "edit the file, or give --image")
     start_timeout = run_job.seconds(follow, faults)
-    found = jobs_of(files, faults, converting=options.convert)
+    rendered = read_files(files, faults.found, converting=options.convert)
+    for other in rendered:
+        if not other.name:
+            what = f"a {other.value.get('kind')}: only MPIJobs are sent"
+            hint = "kubectl apply -f takes files of any objects; ringleader logs -f JOB"
+            faults.add(other.where, what, hint)
+    found = tuple(read(one.value) for one in rendered if one.name)
     if not files and follow.json.json not in (None, "-"):
         hint = f"--json {follow.json.json} names the file of the outcome: write --json behind FILE"
         faults.found[-1] = Fault(where="FILE", what="missing", hint=hint)
@@ -99,6 +106,8 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
                 faults.add("--namespace", what, "leave out one of the two")
     if faults.found:
         raise RequestError(faults.found)
+    if options.convert:
+        sys.stderr.write(changes_text(rendered))
     return found, start_timeout
 
 
@@ -125,13 +134,3 @@ command = FilesOrCommand(
     help=HELP,
     no_args_is_help=True,
 )
-
-
-def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tuple[MPIJob, ...]:
-    """Return the MPIJobs of files; what is wrong with them is added to ``faults``."""
-    rendered = read_files(files, faults.found, converting=converting)
-    for one in rendered:
-        if not one.name:
-            what = f"a {one.value.get('kind')}: only MPIJobs are sent"
-            faults.add(one.where, what, "kubectl apply -f takes files of any objects; ringleader logs -f JOB")
-    return tuple(read(one.value) for one in rendered if one.name)

@@ -68,7 +68,7 @@ OPTIONS = (
         ["--admission-policy/--no-admission-policy"],
         default=None,
         help="With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
-        " [default: not with --namespace]",
+        " [default: not with --namespace, unless with --exec-spawn]",
     ),
     Option(
         ["--network-policy/--no-network-policy"],
@@ -102,7 +102,9 @@ def print_manifests(options: ManifestsOptions) -> None:
         wait_timeout=options.wait_timeout,
         has_exec_spawn=options.exec_spawn,
         has_log_tails=options.log_tails,
-        has_admission_policy=not namespace if options.admission_policy is None else options.admission_policy,
+        has_admission_policy=not namespace or options.exec_spawn
+        if options.admission_policy is None
+        else options.admission_policy,
         has_network_policy=options.network_policy,
         has_crd=not namespace if options.crd is None else options.crd,
         has_namespace=not namespace,

@@ -13,7 +13,7 @@ from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import MPIJOBS, PODS
 from ringleader.kube.cluster import Object
 from ringleader.kube.object_fields import is_deleting
-from ringleader.kube.pod_view import PodView
+from ringleader.kube.pod_view import AT_ONCE, PodView
 from ringleader.mpijob.model import CleanPodPolicy
 from ringleader.mpijob.status import ReplicaStatus
 
@@ -21,8 +21,6 @@ ALIVE = ("Pending", "Running")
 DOUBT = 5.0
 """Seconds after a job's end in which its launcher's Pods are not taken for alive: Jobs and Pods are watched
 apart, and a Pod that is deleted takes its log with it."""
-AT_ONCE = 1
-"""Seconds of a deadline that is over when it is set: the shortest that the API allows."""
 END_NOW = {"spec": {"activeDeadlineSeconds": AT_ONCE}}
 
 

@@ -113,19 +113,22 @@ def tools_first() -> Run:
     )
 
 
-def repository(name: str, key: str, line: str) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+def repository(
+    name: str, key: str, line: str, *, sha256: str = ""
+) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """Return what adds a repository of packages, whose key is at a URL, in the build stage and in the image.
 
-    ``line`` is that of its list; ``{key}`` in it is the path of the key.
+    ``line`` is that of its list; ``{key}`` in it is the path of the key, ``sha256`` the key's checksum.
     """
+    project = Project(name=name, url=key, source=name)
     path, listed = f"{KEYRINGS}/{name}.asc", f"/etc/apt/sources.list.d/{name}.list"
     added = Run(
         commands=(
-            shell("mkdir", "-p", KEYRINGS),
-            shell("curl", "-fsSL", "--retry", "3", "-o", path, key),
+            *fetched(Release(project=project, version="key", url=key, sha256=sha256), path),
             write(listed, (line.format(key=path),)),
         ),
-        why=f"The repository of {name}; its key is trusted for it alone.",
+        why=f"The repository of {name}; its key is trusted for it alone."
+        + ("" if sha256 else " Unverified: a recipe may give the key's checksum (sha256)."),
     )
     return (tools_first(), added), handed_over(path, listed)
 

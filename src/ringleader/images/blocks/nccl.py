@@ -161,7 +161,7 @@ class Nccl(BuildableBlock):
             values.append(f"NCCL_HOME={self.prefix}")
         mpi = image.blocks.get("mpi")
         if mpi is not None:
-            packaged = f"/usr/lib/x86_64-linux-gnu/{mpi.kind}"
+            packaged = f"/usr/lib/{image.machine}-linux-gnu/{mpi.kind}"
             values += ["MPI=1", f"MPI_HOME={mpi.prefix if mpi.source == 'build' else packaged}"]
         return Run(
             commands=(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ringleader.images.base_image import find_cuda_image
 from ringleader.images.blocks.block import Conflict
-from ringleader.images.blocks.downloads import PLACE, Project, fetched, handed_over, tools_first
+from ringleader.images.blocks.downloads import KEYRINGS, PLACE, Project, fetched, handed_over, tools_first
 from ringleader.images.instructions import Run, Step, shell, write
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 from ringleader.images.tables.bases import Base
@@ -44,14 +44,15 @@ def repository(image: ImageContext) -> tuple[tuple[Step, ...], tuple[Step, ...]]
     if image.cuda:
         return (), ()
     system = system_name(image.base)
-    package = f"{PLACE}/cuda-keyring.deb"
-    added = Run(
-        commands=(*fetched(KEYRING.release(system), package), shell("dpkg", "--install", package)),
-        why="NVIDIA's repository and the key that signs it.",
-    )
-    return (tools_first(), added), handed_over(
-        KEYRING_FILE, f"/etc/apt/sources.list.d/cuda-{system}-x86_64.list"
-    )
+    package, listed = f"{PLACE}/cuda-keyring.deb", _listed(f"cuda-{system}-x86_64")
+    commands = [*fetched(KEYRING.release(system), package), shell("dpkg", "--install", package)]
+    if image.machine == "aarch64":
+        # One key signs the repositories of all machines; the package lists that of its own.
+        other, place = _listed(f"cuda-{system}-sbsa"), f"{SERVER}/cuda/repos/{system}/sbsa/"
+        commands += [shell("rm", listed), write(other, (f"deb [signed-by={KEYRING_FILE}] {place} /",))]
+        listed = other
+    added = Run(commands=tuple(commands), why="NVIDIA's repository and the key that signs it.")
+    return (tools_first(), added), handed_over(KEYRING_FILE, listed)
 
 
 def revision_of(version: str) -> str:
@@ -67,15 +68,15 @@ def historical_repositories(table: str, image: ImageContext) -> tuple[Run, ...]:
         shell("rm", "-f", *(_listed(name) for name, _, _ in HISTORICAL)),
         "apt-get update",
         "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "
-        "apt-transport-https ca-certificates curl",
+        "apt-transport-https ca-certificates curl gnupg",
         "rm -rf /var/lib/apt/lists/*",
     ]
     for name, directory, key in HISTORICAL:
         place = f"{SERVER}/{directory}/repos/{system_name(image.base)}/x86_64"
         commands += [
             shell("curl", "-fsSL", "-o", "/tmp/nvidia.pub", f"{place}/{key}.pub"),
-            shell("apt-key", "add", "/tmp/nvidia.pub"),
-            write(_listed(name), (f"deb {place} /",)),
+            shell("gpg", "--batch", "--yes", "--dearmor", "-o", f"{KEYRINGS}/{name}.gpg", "/tmp/nvidia.pub"),
+            write(_listed(name), (f"deb [signed-by={KEYRINGS}/{name}.gpg] {place} /",)),
         ]
     return (
         Run(

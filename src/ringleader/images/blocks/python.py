@@ -25,12 +25,14 @@ HERE = Copy(sources=(VENV,), target=f"{VENV}/", stage=BUILD)
 MINIFORGE = Project(
     name="miniforge",
     title="Miniforge",
-    url="https://github.com/conda-forge/miniforge/releases/download/{version}/Miniforge3-{version}-Linux-x86_64.sh",
+    url="https://github.com/conda-forge/miniforge/releases/download/{version}/Miniforge3-{version}-Linux-{system}.sh",
     source="the release's own .sha256 file, as others pin it",
     sha256={
         "26.3.2-3": "848194851a98903134187fbb4ab50efe87b003e0c0f808f97644b7524a62bf2c",
     },
 )
+MINIFORGE_ARM = "2c113a69297e612b01ca0f320c22a3107a11f2ab9b573d79ac868a175945ce29"
+"""Checksum of the same release for ``aarch64``."""
 HISTORICAL_PIP = ("pip==20.3.4", "setuptools==44.1.1", "wheel==0.37.1")
 """The last for Python 2.7 and 3.5. The base's pip takes the newest package, whatever Python it is for."""
 
@@ -68,7 +70,8 @@ class Python(Block):
 
     def _conda(self, image: ImageContext) -> BlockSteps:
         """Return an environment of conda-forge at the same place, with the packages of conda."""
-        release = MINIFORGE.release()
+        checksum = MINIFORGE_ARM if image.machine == "aarch64" else ""
+        release = MINIFORGE.release(sha256=checksum, system=image.machine)
         installer = f"{PLACE}/miniforge.sh"
         packages = image.blocks.get("packages")
         wanted = (f"python={self.version}" if self.version else "python", "pip")

@@ -28,7 +28,7 @@ AMAZON = "/opt/amazon/efa"
 DOCA = Project(
     name="doca",
     title="DOCA",
-    url="https://linux.mellanox.com/public/repo/doca/{version}/{system}/x86_64/",
+    url="https://linux.mellanox.com/public/repo/doca/{version}/{system}/",
     source="NVIDIA/hpc-container-maker doca_ofed block (layout); 3.3.0 and 2.10.0 there, "
     "the others in the Dockerfiles of third parties",
     versions=(
@@ -43,7 +43,7 @@ DOCA = Project(
 MLNX_OFED = Project(
     name="mlnx-ofed",
     title="MLNX_OFED",
-    url="https://content.mellanox.com/ofed/MLNX_OFED-{version}/MLNX_OFED_LINUX-{version}-{system}-x86_64.tgz",
+    url="https://content.mellanox.com/ofed/MLNX_OFED-{version}/MLNX_OFED_LINUX-{version}-{system}.tgz",
     source="NVIDIA's download page of MLNX_OFED; 24.10 is its last series, DOCA-OFED follows it",
     versions=(
         "24.10-3.2.5.0",
@@ -89,7 +89,8 @@ class Rdma(Block):
     tools: bool = False
     """With ibv_devinfo, ib_write_bw and the like."""
     sha256: str = text(SHA256)
-    """Of the installer of ``mlnx-ofed`` or ``efa``, for a version that the tables lack."""
+    """Of the installer of ``mlnx-ofed`` or ``efa``, for a version that the tables lack; of the key of the
+    repository of ``doca-ofed`` or ``erdma``."""
 
     def steps(self, image: ImageContext) -> BlockSteps:
         """Return the user space; with headers in the build stage where a block compiles against them."""
@@ -119,10 +120,12 @@ class Rdma(Block):
         if self.user_space == "rdma-core":
             return (), ()
         if self.user_space == "doca-ofed":
-            url = DOCA.release(self.version, system=f"{base.family}{base.version}").url
-            return repository("doca", f"{MELLANOX}/GPG-KEY-Mellanox.pub", f"deb [signed-by={{key}}] {url} ./")
+            machine = "arm64-sbsa" if image.machine == "aarch64" else image.machine
+            url = DOCA.release(self.version, system=f"{base.family}{base.version}/{machine}").url
+            key = f"{MELLANOX}/GPG-KEY-Mellanox.pub"
+            return repository("doca", key, f"deb [signed-by={{key}}] {url} ./", sha256=self.sha256)
         line = f"deb [signed-by={{key}} arch=amd64] {ALIBABA}/apt/{base.family} {base.codename}/erdma main"
-        return repository("erdma", f"{ALIBABA}/GPGKEY", line)
+        return repository("erdma", f"{ALIBABA}/GPGKEY", line, sha256=self.sha256)
 
     def _installer_needs(self) -> tuple[str, ...]:
         return (*TOOLS, "pciutils") if self.user_space == "efa" else (*TOOLS, "lsb-release", "perl")
@@ -186,8 +189,8 @@ class Rdma(Block):
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield versions and checksums that mean nothing, and a second libfabric."""
         yield from self.unused_checksum(
-            bool(self.sha256) and self.user_space not in ("efa", "mlnx-ofed"),
-            hint="it goes with efa and mlnx-ofed",
+            bool(self.sha256) and self.user_space == "rdma-core",
+            hint="it goes with the vendors' user spaces",
         )
         if self.version and self.user_space == "erdma":
             what = "Alibaba's repository has one version"
@@ -209,7 +212,8 @@ class Rdma(Block):
 
 
 def _ofed_release(version: str, sha256: str, image: ImageContext) -> Release:
-    return MLNX_OFED.release(version, sha256=sha256, system=f"{image.base.family}{image.base.version}")
+    system = f"{image.base.family}{image.base.version}-{image.machine}"
+    return MLNX_OFED.release(version, sha256=sha256, system=system)
 
 
 def _by_installer(release: Release, install: str) -> tuple[str, ...]:

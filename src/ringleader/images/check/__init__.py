@@ -8,13 +8,10 @@ from ringleader.finding import Finding, Level
 from ringleader.images.base_image import find_cuda_image
 from ringleader.images.blocks import unverified
 from ringleader.images.check.base_and_python import BASE_IMAGE, BUILD_BASE
-from ringleader.images.check.frameworks import FRAMEWORKS
-from ringleader.images.check.gpus import gpus
-from ringleader.images.check.hardening import hardening
-from ringleader.images.check.horovod import horovod
+from ringleader.images.check.frameworks import FRAMEWORKS, gpus, horovod
+from ringleader.images.check.hardening import hardening, secrets
 from ringleader.images.check.known_versions import KNOWN_VERSIONS
 from ringleader.images.check.network import NETWORK
-from ringleader.images.check.secrets import secrets
 from ringleader.images.check.suggestions import BAD, nearest
 from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.mirrors import places_of

@@ -81,6 +81,10 @@ def _python(lookup: VersionLookup) -> Iterator[Finding]:
     if choice.has_ringleader and lookup.python and not at_least(series(lookup.python), floor.value):
         rows = (floor.cited(), *((base.cited(),) if base and not choice.python else ()))
         yield fault("ringleader-python", f"Ringleader does not run under Python {lookup.python}", *rows)
+    floor, release = lookup.tables.rules["ringleader-torch"], lookup.torch_release
+    if choice.has_ringleader and release and not at_least(release.series, floor.value):
+        what = f"Ringleader needs PyTorch {floor.value} or newer, the image has {choice.torch}"
+        yield fault("ringleader-torch", what, floor.cited(), release.cited())
 
 
 BARE = ("debian", "ubuntu")

@@ -1,13 +1,149 @@
-"""Rules: frameworks ↔ CUDA ↔ cuDNN ↔ NCCL ↔ Python ↔ glibc, and frameworks beside each other. Pure."""
+"""Rules: frameworks ↔ CUDA ↔ cuDNN ↔ NCCL ↔ Python ↔ glibc ↔ GPUs, Horovod, frameworks together. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ringleader.finding import Cited, Finding, fault, gone, note, warning
+from ringleader.images.base_image import find_cuda_image
 from ringleader.images.check.version_lookup import Needs, VersionLookup
-from ringleader.images.tables.frameworks import TensorflowRelease, TorchWheel
-from ringleader.images.tables.version_order import at_least, key, series
+from ringleader.images.tables.frameworks import HorovodSet, TensorflowRelease, TorchWheel
+from ringleader.images.tables.nvidia import Architecture, Gpu
+from ringleader.images.tables.version_order import at_least, key, matches, series
+
+WITHOUT = "no block horovod: Ringleader runs Horovod's scripts"
+
+
+def horovod(lookup: VersionLookup) -> Iterator[Finding]:
+    """Yield what Horovod does not fit."""
+    choice = lookup.selection
+    if not choice.horovod:
+        return
+    yield from _too_new(lookup)
+    # Historical images compile it in themselves, with the system's Python.
+    compiled_in = choice.base if choice.historical else choice.build_base or choice.base
+    base = find_cuda_image(compiled_in)
+    if choice.horovod_gpu == "nccl" and (base is None or base.flavour != "devel"):
+        what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {compiled_in} lacks"
+        yield fault(
+            "horovod-build", what, hint="base or build-base: an nvidia/cuda image with devel in its tag"
+        )
+    gloo = lookup.tables.rules["horovod-without-mpi"]
+    if not choice.mpi and key(choice.horovod) < key(gloo.value):
+        what = f"Horovod {choice.horovod} is compiled with an MPI, and the recipe has none"
+        yield fault("horovod-mpi", what, gloo.cited(), hint="the block mpi")
+    yield from _tested(lookup)
+
+
+def _too_new(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
+    torch, tensorflow = tables.rules["horovod-torch"], tables.rules["horovod-tensorflow"]
+    tested = tables.rules["horovod-tensorflow-tested"]
+    if choice.torch and _above(choice.torch, torch.value):
+        what = f"Horovod does not compile against PyTorch {choice.torch}"
+        yield fault("horovod-torch", what, torch.cited(), hint=f"PyTorch ≤ {torch.value}, or {WITHOUT}")
+    if choice.tensorflow and _above(choice.tensorflow, tensorflow.value):
+        what = f"Horovod does not work with TensorFlow {choice.tensorflow}"
+        hint = f"TensorFlow ≤ {tensorflow.value}, or {WITHOUT}"
+        yield fault("horovod-tensorflow", what, tensorflow.cited(), hint=hint)
+    elif choice.tensorflow and _above(choice.tensorflow, tested.value):
+        what = f"Horovod was not tested with TensorFlow {choice.tensorflow}"
+        yield warning("horovod-tensorflow", what, tested.cited())
+
+
+def _above(version: str, highest: str) -> bool:
+    return key(version)[: len(key(highest))] > key(highest)
+
+
+def _tested(lookup: VersionLookup) -> Iterator[Finding]:
+    """Say which set Horovod's authors tested, where an old Horovod stands beside other versions."""
+    choice = lookup.selection
+    near = [row for row in lookup.tables.horovod_sets if key(row.version) <= key(choice.horovod)]
+    row = near[-1] if near else lookup.tables.horovod_sets[0]
+    others = [
+        f"{name} {has}"
+        for name, has, tested in (
+            ("TensorFlow", choice.tensorflow, row.tensorflow),
+            ("PyTorch", choice.torch, row.torch),
+            ("MXNet", choice.mxnet, row.mxnet),
+        )
+        if has and not (tested and matches(has, tested))
+    ]
+    if others:
+        what = f"Horovod {choice.horovod} with {' and '.join(others)} is no set of its authors' own images"
+        yield note("horovod-set", what, *(one.cited() for one in _sets(lookup, row)))
+
+
+def _sets(lookup: VersionLookup, row: HorovodSet) -> list[HorovodSet]:
+    """Return the nearest set, and the first one with the same TensorFlow."""
+    same = [one for one in lookup.tables.horovod_sets if one.tensorflow == lookup.selection.tensorflow]
+    return [row, *(one for one in same[:1] if one != row and one.tensorflow)]
+
+
+def gpus(lookup: VersionLookup) -> Iterator[Finding]:
+    """Yield GPUs and drivers that the image's CUDA does not serve."""
+    known = [gpu for name in lookup.selection.gpus if (gpu := lookup.tables.gpu(name))]
+    if known and not lookup.needs and (lookup.selection.torch or lookup.selection.tensorflow):
+        names = ", ".join(gpu.name for gpu in known)
+        hint = "a variant of the wheel with CUDA, or no gpus"
+        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is asked for", hint=hint)
+    for gpu in known:
+        architecture = lookup.tables.architectures.get(gpu.capability)
+        for need in lookup.needs:
+            yield from _served(need, gpu, architecture)
+        if architecture and lookup.selection.driver:
+            yield from _dropped(lookup.selection.driver, gpu, architecture)
+    yield from _driver(lookup)
+
+
+def _served(need: Needs, gpu: Gpu, architecture: Architecture | None) -> Iterator[Finding]:
+    if need.archs:
+        if not covers(need.archs, need.ptx, gpu.capability):
+            what = f"{need.who} was not compiled for {gpu.name} (compute capability {gpu.capability})"
+            yield fault("gpu-wheel", what, need.row, gpu.cited())
+        return
+    if architecture is None:
+        yield note("gpu-cuda", f"the tables do not know which CUDA serves {gpu.name}", gpu.cited())
+        return
+    cuda = key(series(need.cuda))
+    if cuda < key(architecture.first_cuda):
+        what = f"{gpu.name} needs CUDA {architecture.first_cuda}, {need.who} has {need.cuda}"
+        yield fault("gpu-cuda", what, need.row, gpu.cited(), architecture.cited())
+    elif architecture.last_cuda and cuda > key(architecture.last_cuda):
+        what = f"{gpu.name} is served up to CUDA {architecture.last_cuda}, {need.who} has {need.cuda}"
+        yield fault("gpu-cuda", what, need.row, gpu.cited(), architecture.cited())
+
+
+def covers(archs: tuple[str, ...], ptx: str, capability: str) -> bool:
+    """Tell whether code for some compute capabilities runs on a GPU of another.
+
+    Compiled code runs within a major capability, on the same minor one or a newer. Intermediate code (PTX)
+    is compiled for any newer GPU when it is first used.
+    """
+    wanted = key(capability)
+    if any(key(arch)[0] == wanted[0] and key(arch) <= wanted for arch in archs):
+        return True
+    return bool(ptx) and key(ptx) <= wanted
+
+
+def _dropped(driver: str, gpu: Gpu, architecture: Architecture) -> Iterator[Finding]:
+    last = architecture.last_driver
+    if last and key(driver)[:1] > key(last)[:1]:
+        what = f"driver {driver} no longer knows {gpu.name}; the last branch that does is {last}"
+        hint = f"a driver of branch {last} on those hosts"
+        yield fault("driver-gpu", what, gpu.cited(), architecture.cited(), hint=hint)
+
+
+def _driver(lookup: VersionLookup) -> Iterator[Finding]:
+    driver = lookup.selection.driver
+    if not driver:
+        return
+    for need in lookup.needs:
+        row = lookup.tables.driver(need.cuda)
+        if row and not at_least(driver, row.floor):
+            what = f"{need.who} needs driver {row.floor}, the hosts have {driver}"
+            hint = f"a driver from {row.floor} on, or an older CUDA"
+            yield fault("driver", what, need.row, row.cited(), hint=hint)
 
 
 def _wheels(lookup: VersionLookup) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from ringleader.launch.elastic.job_context import ElasticContext, PreparedWorld,
 from ringleader.launch.elastic.orders import StartWorld
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.message_words import signal_name
-from ringleader.launch.mpirun.mpirun_output import daemons_lost_in, relevant_lines
+from ringleader.launch.mpirun.mpirun_output import cause_in, daemons_lost_in
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.render.hostfile import bare_name
@@ -118,9 +118,8 @@ class Worlds:
         ]
         names = ", ".join(one.host.name for one in hosts)
         lost = f"the MPI's daemon on {names} ended" if names else ""
-        said = relevant_lines(mpirun.output()).strip().splitlines()
-        last = f": {said[-1].strip()}" if said else ""
-        why = mpirun.failure or lost or f"mpirun of {mpi.name} {how}{last}"
+        cause = cause_in(mpirun.output())
+        why = mpirun.failure or lost or f"mpirun of {mpi.name} {how}" + (f": {cause}" if cause else "")
         return f.WorldEnded(world=world.number, why=why, hosts=tuple(one.host.name for one in hosts))
 
     def close(self) -> None:

@@ -36,7 +36,9 @@ def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
     failed = job.condition("Failed")
     if failed is not None:
         what = message_hints.short(failed.message or failed.reason or "it has failed", 1200)
-        yield Finding(level=Level.FAULT, where=where, what=what, hint=_of_failure(what, failed.reason))
+        yield Finding(
+            level=Level.FAULT, where=where, what=what, hint=_of_failure(snapshot, what, failed.reason)
+        )
         return
     if job.is_deleting:
         yield Finding(level=Level.WAITS, where=where, what="is being deleted")
@@ -74,10 +76,10 @@ def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
         )
 
 
-def _of_failure(message: str, reason: str) -> str:
+def _of_failure(snapshot: JobSnapshot, message: str, reason: str) -> str:
     if reason == "DeadlineExceeded":
         return "it ran longer than --timeout (spec.runPolicy.activeDeadlineSeconds) allows"
-    return message_hints.hint(message) if "quota" in message or "image" in message.lower() else ""
+    return message_hints.of_failure(message, log="\n".join(snapshot.log_end))
 
 
 def _suspended(snapshot: JobSnapshot) -> Finding:
@@ -152,8 +154,9 @@ def _latest(events: Iterable[EventView]) -> list[EventView]:
 
 def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
     """Say what holds Pods up, Pods with the same trouble together."""
-    pods = [pod for pod in snapshot.pods if not pod.is_deleting]
     ended = snapshot.job.state.is_end
+    # What the operator itself ended once the job was over is not a fault.
+    pods = [pod for pod in snapshot.pods if not (pod.is_deleting or (ended and pod.was_stopped))]
     yield from _grouped(
         (
             (pod.name, message_hints.short(pod.unschedulable))
@@ -181,10 +184,11 @@ def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
         text = _of_end(pod)
         if text:
             last = next((one for one in pod.containers if one.exit_code), None)
-            advice = message_hints.of_exit(last.exit_code, last.reason) if last is not None else ""
-            yield Finding(
-                level=Level.FAULT if ended else Level.BLOCKED, where=pod.name, what=text, hint=advice
-            )
+            log = "\n".join(snapshot.log_end) if pod.role == "launcher" else ""
+            code, reason = (last.exit_code, pod.reason or last.reason) if last is not None else (None, "")
+            advice = message_hints.of_exit(code, reason, role=pod.role, log=log)
+            level = Level.FAULT if ended else Level.BLOCKED
+            yield Finding(level=level, where=pod.name, what=text, hint=advice)
 
 
 def _of_crash(container: ContainerView) -> str:
@@ -200,7 +204,7 @@ _OF_CONTAINERS: tuple[tuple[Collection[str], Callable[[ContainerView], str], Cal
         lambda one: message_hints.short(f"{one.name}: {one.message or one.reason}"),
         message_hints.of_config,
     ),
-    ((CRASH_LOOP,), _of_crash, lambda _: ""),
+    ((CRASH_LOOP,), _of_crash, message_hints.hint),
 )
 """Reasons for which a container waits → what that means, and what to do about it."""
 

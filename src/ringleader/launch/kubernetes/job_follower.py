@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.errors import Fault, RefusedError
@@ -18,7 +17,13 @@ from ringleader.launch.kubernetes.exit_status import End, end_of, main_container
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_lookup import age, events_of
 from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, JobView, State
-from ringleader.launch.kubernetes.job_view import job_pod_view, mpijob_view, pods_job_view, selector
+from ringleader.launch.kubernetes.job_view import (
+    as_pods_run,
+    job_pod_view,
+    mpijob_view,
+    pods_job_view,
+    selector,
+)
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
 from ringleader.launch.kubernetes.refusal_messages import refused
@@ -100,7 +105,7 @@ class Follower:
         )
         job = next(iter(values(self._job)), self._first)
         if job.on == "pods":
-            job = _with_workers(job, present)
+            job = as_pods_run(job, present)
         return JobSnapshot(
             job=job,
             pods=(*present, *before),
@@ -236,13 +241,6 @@ class Follower:
             self._listener.warning(f"the rest of the log: ringleader logs {self._first.name}")
         elif (error := log.exception()) is not None:
             raise error
-
-
-def _with_workers(job: JobView, pods: tuple[PodView, ...]) -> JobView:
-    """Return a job without MPIJob that runs only while its workers do: its launcher waits for them."""
-    if sum(pod.role == "worker" and pod.is_ready for pod in pods) >= job.workers:
-        return job
-    return replace(job, conditions=tuple(one for one in job.conditions if one.type != State.RUNNING))
 
 
 def _starter(

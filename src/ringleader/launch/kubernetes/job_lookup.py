@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Literal, TypeVar
 
 from ringleader.errors import RefusedError
 from ringleader.kube import rfc3339
-from ringleader.kube.api_errors import ApiError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
 from ringleader.kube.cluster import Cluster, Object
 from ringleader.kube.object_fields import labels_of
-from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, JobView
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, JobView, State
 from ringleader.launch.kubernetes.job_view import (
     ON_PODS,
     event_view,
@@ -26,6 +28,10 @@ from ringleader.mpijob import object_names
 
 R = TypeVar("R")
 
+LOG_LINES = 10
+"""Lines of a failed launcher's log that are shown."""
+LOG_PATIENCE = 10.0
+"""Seconds that reading them may take."""
 MOST_PODS = 3
 """Pods whose events are asked for: those in trouble mostly share one."""
 
@@ -74,6 +80,22 @@ async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> 
     events = await _answer(events_of(cluster, snapshot), _is_forbidden, EVENTS, "list", namespace)
     hidden = [name for name, one in (("pods", pods), ("events", events)) if isinstance(one, ApiError)]
     return replace(snapshot, events=() if isinstance(events, ApiError) else events, hidden=tuple(hidden))
+
+
+async def with_log_end(cluster: Cluster, snapshot: JobSnapshot) -> JobSnapshot:
+    """Add the last lines of a failed job's launcher, as far as they can be read."""
+    pod = snapshot.launchers[-1] if snapshot.launchers else None
+    if pod is None or snapshot.job.state is not State.FAILED:
+        return snapshot
+    parts: list[bytes] = []
+    with contextlib.suppress(ApiError, UnreachableError, TimeoutError):
+        async with asyncio.timeout(LOG_PATIENCE):
+            job = snapshot.job
+            async for part in cluster.logs(
+                pod.name, job.namespace, container=job.launcher_container, tail=LOG_LINES
+            ):
+                parts.append(part)
+    return replace(snapshot, log_end=tuple(b"".join(parts).decode(errors="replace").splitlines()))
 
 
 def _is_forbidden(error: ApiError) -> bool:

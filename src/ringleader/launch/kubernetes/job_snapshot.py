@@ -110,6 +110,8 @@ class JobSnapshot:
     job: JobView
     pods: tuple[PodView, ...] = ()
     events: tuple[EventView, ...] = ()
+    log_end: tuple[str, ...] = ()
+    """The last lines of a failed launcher's log; empty where it did not fail or its Pod is gone."""
     hidden: tuple[str, ...] = ()
     """What we were not allowed to read."""
     age: float = 0.0

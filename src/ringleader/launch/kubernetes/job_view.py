@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ringleader.kube.cluster import Object
 from ringleader.kube.object_fields import map_in, maps_in, number_in, text_in
 from ringleader.kube.pod_view import PodView, pod_view
-from ringleader.launch.kubernetes.job_snapshot import EventView, JobView
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobView, State
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
 from ringleader.mpijob.object_metadata import JOB_NAME
 from ringleader.mpijob.status import Condition, ElasticStatus, Truth
@@ -74,6 +75,21 @@ def pods_job_view(document: Json) -> JobView:
         started_at=text_in(status, "startTime"),
         ended_at=str(status.get("completionTime") or _failed_at(status)),
     )
+
+
+def as_pods_run(job: JobView, pods: tuple[PodView, ...]) -> JobView:
+    """Return a job without MPIJob as one that runs while its launcher and its workers do.
+
+    The launcher waits for the workers. Its Job reports its end before the Pod's own status does: until that
+    arrives, the job still runs.
+    """
+    launchers = sorted((pod for pod in pods if pod.role == "launcher"), key=lambda pod: pod.created_at)
+    others = tuple(one for one in job.conditions if one.type != State.RUNNING)
+    if sum(pod.role == "worker" and pod.is_ready for pod in pods) < job.workers:
+        return replace(job, conditions=others)
+    if launchers and launchers[-1].phase == "Running":
+        return replace(job, conditions=(*others, Condition(type=State.RUNNING, status=Truth.TRUE)))
+    return job
 
 
 def job_pod_view(document: Object) -> PodView:

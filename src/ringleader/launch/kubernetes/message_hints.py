@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ringleader.render.kubernetes.quantities import value
+from ringleader.mpijob.quantities import value
 
 _HINTS: tuple[tuple[str, str], ...] = (
     (
@@ -18,7 +18,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"violates PodSecurity",
         "the namespace's Pod security level forbids it: fewer rights, or another level",
     ),
-    (r"admission webhook", "a policy of this cluster refuses the Pods; its message says what it wants"),
+    (
+        r"admission webhook|ValidatingAdmissionPolicy",
+        "a policy of this cluster refuses the Pods; its message says what it wants",
+    ),
     (
         r"persistentvolumeclaim \"[^\"]*\" (is )?not found",
         "kubectl get pvc; create the claim, or correct --claim",
@@ -29,6 +32,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
         r"Insufficient ([\w.-]+/[\w.-]*gpu\w*|\S*gpu\S*)",
         "wait for GPUs, or ask for fewer on each worker; kubectl describe nodes shows how many there are",
     ),
+    (r"OOMKilled", "raise its limit: --memory; the launcher's: --launcher-memory"),
     (r"Insufficient (cpu|memory|ephemeral-storage)", "wait, or ask for less: --cpu, --memory"),
     (r"Insufficient (\S+)", "wait until nodes have it free, or ask for less"),
     (r"untolerated taint", "if the Pods may run there: --toleration KEY; else wait for other nodes"),
@@ -54,6 +58,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
 """Pattern in a message → what to do. The first that fits counts."""
 
 _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory")
+_NOT_FOUND = re.compile(r"(?m)^(?:\S*sh: )?(?:.*: )?(\S+): (?:command )?not found$")
+"""What sh and bash print where they find no program: ``sh: 1: exec: trian: not found``."""
+_FAILURE = re.compile(r"(launcher|worker) \S+: container \S+: exit code (\d+)")
+"""How an operator's condition names the first failure; see ``PodFailure.sentence``."""
 _NO_OBJECT = re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found|couldn't find key", re.IGNORECASE)
 
 
@@ -89,16 +97,33 @@ def of_config(message: str) -> str:
     return hint(message)
 
 
-def of_exit(code: int | None, reason: str) -> str:
-    """Return what a container's end speaks of."""
+def of_exit(code: int | None, reason: str, *, role: str = "", log: str = "") -> str:
+    """Return what the end of a launcher's or a worker's container means; ``log``: the end of its log."""
     if reason == "OOMKilled":
-        return "it used more memory than its limit: --memory"
+        option = "--launcher-memory (with ranks in it: --memory)" if role == "launcher" else "--memory"
+        return f"it used more memory than its limit: {option}"
+    if reason == "DeadlineExceeded":
+        return "it ran longer than its Pod's activeDeadlineSeconds"
+    missing = _NOT_FOUND.search(log) if code == 127 else None
     return {
         126: "the command is not executable in the image",
-        127: "the command is not in the image",
+        127: f"the image has no command {missing[1]}: correct the command, or --image"
+        if missing
+        else "the command is not in the image; its log says which: ringleader logs",
         137: "it was killed: out of memory, or evicted; see the node's events",
         139: "it crashed (SIGSEGV)",
     }.get(code or 0, "")
+
+
+def of_failure(message: str, *, log: str) -> str:
+    """Return what to do about the failure that a job's condition names; ``log``: the launcher's."""
+    found = _FAILURE.search(message)
+    if found is None:
+        return hint(message) if "quota" in message or "image" in message.lower() else ""
+    reason = "OOMKilled" if "OOMKilled" in message else ""
+    return of_exit(
+        int(found[2]), reason, role=found[1], log=(log if found[1] == "launcher" else "") or message
+    )
 
 
 def short(message: str, longest: int = 300) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from collections.abc import AsyncIterator, Callable
 
+from ringleader.kube import rfc3339
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
 from ringleader.kube.cluster import Cluster
@@ -12,38 +15,70 @@ from ringleader.kube.pod_view import pod_view
 from ringleader.kube.retry import Backoff, Outage, may_pass
 from ringleader.launch.kubernetes.exit_status import main_container
 
-REMEMBERED = 4096
-"""Bytes of the end that are compared where a log goes on after an interruption."""
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) ")
+"""What the kubelet writes before each line (Kubernetes 1.36, cri-client/pkg/logs/logs.go)."""
+_LONGEST_STAMP = len("2026-01-31T12:00:00.000000000+00:00 ")
+_DISORDER = 1.0
+"""Seconds by which lines of the two streams of a container may be out of order."""
 
 
 class LogPosition:
-    """How much of a log has been shown, so that what is read again is shown once."""
+    """How much of a log with time stamps has been shown, so that what is read again is shown once."""
 
     def __init__(self) -> None:
         """Begin with nothing shown."""
-        self.bytes = 0
-        self._end = b""
-        self._left = 0
-        self._again = b""
+        self._stamp, self._lines, self._shown = b"", 0, 0
+        """Of the last line: its stamp, how many lines had it so far, and how many bytes of it were shown."""
+        self._missing, self._dropped = 0, 0
+        """Lines with this stamp still to be found again; bytes of the present line that were shown before."""
+        self._head, self._is_start = b"", True
+        """The beginning of a line whose stamp is not complete yet."""
         self.is_cut = False
         """The log on the node no longer begins where it did: something may be missing."""
 
-    def restart(self) -> None:
-        """The log is read from its beginning again."""
-        self._left, self._again = self.bytes, b""
+    def restart(self) -> str:
+        """Return the moment from which the log is read again; empty: from its beginning."""
+        self._head, self._is_start, self._missing = b"", True, self._lines
+        seconds = rfc3339.seconds_of(self._stamp.decode())
+        return "" if seconds is None else rfc3339.text_of(seconds - _DISORDER)
 
     def new(self, data: bytes) -> bytes:
-        """Return what of ``data`` has not been shown yet."""
-        if self._left:
-            old, data = data[: self._left], data[self._left :]
-            self._left -= len(old)
-            self._again = (self._again + old)[-REMEMBERED:]
-            if self._left == 0 and self._again != self._end:
-                self.is_cut = True
-        if data:
-            self.bytes += len(data)
-            self._end = (self._end + data)[-REMEMBERED:]
-        return data
+        """Return what of ``data`` has not been shown yet, without the stamps."""
+        shown = []
+        data, self._head = self._head + data, b""
+        while data:
+            if self._is_start:
+                stamp = _STAMP.match(data)
+                if stamp is None and len(data) < _LONGEST_STAMP and b"\n" not in data:
+                    self._head = data
+                    break
+                self._begin(stamp[1] if stamp else b"")
+                data = data[stamp.end() :] if stamp else data
+            text, end, data = data.partition(b"\n")
+            line, self._is_start = text + end, bool(end)
+            fresh = line[self._dropped :]
+            self._dropped = max(0, self._dropped - len(line))
+            self._shown += len(fresh)
+            shown.append(fresh)
+        return b"".join(shown)
+
+    def _begin(self, stamp: bytes) -> None:
+        """Begin a line. One without a stamp is the rest of a line whose beginning was not asked for."""
+        self._dropped = 0
+        if self._missing and stamp == self._stamp:
+            self._missing -= 1
+            self._dropped = sys.maxsize if self._missing else self._shown
+        elif self._missing and not self._is_later(stamp):
+            self._dropped = sys.maxsize
+        elif stamp:
+            self.is_cut, self._missing = self.is_cut or self._missing > 0, 0
+            self._lines = self._lines + 1 if stamp == self._stamp else 1
+            self._stamp, self._shown = stamp, 0
+
+    def _is_later(self, stamp: bytes) -> bool:
+        """Say whether a line is so much later than the last one shown that this one is gone."""
+        now, last = (rfc3339.seconds_of(one.decode()) for one in (stamp, self._stamp))
+        return now is not None and last is not None and now > last + _DISORDER
 
 
 async def follow_log(
@@ -56,8 +91,10 @@ async def follow_log(
     position, backoff, attempt = LogPosition(), Backoff(), 0
     while True:
         try:
-            position.restart()
-            async for data in cluster.logs(pod, namespace, container=container, follow=True):
+            since = position.restart()
+            async for data in cluster.logs(
+                pod, namespace, container=container, follow=True, timestamps=True, since=since
+            ):
                 attempt = 0
                 outage.over()
                 new = position.new(data)

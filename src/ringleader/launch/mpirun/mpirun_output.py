@@ -11,6 +11,8 @@ _LOST_DAEMON = re.compile(
 )
 _HYDRA_ABORT = re.compile(r"Abort\((-?\d+)\) on node \d+ \(rank \d+ in comm \d+\)")
 
+_CAUSE = re.compile(r"\bringleader: |^(?:\w+\.)*\w+(?:Error|Exception): ")
+
 
 def abort_code(line: str) -> int | None:
     """Return the code in the line that a rank of MPICH or Intel MPI writes when it calls MPI_Abort."""
@@ -27,6 +29,12 @@ def aborts_in(output: str) -> dict[int, int]:
 def daemons_lost_in(output: str) -> list[str]:
     """Return the nodes whose daemon Open MPI's mpirun says to have lost, by their own or our names."""
     return list(dict.fromkeys(found["node"] or found["host"] for found in _LOST_DAEMON.finditer(output)))
+
+
+def cause_in(output: str) -> str:
+    """Return the line that says why mpirun ended: a message of ours, or of Python; else the last line."""
+    lines = [line.strip() for line in relevant_lines(output).splitlines()]
+    return next((line for line in lines if _CAUSE.search(line)), lines[-1] if lines else "")
 
 
 def relevant_lines(output: str) -> str:

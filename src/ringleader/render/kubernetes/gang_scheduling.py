@@ -9,8 +9,8 @@ from ringleader.mpijob.annotations import GANG
 from ringleader.mpijob.elastic_range import elastic_range
 from ringleader.mpijob.model import LauncherCreationPolicy, MPIJob, SchedulingPolicy
 from ringleader.mpijob.object_metadata import Document, metadata
+from ringleader.mpijob.quantities import total
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.quantities import total
 
 NONE = "none"
 VOLCANO = "volcano"

@@ -8,17 +8,54 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
+from itertools import pairwise
 
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
 from ringleader.mpijob.elastic_range import is_elastic
 from ringleader.mpijob.model import MpiImplementation, MPIJob
 from ringleader.mpijob.object_metadata import Document
-from ringleader.render.kubernetes import config_map, mpi_environment, ssh_secret
+from ringleader.render.kubernetes import config_map, mpi_environment, rdma_annotations, ssh_secret
 from ringleader.render.kubernetes.exec_spawn import is_exec
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.sshd_port import ssh_ports
+
+_JOINED = re.compile(r"-p(\d+)|(?:-o)?Port[= ]\s*(\d+)", re.IGNORECASE)
+
+
+def ssh_ports(job: MPIJob) -> tuple[int, ...]:
+    """Return the workers' ports for ssh; none where only their image knows.
+
+    The port of an RDMA profile counts, else a declared port called ``ssh``, else ``-p N`` or ``-o Port=N`` on
+    sshd's command line.
+    """
+    worker = job.spec.mpi_replica_specs.worker
+    if worker is None:
+        return ()
+    of_profile = rdma_annotations.ssh_port(job)
+    if of_profile is not None:
+        return (of_profile,)
+    first = worker.template["spec"]["containers"][0]
+    declared = [port for port in first.get("ports") or () if port.get("name") == "ssh"]
+    found = [port["containerPort"] for port in declared]
+    if not found:
+        words = [str(word) for word in (*(first.get("command") or ()), *(first.get("args") or ()))]
+        # A shell's script holds its words in one argument.
+        found = _of_words([part for word in words for part in word.split()])
+    return tuple(dict.fromkeys(port for port in found if 0 < port < 65536))
+
+
+def _of_words(words: list[str]) -> list[int]:
+    if not any(word.endswith("sshd") for word in words):
+        return []
+    found = [int(after) for before, after in pairwise(words) if before == "-p" and after.isdecimal()]
+    for word in words:
+        match = _JOINED.fullmatch(word)
+        if match:
+            found.append(int(match[1] or match[2]))
+    return found
+
 
 VOLUME = "ringleader-agent"
 MOUNT_PATH = "/opt/ringleader"

@@ -1,4 +1,4 @@
-"""The launcher's Job and the workers' Pods: the user's templates and what is added to them. Pure."""
+"""The launcher's Job and the workers' Pods: the user's templates, what is added, how workers leave. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,38 @@ from ringleader.render.kubernetes import (
     config_map,
     gang_scheduling,
     init_containers,
-    leave_notice,
     mpi_environment,
     rdma_annotations,
     ssh_secret,
 )
 from ringleader.render.kubernetes.exec_spawn import SLEEP, account_name, is_exec
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
+
+NOTICE = """\
+is_agent() {
+  case "$(tr '\\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" in *ranks/host_[a]gent.py*) ;; *) false;; esac
+}
+parent() {
+  while read -r name value; do [ "$name" = PPid: ] && echo "$value" && break; done <"/proc/$1/status"
+}
+agents=
+for path in /proc/[0-9]*; do
+  pid=${path#/proc/}
+  is_agent "$pid" && ! is_agent "$(parent "$pid")" && agents="$agents $pid"
+done 2>/dev/null
+for pid in $agents; do kill -USR1 "$pid"; done 2>/dev/null
+for pid in $agents; do while is_agent "$pid"; do sleep 0.2; done; done 2>/dev/null
+:"""
+"""``[a]`` keeps the shell that runs this from finding its own words."""
+
+
+def with_notice(container: Document, job: MPIJob) -> Document:
+    """Return the first container of a worker with the hook; a hook of the user's stays as it is."""
+    lifecycle = container.get("lifecycle") or {}
+    if not is_elastic(job) or lifecycle.get("preStop"):
+        return container
+    hook = {"exec": {"command": ["/bin/sh", "-c", NOTICE]}}
+    return {**container, "lifecycle": {**lifecycle, "preStop": hook}}
 
 
 def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> Document:
@@ -113,7 +138,7 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     first = mpi_environment.of_worker(spec["containers"][0])
     if not first.get("command") and not first.get("args"):
         first |= _default_program(job)
-    spec["containers"][0] = leave_notice.with_notice(first, job)
+    spec["containers"][0] = with_notice(first, job)
     if not is_exec(job):
         _add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
     gang_scheduling.join(pod, job, settings)

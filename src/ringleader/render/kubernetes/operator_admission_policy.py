@@ -8,7 +8,7 @@ for the operator's account alone, and for the kinds of objects alone that its ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.mpijob.model import API_VERSION, KIND
 from ringleader.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document
@@ -16,6 +16,8 @@ from ringleader.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME,
 API = "admissionregistration.k8s.io/v1"
 SINCE = "1.30"
 """The first Kubernetes with this API."""
+HOST_NETWORK, ALLOWED = "ringleader/host-network", "allowed"
+"""Label of namespaces whose jobs may use their nodes' network, as ``--rdma host-network`` does."""
 _WRITE = ("CREATE", "UPDATE")
 _CHANGE = (*_WRITE, "DELETE")
 _RBAC = "rbac.authorization.k8s.io"
@@ -50,6 +52,8 @@ class _Policy:
     """API groups, with blanks between them → resources."""
     rules: Sequence[tuple[str, str]]
     """CEL expression → what a refusal says."""
+    namespaces: Document | None = None
+    """Selector of the namespaces that it judges; ``None``: all."""
 
 
 _OWNERSHIP = _Policy(
@@ -72,6 +76,33 @@ _OWNERSHIP = _Policy(
             f"the operator changes and deletes only what an {KIND} controls, and the Pods of launchers",
         ),
     ),
+)
+
+
+def _pods(name: str, *fields: str, message: str, namespaces: Document | None = None) -> _Policy:
+    """Return a policy on Pods and Jobs' templates: none sets these fields of a Pod's spec.
+
+    It judges what is created: nobody can change the fields later, and what runs must be cleaned up.
+    """
+    places = [f"object.spec{part}.{field}" for field in fields for part in ("", ".template.spec")]
+    rule = " && ".join(f"(!has({one}) || !{one})" for one in places[::2])
+    jobs = " && ".join(f"(!has({one}) || !{one})" for one in places[1::2])
+    return _Policy(
+        name=name,
+        operations=("CREATE",),
+        resources={"": ("pods",), "batch": ("jobs",)},
+        rules=((f"{rule} && (!has(object.spec.template) || {jobs})", message),),
+        namespaces=namespaces,
+    )
+
+
+_HOST = _pods("host", "hostPID", "hostIPC", message="the operator makes no Pod with hostPID or hostIPC")
+_HOST_NETWORK = _pods(
+    "host-network",
+    "hostNetwork",
+    message=f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
+    f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
+    namespaces={"matchExpressions": [{"key": HOST_NETWORK, "operator": "NotIn", "values": [ALLOWED]}]},
 )
 _SECRETS = _Policy(
     name="secrets",
@@ -136,11 +167,26 @@ _EXEC = (
 
 
 def policies(
-    prefix: str, *, account: str, namespace: str, labels: Mapping[str, str], has_exec_spawn: bool
+    prefix: str,
+    *,
+    account: str,
+    namespace: str,
+    scope: str,
+    labels: Mapping[str, str],
+    has_exec_spawn: bool,
 ) -> Iterator[Document]:
-    """Yield the policies for a service account of a namespace, and what puts each in force."""
+    """Yield the policies for a service account of a namespace, and what puts each in force.
+
+    ``scope``: the one namespace where it may change anything; empty: all but its own and kube-system.
+    """
     user = f"system:serviceaccount:{namespace}:{account}"
-    for one in (_OWNERSHIP, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
+    place = (
+        f"request.namespace == '{scope}' || '{scope}' == ''"
+        f" && !(request.namespace in ['kube-system', '{namespace}'])",
+        "the operator changes nothing in kube-system, in its own namespace, or where it has no jobs",
+    )
+    owned = replace(_OWNERSHIP, rules=(*_OWNERSHIP.rules, place))
+    for one in (owned, _HOST, _HOST_NETWORK, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
         name = f"{prefix}-{one.name}"
         yield {
             "apiVersion": API,
@@ -148,7 +194,10 @@ def policies(
             "metadata": {"name": name, "labels": dict(labels)},
             "spec": {
                 "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": list(_resource_rules(one))},
+                "matchConstraints": {
+                    **({"namespaceSelector": one.namespaces} if one.namespaces else {}),
+                    "resourceRules": list(_resource_rules(one)),
+                },
                 "matchConditions": [
                     {"name": "by-the-operator", "expression": f"request.userInfo.username == '{user}'"}
                 ],

@@ -1,4 +1,4 @@
-"""What a cluster needs to run the operator: its account, rights, policies, Deployment, metrics. Pure."""
+"""What a cluster needs to run the operator: account, rights, policies, Deployment, metrics. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,70 @@ from typing import Any
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob import object_names
 from ringleader.mpijob.crd import crd
+from ringleader.mpijob.model import GROUP
 from ringleader.mpijob.object_metadata import Document
 from ringleader.render.kubernetes.gang_scheduling import NONE
 from ringleader.render.kubernetes.operator_admission_policy import policies
-from ringleader.render.kubernetes.operator_rbac import (
-    EXEC_RULES,
-    JOB_RULES,
-    LEASE_RULES,
-    LOG_RULES,
-    PRIORITY_RULES,
-    user_roles,
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _rule(groups: str, resources: str, verbs: str) -> Document:
+    return {"apiGroups": groups.split() or [""], "resources": resources.split(), "verbs": verbs.split()}
+
+
+JOB_RULES = (
+    _rule(GROUP, "mpijobs", "get list watch delete"),
+    _rule(GROUP, "mpijobs/status", "get patch"),
+    # To own objects in a way that holds up the owner's deletion, where the cluster checks that right.
+    _rule(GROUP, "mpijobs/finalizers", "update"),
+    _rule("", "pods", "get list watch create patch delete"),
+    _rule("", "services", "get list watch create patch"),
+    _rule("", "configmaps secrets", "get create patch"),
+    _rule("", "events", "create"),
+    _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("batch", "jobs/status", "patch"),
+    _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
 )
+"""What looking after jobs takes, in the namespaces where they are."""
+LOG_RULES = (_rule("", "pods/log", "get"),)
+"""What showing the end of a failed container's log takes besides."""
+EXEC_RULES = (
+    _rule("", "serviceaccounts", "get create"),
+    _rule(_RBAC, "roles rolebindings", "get create patch"),
+    # Nobody can give away a right that he has not.
+    _rule("", "pods/exec", "get create"),
+)
+"""What jobs that spawn by exec take besides: a role each, that lets it into its own workers."""
+PRIORITY_RULES = (_rule("scheduling.k8s.io", "priorityclasses", "get"),)
+"""What reading the priorities of Pods takes: they belong to no namespace."""
+LEASE_RULES = (_rule("coordination.k8s.io", "leases", "get create update"),)
+"""What holding the Lease takes, in the operator's own namespace."""
+
+
+def user_roles(labels: Mapping[str, str]) -> Iterator[Document]:
+    """Yield cluster roles that add MPIJobs to what Kubernetes lets people view, edit and administer."""
+    for level, levels, verbs, scale in (
+        ("view", ("view",), "get list watch", "get"),
+        (
+            "edit",
+            ("edit", "admin"),
+            "get list watch create update patch delete deletecollection",
+            "get update patch",
+        ),
+    ):
+        into = {f"{_RBAC}/aggregate-to-{one}": "true" for one in levels}
+        yield {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"ringleader-mpijobs-{level}", "labels": {**labels, **into}},
+            "rules": [
+                _rule(GROUP, "mpijobs", verbs),
+                _rule(GROUP, "mpijobs/status", "get"),
+                _rule(GROUP, "mpijobs/scale", scale),
+            ],
+        }
+
 
 NAME = "ringleader-operator"
 NAMESPACE = "mpi-operator"
@@ -36,7 +89,6 @@ RESOURCES: Mapping[str, Any] = {
 _APP = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _LABELS = {_APP: NAME, "app.kubernetes.io/part-of": "ringleader"}
-_RBAC = "rbac.authorization.k8s.io"
 _LONGEST_SCOPE = object_names.LONGEST_LABEL - len(f"{NAME}--metrics")
 
 
@@ -177,6 +229,7 @@ def _policies(installation: Installation) -> Iterator[Document]:
             f"{installation.name}.{installation.namespace}",
             account=installation.name,
             namespace=installation.namespace,
+            scope=installation.scope,
             labels=installation.labels,
             has_exec_spawn=installation.has_exec_spawn,
         )

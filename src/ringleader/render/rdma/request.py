@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ringleader.errors import Fault
-from ringleader.mpijob.pod_template_checks import QUANTITY
+from ringleader.mpijob import quantities
 from ringleader.render.rdma import node_labels
 from ringleader.render.rdma.profiles import PROFILES, Counts, Multus, Pairs, Profile, Spread, Way
 
@@ -92,7 +92,6 @@ def _forms(request: RdmaRequest, locate: Locate) -> Iterator[Fault]:
         ("claim_template", request.claim_template, _NAME, "use a-z, 0-9 and -"),
         ("nic_class", request.nic_class, _NAME, "use a-z, 0-9, - and ."),
         ("gpu_class", request.gpu_class, _NAME, "use a-z, 0-9, - and ."),
-        ("shm_size", request.shm_size or "", re.compile(QUANTITY), "such as 16Gi"),
         *(("networks", one, _NETWORK, "write NAME or NAMESPACE/NAME") for one in request.networks),
     ]
     for field, text, form, hint in forms:
@@ -104,8 +103,11 @@ def _forms(request: RdmaRequest, locate: Locate) -> Iterator[Fault]:
                 "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
             )
             yield Fault(where=locate("node_labels"), what=f"{key}={value} is no label", hint=hint)
-    if request.count is not None and request.count < 1:
-        yield Fault(where=locate("count"), what=f"{request.count}, must be at least 1")
+    what = quantities.fault(request.shm_size) if request.shm_size else ""
+    if what:
+        yield Fault(where=locate("shm_size"), what=what, hint="such as 16Gi")
+    if request.count is not None and not 1 <= request.count <= quantities.LARGEST:
+        yield Fault(where=locate("count"), what=f"{request.count:.9g}, must be at least 1 and at most 2^63-1")
     if request.ssh_port is not None and not 1 <= request.ssh_port <= 65535:
         yield Fault(
             where=locate("ssh_port"), what=f"{request.ssh_port} is no port number", hint="use 1 to 65535"

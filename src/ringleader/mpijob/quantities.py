@@ -1,4 +1,4 @@
-"""Sums of Kubernetes quantities: 500m and 2Gi. Pure."""
+"""Kubernetes quantities, 500m and 2Gi: what they come to, their sums, and which are none. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,37 @@ from fractions import Fraction
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d+))?")
+LARGEST = 2**63 - 1
+"""What Kubernetes counts up to: it takes a larger amount for this one (resource.ParseQuantity, 1.36)."""
+_POWERS = 99
+"""Powers of ten that are told apart, in either direction: an amount may not take minutes to work out."""
+QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
+"""How a quantity is written: 2, 0.5, 500m, 2Gi, 1e3."""
 
 
 def value(text: str | int | float) -> Fraction:
     """Return a quantity as a number. ValueError for what is none."""
-    match = _QUANTITY.fullmatch(str(text))
+    match = re.fullmatch(QUANTITY, str(text))
     if match is None:
         raise ValueError(text)
-    number, suffix, exponent = Fraction(match[1]), match[2] or "", match[3]
-    if exponent:
-        return number * _ten_to(int(exponent))
+    suffix = match[3] or ""
+    number = Fraction(str(text).removesuffix(suffix))
+    if suffix[1:] and suffix not in _BINARY:
+        return number * _ten_to(max(-_POWERS, min(int(suffix[1:]), _POWERS)))
     if suffix in _BINARY:
         return number * Fraction(2 ** _BINARY[suffix])
     return number * _ten_to(_DECIMAL[suffix])
+
+
+def fault(amount: str | float) -> str:
+    """Return why something is no amount that a cluster counts; empty where it is one."""
+    try:
+        number = value(amount)
+    except ValueError:
+        return f"{str(amount)[:80]!r} is not a quantity"
+    return (
+        f"{str(amount)[:80]!r} is not a finite amount: 2^63-1 is the largest" if abs(number) > LARGEST else ""
+    )
 
 
 def text(number: Fraction, *, is_binary: bool = False) -> str:
