@@ -47,7 +47,7 @@ def test_it_goes_from_what_it_is_to_where_to_go_next() -> None:
     wanted = "Install", "Start", "What has run", "Proof", "Compared", "The report", "Where to go"
     assert [title.startswith(word) for title, word in zip(titles, wanted, strict=True)] == [True] * 7
     before = text.partition("## Install")[0]
-    assert "docs/images/speed-up.svg" in before and "no GPU and no RDMA hardware" in before
+    assert "docs/images/speed-up.svg" in before and "not yet run on a GPU or on RDMA hardware" in before
     assert [INSTALL in console()[0], START in console()[1], LAB in console()[2]] == [True] * 3
     assert len(console()) == 3, "a block that no test here runs"
 
@@ -68,13 +68,13 @@ def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None
     stored = json.loads((RESULTS / "recovery_lab.json").read_text())
     names = ("ours", "torchrun", "Horovod", "ours, one fewer", "Horovod, one fewer")
     middle = {name: statistics.median(stored[name]["seconds"]) for name in names}
-    row = next(line for line in text.splitlines() if line.startswith("| killed rank replaced"))
+    row = next(line for line in text.splitlines() if line.startswith("| time to replace a killed rank"))
     assert re.findall(r"([\d.]+) s", row) == [
         f"{middle['ours']:.2f}",
         f"{middle['torchrun']:.1f}",
         f"{middle['Horovod']:.1f}",
     ]
-    row = next(line for line in text.splitlines() if line.startswith("| goes on with one rank fewer"))
+    row = next(line for line in text.splitlines() if line.startswith("| time to go on with one rank fewer"))
     fewer = [middle["ours, one fewer"], middle["Horovod, one fewer"]]
     assert re.findall(r"([\d.]+) s", row) == [f"{value:.2f}" for value in fewer]
     start = json.loads((RESULTS / "start.json").read_text())
