@@ -17,11 +17,11 @@ VERSIONS = ["2.8", "2.13"]
 @pytest.mark.parametrize(
     "program",
     [
-        ("contract.py", "distributed"),
+        pytest.param(("contract.py", "distributed"), marks=pytest.mark.long),
         ("contract_operations.py", "distributed", "4"),  # factors of NCCL's are exact for powers of two
         ("distributed.py", "operations"),
-        ("training.py",),
-        ("sharding.py",),
+        pytest.param(("training.py",), marks=pytest.mark.long),
+        pytest.param(("sharding.py",), marks=pytest.mark.long),
         ("life.py",),
     ],
     ids=lambda program: program[0].removesuffix(".py"),

@@ -50,16 +50,19 @@ def test_one_rank(jobs: Any) -> None:
 
 
 @real_ranks
-@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (3, ""), (2, "1")])
+@pytest.mark.parametrize(
+    ("size", "per_host"), [(1, ""), pytest.param(3, "", marks=pytest.mark.long), (2, "1")]
+)
 def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) -> None:
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
     jobs.fresh("without_framework.py", ranks=size, **environ).passed(size)
 
 
+@pytest.mark.long
 @real_ranks
 @pytest.mark.parametrize(
     ("size", "first"),
-    [(2, "numpy"), *(pytest.param(*one, marks=pytest.mark.long) for one in ((2, "torch"), (1, "numpy")))],
+    [(2, "numpy"), (2, "torch"), (1, "numpy")],
 )
 def test_two_frameworks_in_one_process(jobs: Any, size: int, first: str) -> None:
     jobs.fresh("two_frameworks.py", first, ranks=size).passed(size)

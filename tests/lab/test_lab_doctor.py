@@ -129,7 +129,7 @@ def test_hosts_that_are_alike_do_not_differ(lab, doctor):
     ("number", "change", "id"),
     [
         (1, other_mtu, "hosts.mtu"),
-        (2, other_memlock, "hosts.memlock"),
+        pytest.param(2, other_memlock, "hosts.memlock", marks=pytest.mark.long),
         pytest.param(3, other_package, "hosts.packages", marks=pytest.mark.long),
         (0, other_clock, "hosts.clock"),
     ],
