@@ -68,7 +68,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 class Outcomes:
     """Writes a line per phase of a test: outcome, phase, when it began, seconds, mark, name, why it failed.
 
-    Tabs are between them. The mark is ``long`` or ``smoke`` or empty. A test that is skipped has a reason, too.
+    Tabs are between them. The mark is ``long`` or ``smoke`` or empty. Why: also of a skipped one.
     """
 
     def __init__(self, file: Path) -> None:

@@ -35,7 +35,7 @@ def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> N
 @pytest.mark.parametrize(
     ("size", "transport", "environ"),
     [
-        pytest.param(3, "window", {}, marks=pytest.mark.smoke),
+        pytest.param(3, "window", {}, marks=pytest.mark.long),
         pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
         pytest.param(4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
         pytest.param(4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}, marks=pytest.mark.long),

@@ -22,7 +22,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "cuda_step.py"
     ("size", "per_host"),
     [
         pytest.param(2, 0, marks=pytest.mark.long),
-        pytest.param(3, 0, marks=pytest.mark.smoke),
+        (3, 0),
         *(pytest.param(*one, marks=pytest.mark.long) for one in ((4, 2), (3, 2))),
     ],
 )
@@ -48,6 +48,7 @@ def test_process_sets_have_groups_of_their_own(jobs: Any) -> None:
     jobs("sets.py", ranks=3, HOROVOD_DYNAMIC_PROCESS_SETS="1", **GLOO).passed(3)
 
 
+@pytest.mark.long
 def test_training(jobs: Any) -> None:
     jobs("training.py", ranks=2, **GLOO).passed(2)
 

@@ -36,7 +36,11 @@ def test_plain_mpi(jobs: Any, size: int) -> None:
 @real_ranks
 @pytest.mark.parametrize(
     ("size", "per_host", "transport"),
-    [(4, 2, "hosts"), pytest.param(2, 1, "mpi", marks=pytest.mark.long), (3, 2, "hosts")],
+    [
+        pytest.param(4, 2, "hosts", marks=pytest.mark.long),
+        pytest.param(2, 1, "mpi", marks=pytest.mark.long),
+        (3, 2, "hosts"),
+    ],
     ids=["2x2", "2x1", "unequal 2+1"],
 )
 def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:

@@ -46,7 +46,8 @@ def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_h
     assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
 
 
-@pytest.mark.parametrize("per_host", ["", pytest.param("1", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("per_host", ["", "1"])
 def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
     job = jobs.fresh("ending.py", "raises", ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
     # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
@@ -71,7 +72,12 @@ def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_end
 @pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
 @pytest.mark.parametrize(
     ("way", "code"),
-    [("sys.exit(5)", 5), ("raise SystemExit(6)", 6), ("sys.exit('words')", 1), ("pass", 0)],
+    [
+        ("sys.exit(5)", 5),
+        pytest.param("raise SystemExit(6)", 6, marks=pytest.mark.long),
+        pytest.param("sys.exit('words')", 1, marks=pytest.mark.long),
+        ("pass", 0),
+    ],
     ids=["exit", "SystemExit", "words", "returns"],
 )
 def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
@@ -161,7 +167,7 @@ def test_joining(jobs: Any, size: int) -> None:
     jobs("joining.py", ranks=size).passed(size)
 
 
-@pytest.mark.parametrize("transport", ["", "mpi"])
+@pytest.mark.parametrize("transport", ["", pytest.param("mpi", marks=pytest.mark.long)])
 def test_joining_between_hosts(jobs: Any, transport: str) -> None:
     jobs("joining.py", ranks=4, RINGLEADER_RANKS_PER_HOST="2", RINGLEADER_TRANSPORT=transport).passed(4)
 
