@@ -20,8 +20,8 @@ STAGE := scripts/stage
 QUEUE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo needs test test-all test-long test-quick test-images lint types imports unit mpi \
-	collectives lab mxnet \
+.PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images lint types imports \
+	unit mpi collectives lab mxnet \
 	bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
@@ -167,6 +167,9 @@ STAGES := $(addprefix stage-,$(QUICK) $(filter-out $(QUICK),$(TEST)) $(TEST_LONG
 .PHONY: $(STAGES)
 $(STAGES): stage-%:
 	@$(STAGE) $* $(RUN_$*)
+
+test-mutation: setup  ## changes of code that its unit tests must notice, against a stored floor; about 20 minutes
+	@nice $(BIN)/python scripts/mutation.py $(WORDS)
 
 lint: setup
 	@$(BIN)/ruff check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
     # Shells outlive their ranks until both codes are known: mpirun stops what is left after the first.
     both = f"until [ -s {tmp_path}/code0 ] && [ -s {tmp_path}/code1 ]; do sleep 0.1; done"
     mpirun = str(Path(sys.executable).with_name("mpirun"))
-    shell = f"{sys.executable} {tmp_path}/script.py; {ended}; {both}"
+    shell = f"{shlex.quote(sys.executable)} {tmp_path}/script.py; {ended}; {both}"
     jobs.run([mpirun, "--oversubscribe", "-n", "2", "sh", "-c", shell], timeout=60)
     codes = [(tmp_path / f"code{rank}").read_text().strip() for rank in range(2)]
     assert codes == [str(code), "1"]
