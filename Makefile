@@ -100,32 +100,36 @@ needs: setup $(VENV)/.frameworks
 	@mkdir -p build
 	@$(MAKE) --no-print-directory system .mpi/intel/.ready .tools/kubectl/.ready
 
-# Stages, each list with the longest first.
+# Stages, the longest first; of the long ones in each third, which is what --rotate begins with.
 QUICK := unit types imports lint format
 TEST := collectives mpi ends unit kube types lab processes ssh report controller examples frameworks docs imports \
 	images lint format
-TEST_LONG := long-mpi long-contract long-lab long-proxies long-keras long-kube long-ends long-tensorflow long-random \
-	long-images long-collectives long-frameworks long-hosts long-examples long-ssh long-unit
+TEST_LONG := long-sequences long-mpi long-contract long-lab long-examples long-unit \
+	long-keras long-proxies long-kube long-optimizer long-hosts long-ssh \
+	long-tensorflow long-failures long-images long-ends long-frameworks long-collectives
 CAMPAIGNS := campaign-inputs campaign-faults campaign-elastic campaign-sharded campaign-two
 
 COLLECTIVES := $(wildcard tests/collectives/test_*.py)
 # Ranks that fail, leave or come: these start processes of their own.
 ENDS := $(addprefix tests/collectives/test_,ranks.py consistency.py memory.py elastic_gpu.py elastic_training.py \
 	launched.py proxy_failures.py)
-CONTRACT := $(addprefix tests/collectives/test_,contract.py averages.py operations.py distributed.py fake_nccl.py \
-	optimizer.py sharded.py)
-PROXIES := $(addprefix tests/collectives/test_,over_proxies.py proxy_failures.py elastic_training.py elastic_gpu.py)
-RANDOM_TESTS := $(addprefix tests/collectives/test_,sequences.py programs.py)
+CONTRACT := $(addprefix tests/collectives/test_,contract.py averages.py operations.py distributed.py fake_nccl.py)
+OPTIMIZER := $(addprefix tests/collectives/test_,optimizer.py sharded.py)
+FAILURES := $(addprefix tests/collectives/test_,proxy_failures.py elastic_training.py elastic_gpu.py)
+PROXIES := tests/collectives/test_over_proxies.py
+SEQUENCES := tests/collectives/test_sequences.py
 HOSTS := tests/collectives/test_lab_engine.py
+# To collect all the others would take longer than to run these.
+PROCESSES := $(shell grep -rl 'mark\.process' --include='test_*.py' tests/unit)
 
 RUN_lint := $(BIN)/ruff check
 RUN_format := $(BIN)/ruff format --check
 RUN_imports := $(BIN)/lint-imports --no-logo
 RUN_types := $(BIN)/mypy
 RUN_unit := $(PYTEST) -n 2 -m "not process and not long" tests/unit
-RUN_processes := $(PYTEST) $(PAIR) -m "process and not long" tests/unit
+RUN_processes := $(PYTEST) $(PAIR) -m "process and not long" $(PROCESSES)
 RUN_collectives := $(PYTEST) $(SHORT) $(filter-out $(ENDS),$(COLLECTIVES))
-RUN_ends := $(PYTEST) $(SHORT) $(ENDS)
+RUN_ends := $(PYTEST) $(SHORT) $(PAIR) $(ENDS)
 RUN_mpi := $(PYTEST) $(SHORT) -n 3 --dist loadfile tests/mpi
 RUN_kube := $(PYTEST) $(SHORT) $(PAIR) tests/kube
 RUN_controller := $(PYTEST) $(SHORT) $(PAIR) tests/controller
@@ -139,12 +143,14 @@ RUN_docs := $(PYTEST) $(SHORT) tests/docs
 
 RUN_long-mpi := $(PYTEST) $(LONG) $(PAIR) tests/mpi
 RUN_long-contract := $(PYTEST) $(LONG) $(CONTRACT)
+RUN_long-optimizer := $(PYTEST) $(LONG) $(OPTIMIZER)
 RUN_long-proxies := $(PYTEST) $(LONG) $(PROXIES)
-RUN_long-ends := $(PYTEST) $(LONG) $(filter-out $(PROXIES),$(ENDS))
-RUN_long-random := $(PYTEST) $(LONG) $(RANDOM_TESTS)
+RUN_long-failures := $(PYTEST) $(LONG) $(FAILURES)
+RUN_long-ends := $(PYTEST) $(LONG) $(filter-out $(FAILURES),$(ENDS))
+RUN_long-sequences := $(PYTEST) $(LONG) $(SEQUENCES)
 RUN_long-hosts := $(PYTEST) $(LONG) $(HOSTS)
 RUN_long-collectives := $(PYTEST) $(LONG) \
-	$(filter-out $(CONTRACT) $(PROXIES) $(ENDS) $(RANDOM_TESTS) $(HOSTS),$(COLLECTIVES))
+	$(filter-out $(CONTRACT) $(OPTIMIZER) $(PROXIES) $(FAILURES) $(ENDS) $(SEQUENCES) $(HOSTS),$(COLLECTIVES))
 RUN_long-keras := $(PYTEST) $(LONG) -k keras tests/frameworks
 RUN_long-tensorflow := $(PYTEST) $(LONG) -k "tensorflow and not keras" tests/frameworks
 RUN_long-frameworks := $(PYTEST) $(LONG) -k "not tensorflow and not keras" tests/frameworks

@@ -20,7 +20,9 @@ PROGRAM = "contract_operations.py"
 
 
 @real_ranks
-@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "size", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
+)
 def test_shared_memory(jobs: Any, size: int) -> None:
     jobs(PROGRAM, "window", str(size), ranks=size).passed(size)
 
