@@ -112,7 +112,14 @@ def test_the_outcome_of_a_test_has_its_mark(pytestconfig: pytest.Config, tmp_pat
 
 
 TESTS = STAGE.parents[1] / "tests"
+MOST_SMOKE_TESTS = 14
+"""About one for each package that starts processes: each makes `make test` five seconds longer or more."""
 FOLDERS = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*/test_*.py")})
+
+
+def test_smoke_tests_stay_few() -> None:
+    others = (path for path in TESTS.rglob("*.py") if path != Path(__file__))
+    assert sum(path.read_text().count("mark.smoke") for path in others) <= MOST_SMOKE_TESTS
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
