@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import time_limits
@@ -132,6 +135,46 @@ def test_every_folder_of_tests_has_a_stage(target: str, folder: str) -> None:
     else:
         commands = [values[f"RUN_{name}"].split() for name in values[target].split()]
         assert any(f"tests/{folder}" in command for command in commands)
+
+
+@pytest.fixture
+def mutation() -> Any:
+    spec = importlib.util.spec_from_file_location("mutation", STAGE.with_name("mutation.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("killed", "below"), [(160, False), (145, False), (144, True), (60, True)])
+def test_fewer_mutants_than_the_floor_by_more_than_chance(mutation: Any, killed: int, below: bool) -> None:
+    assert mutation.below({"killed": killed, "tried": 200}, {"killed": 160, "tried": 200}) == below
+
+
+def test_every_package_has_a_floor_and_tests(mutation: Any) -> None:
+    table = tomllib.loads(mutation.FLOOR.read_text())
+    assert table.pop("seed") == 1
+    for package in table.values():
+        assert 0 < package["killed"] <= package["tried"] <= package["mutants"]
+        assert all(any(mutation.ROOT.glob(glob)) for glob in package["tests"])
+        assert all(any((mutation.ROOT / "src/ringleader").glob(glob)) for glob in package["modules"])
+
+
+def test_a_floor_is_stored_where_its_package_is(
+    mutation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutation, "FLOOR", tmp_path / "mutation.toml")
+    mutation.FLOOR.write_text(
+        '# Why.\nseed = 1\n\n[one]\ntests = [\n  "a",\n]\nkilled = 1\n\n[two]\nkilled = 2\n'
+    )
+    mutation.store("one", {"killed": 7, "tried": 9})
+    mutation.store("two", {"killed": 8, "tried": 9})
+    assert tomllib.loads(mutation.FLOOR.read_text()) == {
+        "seed": 1,
+        "one": {"tests": ["a"], "killed": 7, "tried": 9},
+        "two": {"killed": 8, "tried": 9},
+    }
+    assert mutation.FLOOR.read_text().startswith("# Why.\n")
 
 
 def test_a_busy_machine_has_longer_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
