@@ -11,20 +11,18 @@ TORCH ?= torch==2.13.0
 # The build without CUDA; elsewhere also `make TENSORFLOW=tensorflow`.
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 PYTEST := $(BIN)/pytest -q
-# What starts processes, hosts and servers is run once more where it fails, and listed at the end (--reruns): a
-# busy machine can end any deadline. What fails twice has failed. Pure tests get no second chance.
 SHORT := -m "not long"
-LONG := --reruns 1 -m "long and not exhaustive"
-SYSTEM := --reruns 1 $(SHORT)
-# Lines of stages run beside each other, two of them: what counts on the processors, and what mostly waits.
-BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
+LONG := -m "long and not exhaustive"
+# Tests that mostly wait share a stage's time: two at once, those of a file in one process.
+PAIR := -n 2 --dist loadfile
 STAGE := scripts/stage
+# One queue of stages and two workers: make begins the next one where one ends, so the longest come first.
+QUEUE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
-	mxnet \
-	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	pictures bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
+.PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images lint types imports \
+	unit mpi collectives lab mxnet pictures \
+	bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -67,78 +65,117 @@ system:  ## what tests and lab need from the system (as root with apt-get)
 demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
 	@examples/demo.sh
 
-test: needs  ## everything but the long campaigns, in about 15 minutes on two cores
+test: needs  ## everything but what takes long, in about 10 minutes on two cores
 	@$(STAGE) --begin
-	@$(BESIDE) line-checks line-unit
-	@$(BESIDE) line-ranks line-hosts
+	@$(QUEUE) $(TEST:%=stage-%)
 	@$(STAGE) --summary
 
 mxnet: $(MXNET)/.ready  ## an environment of its own with MXNet, which its tests need
 
 # Without a Python 3.11 MXNet's tests are skipped, and say so.
-test-all: needs  ## `make test`, then the long campaigns: about 30 minutes more
+test-all: needs  ## `make test`, then what takes long: about an hour more
 	-@$(MAKE) --no-print-directory mxnet
 	@$(STAGE) --begin
-	@$(BESIDE) line-checks line-unit
-	@$(BESIDE) line-ranks line-hosts
-	@$(BESIDE) line-long-ranks line-long-hosts
-	@$(MAKE) --no-print-directory line-campaigns
+	@$(QUEUE) $(TEST:%=stage-%)
+	@$(QUEUE) $(TEST_LONG:%=stage-%)
+	@$(MAKE) --no-print-directory $(CAMPAIGNS:%=stage-%)
+	@$(STAGE) --summary
+
+# Where the time is limited (STAGES_BEGIN_WITHIN), another third of it comes first on each of three days.
+DAY ?= $(shell expr $$(date +%s) / 86400)
+test-long: needs  ## what `make test` leaves out
+	-@$(MAKE) --no-print-directory mxnet
+	@$(STAGE) --begin
+	@if [ $$(expr $(DAY) % 3) = 0 ]; then $(MAKE) --no-print-directory $(CAMPAIGNS:%=stage-%); fi
+	@$(QUEUE) $$($(STAGE) --rotate $(DAY) $(TEST_LONG:%=stage-%))
+	@if [ $$(expr $(DAY) % 3) != 0 ]; then $(MAKE) --no-print-directory $(CAMPAIGNS:%=stage-%); fi
 	@$(STAGE) --summary
 
 test-quick: setup $(VENV)/.frameworks  ## what you run all day: lint, types, imports, and every test that starts nothing
 	@$(STAGE) --begin
-	@$(BESIDE) line-checks line-unit
+	@$(QUEUE) $(QUICK:%=stage-%)
 	@$(STAGE) --summary
 
 needs: setup $(VENV)/.frameworks
 	@mkdir -p build
 	@$(MAKE) --no-print-directory system .mpi/intel/.ready .tools/kubectl/.ready
 
-line-checks:
-	@$(STAGE) lint $(BIN)/ruff check
-	@$(STAGE) format $(BIN)/ruff format --check
-	@$(STAGE) imports $(BIN)/lint-imports --no-logo
-	@$(STAGE) types $(BIN)/mypy
+# Stages, the longest first; of the long ones in each third, which is what --rotate begins with.
+QUICK := unit types imports lint format
+TEST := collectives mpi ends unit kube types lab processes ssh report controller examples frameworks docs imports \
+	images lint format
+TEST_LONG := long-sequences long-mpi long-contract long-lab long-examples long-unit \
+	long-keras long-proxies long-kube long-optimizer long-hosts long-ssh \
+	long-tensorflow long-failures long-images long-ends long-frameworks long-collectives
+CAMPAIGNS := campaign-inputs campaign-faults campaign-elastic campaign-sharded campaign-two
 
-line-unit:
-	@$(STAGE) unit $(PYTEST) -n 2 -m "not process and not long" tests/unit
+COLLECTIVES := $(wildcard tests/collectives/test_*.py)
+# Ranks that fail, leave or come: these start processes of their own.
+ENDS := $(addprefix tests/collectives/test_,ranks.py consistency.py memory.py elastic_gpu.py elastic_training.py \
+	launched.py proxy_failures.py)
+CONTRACT := $(addprefix tests/collectives/test_,contract.py averages.py operations.py distributed.py fake_nccl.py)
+OPTIMIZER := $(addprefix tests/collectives/test_,optimizer.py sharded.py)
+FAILURES := $(addprefix tests/collectives/test_,proxy_failures.py elastic_training.py elastic_gpu.py)
+PROXIES := tests/collectives/test_over_proxies.py
+SEQUENCES := tests/collectives/test_sequences.py
+HOSTS := tests/collectives/test_lab_engine.py
+# To collect all the others would take longer than to run these.
+PROCESSES := $(shell grep -rl 'mark\.process' --include='test_*.py' tests/unit)
 
-line-ranks:
-	@$(STAGE) collectives $(PYTEST) $(SYSTEM) tests/collectives
-	@$(STAGE) examples $(PYTEST) $(SYSTEM) tests/examples
-	@$(STAGE) processes $(PYTEST) --reruns 1 -n 2 --dist loadfile -m process tests/unit
+RUN_lint := $(BIN)/ruff check
+RUN_format := $(BIN)/ruff format --check
+RUN_imports := $(BIN)/lint-imports --no-logo
+RUN_types := $(BIN)/mypy
+RUN_unit := $(PYTEST) -n 2 -m "not process and not long" tests/unit
+RUN_processes := $(PYTEST) $(PAIR) -m "process and not long" $(PROCESSES)
+RUN_collectives := $(PYTEST) $(SHORT) $(filter-out $(ENDS),$(COLLECTIVES))
+RUN_ends := $(PYTEST) $(SHORT) $(PAIR) $(ENDS)
+RUN_mpi := $(PYTEST) $(SHORT) -n 3 --dist loadfile tests/mpi
+RUN_kube := $(PYTEST) $(SHORT) $(PAIR) tests/kube
+RUN_controller := $(PYTEST) $(SHORT) $(PAIR) tests/controller
+RUN_ssh := $(PYTEST) $(SHORT) $(PAIR) tests/ssh
+RUN_examples := $(PYTEST) $(SHORT) tests/examples
+RUN_lab := $(PYTEST) $(SHORT) tests/lab
+RUN_report := $(PYTEST) $(SHORT) tests/report
+RUN_images := $(PYTEST) $(SHORT) tests/images
+RUN_frameworks := $(PYTEST) $(SHORT) tests/frameworks
+RUN_docs := $(PYTEST) $(SHORT) tests/docs
 
-line-hosts:
-	@$(STAGE) mpi $(PYTEST) $(SYSTEM) -n 3 --dist loadfile tests/mpi
-	@$(STAGE) kube $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/kube
-	@$(STAGE) controller $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/controller
-	@$(STAGE) ssh $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/ssh
-	@$(STAGE) lab $(PYTEST) $(SYSTEM) tests/lab
-	@$(STAGE) report $(PYTEST) $(SYSTEM) tests/report
-	@$(STAGE) images $(PYTEST) $(SYSTEM) tests/images
-	@$(STAGE) frameworks $(PYTEST) $(SYSTEM) tests/frameworks
-	@$(STAGE) docs $(PYTEST) $(SYSTEM) tests/docs
-
-line-long-ranks:
-	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives
-	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
-	@$(STAGE) long-frameworks $(PYTEST) $(LONG) -k "not tensorflow" tests/frameworks
-	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
-	@$(STAGE) long-unit $(PYTEST) $(LONG) tests/unit
-
-line-long-hosts:
-	@$(STAGE) long-images $(PYTEST) $(LONG) tests/images
-	@$(STAGE) long-kube $(PYTEST) $(LONG) tests/kube tests/controller tests/ssh
-	@$(STAGE) long-tensorflow $(PYTEST) $(LONG) -k tensorflow tests/frameworks
-	@$(STAGE) long-lab $(PYTEST) $(LONG) tests/lab tests/report
+RUN_long-mpi := $(PYTEST) $(LONG) $(PAIR) tests/mpi
+RUN_long-contract := $(PYTEST) $(LONG) $(CONTRACT)
+RUN_long-optimizer := $(PYTEST) $(LONG) $(OPTIMIZER)
+RUN_long-proxies := $(PYTEST) $(LONG) $(PROXIES)
+RUN_long-failures := $(PYTEST) $(LONG) $(FAILURES)
+RUN_long-ends := $(PYTEST) $(LONG) $(filter-out $(FAILURES),$(ENDS))
+RUN_long-sequences := $(PYTEST) $(LONG) $(SEQUENCES)
+RUN_long-hosts := $(PYTEST) $(LONG) $(HOSTS)
+RUN_long-collectives := $(PYTEST) $(LONG) \
+	$(filter-out $(CONTRACT) $(OPTIMIZER) $(PROXIES) $(FAILURES) $(ENDS) $(SEQUENCES) $(HOSTS),$(COLLECTIVES))
+RUN_long-keras := $(PYTEST) $(LONG) -k keras tests/frameworks
+RUN_long-tensorflow := $(PYTEST) $(LONG) -k "tensorflow and not keras" tests/frameworks
+RUN_long-frameworks := $(PYTEST) $(LONG) -k "not tensorflow and not keras" tests/frameworks
+RUN_long-lab := $(PYTEST) $(LONG) tests/lab
+RUN_long-kube := $(PYTEST) $(LONG) $(PAIR) tests/kube tests/controller
+RUN_long-ssh := $(PYTEST) $(LONG) $(PAIR) tests/ssh tests/report
+RUN_long-images := $(PYTEST) $(LONG) tests/images
+RUN_long-examples := $(PYTEST) $(LONG) tests/examples
+RUN_long-unit := $(PYTEST) $(LONG) tests/unit tests/docs
 
 # Alone, and with twice the time that a quiet machine needs: who is named and what is left is judged here.
-line-campaigns:
-	@$(STAGE) campaign-inputs $(BIN)/python tests/campaigns/bad_input.py --sample 150
-	@$(STAGE) campaign-faults $(BIN)/python tests/campaigns/faults.py --trials 40 --time-factor 2
-	@$(STAGE) campaign-elastic $(BIN)/python tests/campaigns/elastic.py ranks hosts stopped returns --kills 18 --trials 1 --stops 6 --sample
-	@$(STAGE) campaign-sharded $(BIN)/python tests/campaigns/equal_weights.py --only sharded
-	@$(STAGE) campaign-two $(BIN)/python tests/campaigns/elastic.py two --trials 1 --only "two ranks" --sample
+RUN_campaign-inputs := $(BIN)/python tests/campaigns/bad_input.py --sample 150
+RUN_campaign-faults := $(BIN)/python tests/campaigns/faults.py --trials 40 --time-factor 2
+RUN_campaign-elastic := $(BIN)/python tests/campaigns/elastic.py ranks hosts stopped returns --kills 18 --trials 1 \
+	--stops 6 --sample
+RUN_campaign-sharded := $(BIN)/python tests/campaigns/equal_weights.py --only sharded
+RUN_campaign-two := $(BIN)/python tests/campaigns/elastic.py two --trials 1 --only "two ranks" --sample
+
+STAGES := $(addprefix stage-,$(QUICK) $(filter-out $(QUICK),$(TEST)) $(TEST_LONG) $(CAMPAIGNS))
+.PHONY: $(STAGES)
+$(STAGES): stage-%:
+	@$(STAGE) $* $(RUN_$*)
+
+test-mutation: setup  ## changes of code that its unit tests must notice, against a stored floor; about 20 minutes
+	@nice $(BIN)/python scripts/mutation.py $(WORDS)
 
 lint: setup
 	@$(BIN)/ruff check

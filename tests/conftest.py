@@ -52,7 +52,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where a stage asks for it (`scripts/stage`), keep every test's time, and who needed a second try."""
+    """Where a stage asks for it (`scripts/stage`), keep the time and the outcome of every test."""
     # Workers of pytest-xdist tell their controller, which tells the stage.
     if (file := os.environ.get("PYTEST_OUTCOMES")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcomes(Path(file)))
@@ -66,7 +66,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class Outcomes:
-    """Writes a line per phase of a test: its outcome, seconds and name, why it failed or was skipped."""
+    """Writes a line per phase of a test: outcome, phase, when it began, seconds, mark, name, why it failed.
+
+    Tabs are between them. The mark is ``long`` or ``smoke`` or empty. Why: also of a skipped one.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -77,8 +80,10 @@ class Outcomes:
         if report.skipped and isinstance(report.longrepr, (tuple, list)):
             why = str(report.longrepr[2]).removeprefix("Skipped: ")
         why = " ".join(why.split())[:200]
+        mark = next((mark for mark in ("long", "smoke") if mark in report.keywords), "")
+        words = (report.outcome, report.when, f"{report.start:.1f}", f"{report.duration:.3f}", mark)
         with self._file.open("a") as file:
-            file.write(f"{report.outcome}\t{report.duration:.3f}\t{report.nodeid}\t{why}\n")
+            file.write("\t".join((*map(str, words), report.nodeid, why)) + "\n")
 
 
 ROOT = Path(__file__).resolve().parents[1]

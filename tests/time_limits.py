@@ -39,6 +39,12 @@ def factor() -> float:
     return min(max(_slowness, busy), LARGEST)
 
 
+def slowdown() -> float:
+    """Return by how much the machine is slower now than an idle one: by a loop, or by its load."""
+    busy = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return max(1.0, _loop() / REFERENCE_SECONDS, busy)
+
+
 def patience(seconds: float) -> float:
     """Return a deadline in seconds, given what it'd be on an idle machine."""
     return seconds * factor()

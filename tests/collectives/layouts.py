@@ -15,9 +15,11 @@ LAYOUTS = {
 """Name → ranks, ranks on each host but the last, transport."""
 
 
-def several_hosts(*names: str, long: tuple[str, ...]) -> Any:
-    """Return the parameters ``size, per_host, transport`` of tests; those that are ``long`` are marked so."""
-    marks = {name: pytest.mark.long if name in long else () for name in names}
+def several_hosts(*names: str, long: tuple[str, ...], smoke: str = "") -> Any:
+    """Return the parameters ``size, per_host, transport`` of tests; each with its mark."""
+    marks: dict[str, Any] = dict.fromkeys(names, ()) | dict.fromkeys(long, pytest.mark.long)
+    if smoke:
+        marks[smoke] = pytest.mark.smoke
     return pytest.mark.parametrize(
         ("size", "per_host", "transport"),
         [pytest.param(*LAYOUTS[name], marks=marks[name], id=name) for name in names],

@@ -31,5 +31,6 @@ def test_trials_elsewhere(jobs: Any, size: int, environ: dict[str, str], words: 
     assert words in said
 
 
+@pytest.mark.long
 def test_trials_end_where_a_rank_joins(jobs: Any) -> None:
     jobs("autotuned.py", "join", ranks=2, RINGLEADER_AUTOTUNE="1").passed(2)

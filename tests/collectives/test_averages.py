@@ -48,7 +48,7 @@ def test_the_last_bit(dtype: torch.dtype, size: int) -> None:
 @pytest.mark.parametrize(
     ("size", "transport", "environ"),
     [
-        (3, "window", {}),
+        pytest.param(3, "window", {}, marks=pytest.mark.long),
         (3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
         pytest.param(3, "mpi", {"RINGLEADER_RANKS_PER_HOST": "1"}, marks=pytest.mark.long),
         pytest.param(6, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
@@ -69,7 +69,7 @@ FRACTIONS = st.builds(Fraction, st.integers(-99_999, 99_999), st.integers(1, 99_
     fraction=st.one_of(FRACTIONS, st.builds(Fraction, st.just(1), st.integers(1, 5000))),
     near=st.lists(st.tuples(st.sampled_from([0, 1, 2, 3]), st.integers(0, 300)), min_size=1, max_size=20),
 )
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @example(name="uint64", fraction=Fraction(1, 49), near=[(1, 49), (3, 0)])
 @example(name="int64", fraction=Fraction(10_000_001, 10_000_000), near=[(3, 0), (0, 0)])
 @example(name="int64", fraction=Fraction(-1), near=[(3, 0), (0, 0)])

@@ -30,7 +30,7 @@ def told(done: Any, ranks: int) -> str:
         (2, 1, "rank 1 differs from rank 0 in"),
         (2, 0, "rank 1 differs from rank 0 in"),
         (3, 0, "rank 0 differs from ranks 1, 2 in"),
-        (4, 2, "rank 2 differs from ranks 0, 1, 3 in"),
+        pytest.param(4, 2, "rank 2 differs from ranks 0, 1, 3 in", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("environ", [{}, TWO_HOSTS], ids=["one host", "a host each"])
@@ -88,6 +88,7 @@ def test_none_of_these_faults(jobs: Any) -> None:
     assert done.out.count("equal\n") == 6 and TOLD not in done.err
 
 
+@pytest.mark.long
 def test_over_proxies(proxy_jobs: Any) -> None:
     proxy_jobs("consistency.py", "plain", ranks=2).passed(2)
     assert "after step 4: rank 1 differs" in told(proxy_jobs("consistency.py", "plain", "1", ranks=2), 2)
@@ -99,6 +100,7 @@ def test_off(jobs: Any) -> None:
     assert done.out.count("off\n") == 2
 
 
+@pytest.mark.long
 def test_an_error_on_all_ranks(jobs: Any) -> None:
     done = jobs.fresh("consistency.py", "plain", "1", ranks=2, RINGLEADER_CONSISTENCY_CHECK="error")
     assert done.code == 1, done.out + done.err
@@ -115,6 +117,7 @@ def ringleader(jobs: Any, tmp_path: Path, *options: str, case: str = "plain") ->
     return done, json.loads(outcome.read_text())
 
 
+@pytest.mark.long
 def test_the_outcome_of_a_job_has_it(jobs: Any, tmp_path: Path) -> None:
     done, outcome = ringleader(jobs, tmp_path)
     assert done.code == 0, done.err
@@ -126,6 +129,7 @@ def test_the_outcome_of_a_job_has_it(jobs: Any, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_option(jobs: Any, tmp_path: Path) -> None:
     done, outcome = ringleader(jobs, tmp_path, "--consistency-check", "error")
     assert done.code == outcome["exit_code"] == 1

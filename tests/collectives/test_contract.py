@@ -13,19 +13,20 @@ from tests.collectives.layouts import several_hosts
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [2, *(pytest.param(one, marks=pytest.mark.long) for one in (3, 4))])
 def test_shared_memory(jobs: Any, size: int) -> None:
     jobs("contract.py", "window", ranks=size).passed(size)
 
 
-@pytest.mark.parametrize(
-    "size", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_plain_mpi(jobs: Any, size: int) -> None:
     jobs("contract.py", "mpi", ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
 
 
-@several_hosts("2x2", "2x1", "unequal 2+1", "unequal 3+1", long=("2x1",))
+@several_hosts(
+    "2x2", "2x1", "unequal 2+1", "unequal 3+1", long=("2x2", "2x1", "unequal 3+1"), smoke="unequal 2+1"
+)
 def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:
     """Ranks of this machine that are told to be on several hosts share no memory between them."""
     jobs("contract.py", transport, ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
@@ -34,9 +35,9 @@ def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> N
 @pytest.mark.parametrize(
     ("size", "transport", "environ"),
     [
-        (3, "window", {}),
+        pytest.param(3, "window", {}, marks=pytest.mark.long),
         pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
-        (4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}),
+        pytest.param(4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
         pytest.param(4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}, marks=pytest.mark.long),
     ],
 )
@@ -70,10 +71,9 @@ def test_alone_loads_no_mpi(jobs: Any) -> None:
     jobs.run([sys.executable, "-c", program, str(jobs.programs / "contract.py")]).passed(1)
 
 
+@pytest.mark.long
 @pytest.mark.root("mount another /dev/shm")
-@pytest.mark.parametrize(
-    ("room", "transport"), [("10m", "mpi"), pytest.param("20m", "window", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("room", "transport"), [("10m", "mpi"), ("20m", "window")])
 def test_small_shared_memory(jobs: Any, room: str, transport: str) -> None:
     """Without room the engine says so and goes on over plain MPI."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")

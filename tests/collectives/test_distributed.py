@@ -20,7 +20,11 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "cuda_step.py"
 
 @pytest.mark.parametrize(
     ("size", "per_host"),
-    [pytest.param(2, 0, marks=pytest.mark.long), (3, 0), pytest.param(4, 2, marks=pytest.mark.long), (3, 2)],
+    [
+        pytest.param(2, 0, marks=pytest.mark.long),
+        (3, 0),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in ((4, 2), (3, 2))),
+    ],
 )
 def test_contract(jobs: Any, size: int, per_host: int) -> None:
     """The contract of all transports; several hosts find the address on which they reach each other."""
@@ -38,11 +42,13 @@ def test_ranks_whose_hosts_have_no_address_of_ipv4(jobs: Any) -> None:
     jobs("distributed.py", "ipv6", ranks=3, RINGLEADER_RANKS_PER_HOST="1", **GLOO).passed(3)
 
 
+@pytest.mark.long
 def test_process_sets_have_groups_of_their_own(jobs: Any) -> None:
     jobs("contract_operations.py", "distributed", "3", ranks=3, **GLOO).passed(3)
     jobs("sets.py", ranks=3, HOROVOD_DYNAMIC_PROCESS_SETS="1", **GLOO).passed(3)
 
 
+@pytest.mark.long
 def test_training(jobs: Any) -> None:
     jobs("training.py", ranks=2, **GLOO).passed(2)
 
@@ -56,6 +62,7 @@ def test_tensors_of_a_device_through_the_host(jobs: Any, size: int) -> None:
     jobs("distributed.py", "host", ranks=size).passed(size)
 
 
+@pytest.mark.long
 def test_a_peer_dies(jobs: Any) -> None:
     # An mpirun that leaves the other rank alone: it might end it before that has noticed.
     alone = ("--runtime-options", "recoverable")

@@ -24,7 +24,8 @@ def world(tmp_path: Path) -> Iterator[ProxyWorld]:
     one.close()
 
 
-@pytest.mark.parametrize("where", ["device", pytest.param("agreement", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["device", "agreement"])
 def test_groups_of_a_broken_generation_are_aborted_before_new_ones(
     world: ProxyWorld, tmp_path: Path, where: str
 ) -> None:

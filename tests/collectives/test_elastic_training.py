@@ -137,8 +137,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("slots", "victim", "events"),
     [
-        ([2], 1, {}),
-        ([2], 0, {"where": "backward"}),
+        pytest.param([2], 1, {}, marks=pytest.mark.long),
+        pytest.param([2], 0, {"where": "backward"}, marks=pytest.mark.smoke),
         pytest.param([2, 2], 0, {"end": "raise"}, marks=pytest.mark.long),
         pytest.param([2, 2], 3, {"where": "backward"}, marks=pytest.mark.long),
         pytest.param([3], 1, {"shard": True}, marks=pytest.mark.long),
@@ -174,6 +174,7 @@ def changed(training: Training, members: list[tuple[int, int]], *, gone: list[in
         assert training.ended(incarnation) == 0, training.words()
 
 
+@pytest.mark.long
 def test_a_rank_that_ended_is_left_out_and_another_comes_later(begin: Any) -> None:
     # what is compared with: the same sizes at the same steps, but nobody is killed
     planned = begin([3], hosts=[4, 9], update=3, sets=True)

@@ -13,15 +13,15 @@ GLOO = {"RINGLEADER_TRANSPORT": "distributed"}
 VERSIONS = ["2.8", "2.13"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.long), *VERSIONS[1:]])
 @pytest.mark.parametrize(
     "program",
     [
-        ("contract.py", "distributed"),
+        pytest.param(("contract.py", "distributed"), marks=pytest.mark.long),
         ("contract_operations.py", "distributed", "4"),  # factors of NCCL's are exact for powers of two
         ("distributed.py", "operations"),
-        ("training.py",),
-        ("sharding.py",),
+        pytest.param(("training.py",), marks=pytest.mark.long),
+        pytest.param(("sharding.py",), marks=pytest.mark.long),
         ("life.py",),
     ],
     ids=lambda program: program[0].removesuffix(".py"),
@@ -45,8 +45,8 @@ def test_ranks_with_several_gpus(jobs: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("fails", "words"),
     [
-        ("lost", "CUDA error: GPU is lost"),
-        ("memory", "CUDA out of memory"),
+        pytest.param("lost", "CUDA error: GPU is lost", marks=pytest.mark.long),
+        pytest.param("memory", "CUDA out of memory", marks=pytest.mark.long),
         ("nccl", "NCCL error: remote process exited"),
     ],
 )

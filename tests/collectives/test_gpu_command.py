@@ -33,6 +33,7 @@ def test_without_a_gpu_nothing_runs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_rehearsal_runs_parts_and_is_marked(tmp_path: Path) -> None:
     parts = ("first", "nccl-2", "doctor")
     done = run("--device", "cpu", "--output", str(tmp_path), "--only", ",".join(parts))

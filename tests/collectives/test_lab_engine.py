@@ -117,9 +117,10 @@ def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab
     assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("slots", "hosts"),
-    [((2, 2), 2), pytest.param((2, 2, 2, 2), 4, marks=pytest.mark.long)],
+    [((2, 2), 2), ((2, 2, 2, 2), 4)],
     ids=["2x2", "4x2"],
 )
 def test_bytes_on_the_wire(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], hosts: int) -> None:
@@ -133,6 +134,7 @@ def test_bytes_on_the_wire(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ..
     assert all(1.0 <= float(ratio) <= 1.05 for _, _, ratio in found), job.out
 
 
+@pytest.mark.long
 def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: saved_state.Lab) -> None:
     """Each waiting rank says who has ended, also where that rank was on another host."""
     job = _run(jobs, lab, (2, 2), str(PROGRAMS / "ending.py"), "returns")

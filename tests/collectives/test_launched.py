@@ -36,6 +36,7 @@ def test_a_compiled_model(jobs: Any) -> None:
     jobs("launched.py", "compiled", ranks=2, **APART).passed(2)
 
 
+@pytest.mark.long
 def test_a_peer_that_dies_is_noticed(jobs: Any) -> None:
     # An mpirun that leaves the other rank alone: it might end it before that has noticed.
     alone = ("--runtime-options", "recoverable")

@@ -35,12 +35,14 @@ def test_memory_that_all_ranks_released_is_given_back(jobs: Any, size: int, per_
     jobs("releasing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 3])
 def test_a_dropped_optimizer_gives_everything_back(jobs: Any, size: int) -> None:
     """Also where ranks drop theirs at different times, or join without it; gradients that are held stay."""
     jobs("dropping.py", ranks=size).passed(size)
 
 
+@pytest.mark.long
 def test_killed_ranks_leave_no_window(jobs: Any) -> None:
     """All ranks and then their mpirun are killed; the window's files are gone all the same."""
     mpirun = str(Path(sys.executable).with_name("mpirun"))

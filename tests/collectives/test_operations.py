@@ -20,7 +20,9 @@ PROGRAM = "contract_operations.py"
 
 
 @real_ranks
-@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "size", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
+)
 def test_shared_memory(jobs: Any, size: int) -> None:
     jobs(PROGRAM, "window", str(size), ranks=size).passed(size)
 
@@ -36,7 +38,11 @@ def test_plain_mpi(jobs: Any, size: int) -> None:
 @real_ranks
 @pytest.mark.parametrize(
     ("size", "per_host", "transport"),
-    [(4, 2, "hosts"), pytest.param(2, 1, "mpi", marks=pytest.mark.long), (3, 2, "hosts")],
+    [
+        pytest.param(4, 2, "hosts", marks=pytest.mark.long),
+        pytest.param(2, 1, "mpi", marks=pytest.mark.long),
+        (3, 2, "hosts"),
+    ],
     ids=["2x2", "2x1", "unequal 2+1"],
 )
 def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:
@@ -50,16 +56,19 @@ def test_one_rank(jobs: Any) -> None:
 
 
 @real_ranks
-@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (3, ""), (2, "1")])
+@pytest.mark.parametrize(
+    ("size", "per_host"), [(1, ""), pytest.param(3, "", marks=pytest.mark.long), (2, "1")]
+)
 def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) -> None:
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
     jobs.fresh("without_framework.py", ranks=size, **environ).passed(size)
 
 
+@pytest.mark.long
 @real_ranks
 @pytest.mark.parametrize(
     ("size", "first"),
-    [(2, "numpy"), *(pytest.param(*one, marks=pytest.mark.long) for one in ((2, "torch"), (1, "numpy")))],
+    [(2, "numpy"), (2, "torch"), (1, "numpy")],
 )
 def test_two_frameworks_in_one_process(jobs: Any, size: int, first: str) -> None:
     jobs.fresh("two_frameworks.py", first, ranks=size).passed(size)

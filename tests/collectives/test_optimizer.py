@@ -17,7 +17,7 @@ SHAPES = pytest.mark.parametrize(
         pytest.param(2, "", marks=pytest.mark.long),
         (3, ""),
         pytest.param(2, "1", marks=pytest.mark.long),
-        (4, "2"),
+        pytest.param(4, "2", marks=pytest.mark.long),
         (3, "2"),
     ],
     ids=["1", "2", "3", "2x1", "2x2", "unequal 2+1"],
@@ -25,7 +25,7 @@ SHAPES = pytest.mark.parametrize(
 
 FEWER_SHAPES = pytest.mark.parametrize(
     ("size", "per_host"),
-    [pytest.param(2, "", marks=pytest.mark.long), (3, ""), pytest.param(2, "1", marks=pytest.mark.long)],
+    [(2, ""), (3, ""), (2, "1")],
     ids=["2", "3", "2x1"],
 )
 
@@ -35,6 +35,7 @@ def test_every_argument_equals_training_in_one_process(jobs: Any, size: int, per
     jobs("optimizing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
+@pytest.mark.long
 @FEWER_SHAPES
 def test_compressed_gradients(jobs: Any, size: int, per_host: str) -> None:
     jobs("compressing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
@@ -45,15 +46,18 @@ def test_another_element_type_on_the_wire_has_the_same_sums(jobs: Any, size: int
     jobs("converted.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
+@pytest.mark.long
 @FEWER_SHAPES
 def test_parameters_frozen_thawed_and_added(jobs: Any, size: int, per_host: str) -> None:
     jobs("thawing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
+@pytest.mark.long
 def test_the_page_on_mixed_precision(jobs: Any, tmp_path: Path) -> None:
     jobs.train_page(GUIDE, tmp_path, blocks=3)
 
 
+@pytest.mark.long
 @FEWER_SHAPES
 def test_memory_that_scripts_change_after_the_wrap(jobs: Any, size: int, per_host: str) -> None:
     jobs("changed_memory.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)

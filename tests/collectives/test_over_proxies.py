@@ -16,27 +16,29 @@ def test_contract_on_one_host(proxy_jobs: Any, size: int) -> None:
     proxy_jobs("contract.py", "window", ranks=size).passed(size)
 
 
-@several_hosts("2x2", "2x1", "unequal 2+1", long=("unequal 2+1",))
+@several_hosts("2x2", "2x1", "unequal 2+1", long=("2x2", "unequal 2+1"))
 def test_contract_on_several_hosts(proxy_jobs: Any, size: int, per_host: int, transport: str) -> None:
     proxy_jobs("contract.py", transport, ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=long), 3])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 3])
 def test_contract_of_plain_mpi(proxy_jobs: Any, size: int) -> None:
     proxy_jobs("contract.py", "mpi", ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
 
 
-@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
+@pytest.mark.parametrize("program", [pytest.param("contract.py", marks=long), "contract_exchanges.py"])
 def test_one_rank(proxy_jobs: Any, program: str) -> None:
     proxy_jobs(program, "loopback", ranks=1).passed(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "transport", "environ"),
     [
         (3, "window", {}),
-        pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=long),
-        pytest.param(4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=long),
+        (3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
+        (4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}),
     ],
 )
 def test_rows_groups_and_sets(proxy_jobs: Any, size: int, transport: str, environ: dict[str, str]) -> None:

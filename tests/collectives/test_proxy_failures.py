@@ -165,16 +165,17 @@ def repeated(job: Job, phase: str, kills: int, seed: int) -> list[float]:
 def test_a_killed_rank_on_one_host(new_job: Any, phase: str) -> None:
     job = new_job([3])
     job.start(phase)
-    repeated(job, phase, kills=4, seed=1)
+    repeated(job, phase, kills=2, seed=1)
 
 
 @pytest.mark.parametrize("phase", ["fused", pytest.param("broadcast", marks=pytest.mark.long)])
 def test_a_killed_rank_between_hosts(new_job: Any, phase: str) -> None:
     job = new_job([1, 1, 1])
     job.start(phase)
-    repeated(job, phase, kills=4, seed=2)
+    repeated(job, phase, kills=2, seed=2)
 
 
+@pytest.mark.long
 def test_a_killed_rank_while_groups_of_torch_distributed_carry(new_job: Any) -> None:
     """The code that uses NCCL on GPUs, over Gloo: each generation has groups of its own."""
     job = new_job([3], transport="distributed")
@@ -226,7 +227,7 @@ def test_a_rank_that_is_killed_in_init(new_job: Any, slots: list[int]) -> None:
     """Wherever the others are meanwhile, they come to the next generation."""
     job, chance = new_job(slots), random.Random(6)
     job.start("allreduce")
-    for _ in range(4):
+    for _ in range(2):
         generation = job.world.number
         job.kill(1, replace="allreduce")
         job.world.until(lambda: job.world.number > generation, "the next generation")  # noqa: B023
@@ -235,6 +236,7 @@ def test_a_rank_that_is_killed_in_init(new_job: Any, slots: list[int]) -> None:
         job.good(generation + 2)
 
 
+@pytest.mark.long
 def test_another_world_with_and_without_a_stopped_proxy(new_job: Any) -> None:
     """Ranks go on over the proxies of another mpirun; those of the old one change nothing any more."""
     job = new_job([1, 1])
@@ -258,6 +260,7 @@ def test_another_world_with_and_without_a_stopped_proxy(new_job: Any) -> None:
         assert not job.proxies(old)
 
 
+@pytest.mark.long
 def test_what_was_sent_arrives_whole_where_the_end_of_a_generation_is_heard_later(new_job: Any) -> None:
     """A rank gets what its peer sent, or an error: never the memory of a proxy that has let go."""
     job = new_job([1, 1])

@@ -14,14 +14,17 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [1, *(pytest.param(one, marks=pytest.mark.long) for one in (2, 3))])
 def test_training_equals_one_rank(jobs: Any, size: int) -> None:
     jobs("training.py", ranks=size).passed(size)
 
 
 @pytest.mark.parametrize(
     ("size", "per_host"),
-    [(4, 2), pytest.param(2, 1, marks=pytest.mark.long), (3, 2)],
+    [
+        *(pytest.param(*one, marks=pytest.mark.long) for one in ((4, 2), (2, 1))),
+        pytest.param(3, 2, marks=pytest.mark.smoke),
+    ],
     ids=["2x2", "2x1", "unequal 2+1"],
 )
 def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
@@ -44,7 +47,8 @@ def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_h
     assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
 
 
-@pytest.mark.parametrize("per_host", ["", pytest.param("1", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("per_host", ["", "1"])
 def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
     job = jobs.fresh("ending.py", "raises", ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
     # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
@@ -52,6 +56,7 @@ def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
     assert "this rank's own mistake" in job.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_ended(
     jobs: Any, ranks: int
@@ -68,7 +73,12 @@ def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_end
 @pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
 @pytest.mark.parametrize(
     ("way", "code"),
-    [("sys.exit(5)", 5), ("raise SystemExit(6)", 6), ("sys.exit('words')", 1), ("pass", 0)],
+    [
+        ("sys.exit(5)", 5),
+        pytest.param("raise SystemExit(6)", 6, marks=pytest.mark.long),
+        pytest.param("sys.exit('words')", 1, marks=pytest.mark.long),
+        ("pass", 0),
+    ],
     ids=["exit", "SystemExit", "words", "returns"],
 )
 def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
@@ -98,6 +108,7 @@ def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
     assert jobs.fresh("ending.py", "is killed", ranks=2, timeout=60).code != 0
 
 
+@pytest.mark.long
 def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
     job = jobs.fresh("ending.py", "is late", ranks=2, timeout=60)
     assert (job.code, job.err) == (0, "")
@@ -111,6 +122,7 @@ def test_ranks_that_call_different_operations(jobs: Any) -> None:
     assert "rank 2 for 'barrier.noname'" in job.out
 
 
+@pytest.mark.long
 def test_the_launcher_tells_of_an_end(jobs: Any, tmp_path: Path) -> None:
     """A rank that never joins, and of which only the launcher's file tells, does not hold up the others."""
     status = tmp_path / "status"
@@ -119,6 +131,7 @@ def test_the_launcher_tells_of_an_end(jobs: Any, tmp_path: Path) -> None:
     assert "rank 1 has ended with exit code 7 while rank 0 waits in barrier" in job.out, job.err
 
 
+@pytest.mark.long
 def test_a_deadline_ends_every_wait(jobs: Any) -> None:
     job = jobs.fresh(
         "silent.py", ranks=2, timeout=60, RINGLEADER_DEADLINE="1.5", RINGLEADER_STALL_WARNING="0.5"
@@ -128,7 +141,9 @@ def test_a_deadline_ends_every_wait(jobs: Any) -> None:
     assert "ringleader: rank 0 has waited" in job.err
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (2, ""), (2, "1"), (4, "2")])
+@pytest.mark.parametrize(
+    ("size", "per_host"), [(1, ""), pytest.param(2, "", marks=pytest.mark.long), (2, "1"), (4, "2")]
+)
 def test_many_lives(jobs: Any, size: int, per_host: str) -> None:
     jobs("life.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
@@ -153,7 +168,7 @@ def test_joining(jobs: Any, size: int) -> None:
     jobs("joining.py", ranks=size).passed(size)
 
 
-@pytest.mark.parametrize("transport", ["", "mpi"])
+@pytest.mark.parametrize("transport", ["", pytest.param("mpi", marks=pytest.mark.long)])
 def test_joining_between_hosts(jobs: Any, transport: str) -> None:
     jobs("joining.py", ranks=4, RINGLEADER_RANKS_PER_HOST="2", RINGLEADER_TRANSPORT=transport).passed(4)
 
@@ -184,6 +199,7 @@ def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
     assert "allreduce.missing" in job.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "per_host"),
     [pytest.param(1, "", marks=pytest.mark.long), pytest.param(2, "", marks=pytest.mark.long), (3, "1")],

@@ -226,7 +226,7 @@ def test_no_warnings_and_no_other_state() -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.long)])
 def test_on_ranks(jobs: Any, size: int) -> None:
     jobs("repeated.py", ranks=size).passed(size)
 

@@ -43,10 +43,12 @@ def test_it_does_what_the_optimizer_of_pytorch_does(jobs: Any) -> None:
     jobs.fresh("sharding_zero.py", ranks=2).passed(2)
 
 
+@pytest.mark.long
 def test_the_guide(jobs: Any, tmp_path: Path) -> None:
     jobs.train_page(GUIDE, tmp_path, blocks=3, replaced=("checkpoint.pt", str(tmp_path / "checkpoint.pt")))
 
 
+@pytest.mark.long
 def test_the_calls_that_gpus_get_carry_it_too(jobs: Any) -> None:
     jobs.fresh("sharding.py", ranks=2, RINGLEADER_TRANSPORT="distributed").passed(2)
 

@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = [pytest.mark.torch, pytest.mark.mpi]
 
 
+@pytest.mark.long
 def test_a_script_for_torchrun_runs_unmodified(run: Callable) -> None:
     ended = run("ddp_torchrun.py", ranks=2, launched=True)
     losses = [float(ended.line(f"[0] epoch {epoch}: loss ")) for epoch in (1, 2, 3)]

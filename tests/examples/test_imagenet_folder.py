@@ -57,6 +57,7 @@ def test_pictures_to_judge_with_are_always_cut_alike(folder: Path) -> None:
     assert torch.equal(pictures[0, 2][0], pictures[7, 2][0])
 
 
+@pytest.mark.long
 def test_workers_read_what_this_process_reads(folder: Path) -> None:
     pictures = Pictures(folder / "train", size=32, seed=1)
     parts = [[0, 9], [23, 4], [7]]
@@ -96,6 +97,7 @@ def test_a_broken_picture_is_named(folder: Path, tmp_path: Path, workers: int) -
     assert str(caught.value).startswith(f"{broken}: cannot be read as a picture: ")
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 def test_a_broken_picture_ends_the_job_with_its_name(run: Callable, folder: Path, tmp_path: Path) -> None:
     broken = spoiled(folder, tmp_path)

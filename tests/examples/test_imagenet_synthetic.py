@@ -25,6 +25,7 @@ def test_one_step_has_no_spread() -> None:
     assert row(1, [0.5], 4, 6.9) == "1\timages/sec: 8.0 +/- 0.0 (jitter = 0.0)\t6.900"
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_printed_lines(run: Callable, ranks: int) -> None:

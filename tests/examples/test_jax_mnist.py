@@ -9,6 +9,7 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_it_learns(run: Callable, ranks: int) -> None:
     ended = run("jax_mnist.py", "--epochs", 6, "--check-equal", ranks=ranks, launched=True)

@@ -48,6 +48,7 @@ def one_rank(run: Callable, alone: dict[str, Path]) -> Path:
     return alone["file"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_parameters_equal_one_ranks(run: Callable, one_rank: Path, tmp_path: Path, ranks: int) -> None:
     ended = run("mnist.py", *SAME_STEPS, "--save-parameters", tmp_path / "p.pt", ranks=ranks)

@@ -6,7 +6,10 @@ import pytest
 from tests.frameworks.conftest import Train
 
 
-@pytest.mark.parametrize("bridge", ["tensorflow_eager", "jax"])
+@pytest.mark.parametrize(
+    "bridge",
+    [pytest.param("tensorflow_eager", marks=pytest.mark.long), pytest.param("jax", marks=pytest.mark.smoke)],
+)
 def test_operations_agree_with_numpy(train: Train, bridge: str) -> None:
     train("contract.py", bridge, ranks=2).passed(2)
 

@@ -8,11 +8,13 @@ from tests.frameworks.conftest import Train
 pytestmark = [pytest.mark.timeout(400), pytest.mark.mpi]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["eager", "session"])
 def test_states_of_variables(train: Train, how: str) -> None:
     train("elastic_tensorflow.py", how, ranks=2).passed(2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("which", "environ"),
     [

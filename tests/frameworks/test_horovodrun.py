@@ -36,6 +36,7 @@ def horovodrun(*words: str, timeout: float = 120, **environ: str) -> subprocess.
     )
 
 
+@pytest.mark.smoke
 def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     logs, timeline = tmp_path / "logs", tmp_path / "timeline.json"
     options = ("--output-filename", str(logs), "--timeline-filename", str(timeline), "--gloo")
@@ -51,6 +52,7 @@ def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     assert any("total" in str(event.get("args", "")) for event in json.loads(timeline.read_text()))
 
 
+@pytest.mark.long
 def test_a_rank_that_fails() -> None:
     done = horovodrun("-np", "2", "--mpi", sys.executable, SCRIPT, "3")
     assert done.returncode == 3
@@ -114,6 +116,7 @@ def test_bad_input_is_one_message_and_code_2(words: tuple[str, ...], told: str) 
     assert told in done.stderr and done.stderr.count("ringleader: ") == 1
 
 
+@pytest.mark.long
 def test_calls_of_horovod_run() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ringleader.alias", CALLS],

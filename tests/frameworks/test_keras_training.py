@@ -15,7 +15,9 @@ KERAS = {
 }
 
 
-@pytest.mark.parametrize("which", ["keras2", "jax"])
+@pytest.mark.parametrize(
+    "which", [pytest.param("keras2", marks=pytest.mark.smoke), pytest.param("jax", marks=pytest.mark.long)]
+)
 def test_ranks_train_together(train: Train, which: str) -> None:
     train("keras_training.py", "40", ranks=2, **KERAS[which]).passed(2)
 
@@ -65,6 +67,7 @@ def test_values_agree_with_numpy(train: Train, which: str) -> None:
     train("contract.py", "keras", ranks=2, **KERAS[which]).passed(2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "which",
     [

@@ -6,6 +6,7 @@ import pytest
 from tests.frameworks.conftest import Train
 
 
+@pytest.mark.long
 def test_names_errors_threads_and_lives(train: Train) -> None:
     train("tensorflow_behaviour.py", ranks=2, RINGLEADER_MISMATCH_PATIENCE="2").passed(2)
 

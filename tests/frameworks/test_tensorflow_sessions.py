@@ -8,10 +8,12 @@ from tests.frameworks.conftest import Train
 pytest.importorskip("tensorflow")
 
 
+@pytest.mark.long
 def test_operations_in_sessions(train: Train) -> None:
     train("tensorflow_sessions.py", ranks=2).passed(2)
 
 
+@pytest.mark.smoke
 def test_a_session_waits_again_after_a_run_that_failed(train: Train) -> None:
     train("session_after_failure.py", ranks=1).passed(1)
 

@@ -8,6 +8,7 @@ from tests.frameworks.conftest import Train
 pytestmark = [pytest.mark.timeout(400), pytest.mark.mpi]
 
 
+@pytest.mark.long
 def test_ranks_have_equal_weights_after_training(train: Train) -> None:
     train("tensorflow_training.py", "function", ranks=2).passed(2)
 

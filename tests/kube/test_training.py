@@ -80,7 +80,7 @@ TRAINING = f'echo "a rank on $(hostname)"; exec python {MNIST} --steps 12'
     [
         pytest.param("openmpi5", "ssh", marks=pytest.mark.long),
         pytest.param("openmpi5", "exec", marks=[needs_kubectl, pytest.mark.long]),
-        pytest.param("openmpi4", "ssh", marks=needs_openmpi4),
+        pytest.param("openmpi4", "ssh", marks=[needs_openmpi4, pytest.mark.smoke]),
         pytest.param("openmpi4", "exec", marks=[needs_kubectl, needs_openmpi4, pytest.mark.long]),
     ],
 )

@@ -24,6 +24,7 @@ def _start_up(name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     begin = time.monotonic()
@@ -46,6 +47,7 @@ def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, 
         )
 
 
+@pytest.mark.long
 def test_sigkill_of_down_leaves_nothing_that_another_down_would_not_remove(
     scratch_name, ringleader, snapshot
 ):
@@ -77,6 +79,7 @@ def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_nam
     assert snapshot(scratch_name) == before
 
 
+@pytest.mark.long
 def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
     process = _start_up(scratch_name)
     marker = saved_state.ROOT / scratch_name / "lab.json"
@@ -105,6 +108,7 @@ def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringlead
     assert snapshot(scratch_name) == before
 
 
+@pytest.mark.long
 def test_down_removes_a_lab_whose_state_file_is_gone_or_broken(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     for damage in (lambda path: path.unlink(), lambda path: path.write_text('{"format": 1')):

@@ -113,6 +113,7 @@ def odd_ones(told: dict[str, Any], id: str) -> list[Any]:
     return [check.get("hosts") for check in told["checks"] if check["id"] == id]
 
 
+@pytest.mark.smoke
 def test_hosts_that_are_alike_do_not_differ(lab, doctor):
     told = doctor()
     names = [host.name for host in lab.hosts]
@@ -128,8 +129,8 @@ def test_hosts_that_are_alike_do_not_differ(lab, doctor):
 @pytest.mark.parametrize(
     ("number", "change", "id"),
     [
-        (1, other_mtu, "hosts.mtu"),
-        (2, other_memlock, "hosts.memlock"),
+        pytest.param(1, other_mtu, "hosts.mtu", marks=pytest.mark.long),
+        pytest.param(2, other_memlock, "hosts.memlock", marks=pytest.mark.long),
         pytest.param(3, other_package, "hosts.packages", marks=pytest.mark.long),
         (0, other_clock, "hosts.clock"),
     ],

@@ -98,6 +98,7 @@ def daemons(launcher: subprocess.Popen[str]) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_hosts_come_and_go_and_ranks_stay(lab, tmp_path: Path):
     hosts = [line.split()[0] for line in Path(lab.hostfile).read_text().splitlines()][:3]
     offer, script = tmp_path / "hosts", tmp_path / "discover"
@@ -143,6 +144,7 @@ def host_agents(host: LabHost) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_host_that_is_told_to_go_is_left_at_a_commit(lab, tmp_path: Path, number: signal.Signals):
     first, second = lab.hosts[:2]
@@ -171,6 +173,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+@pytest.mark.long
 def test_new_hosts_with_other_code_are_named_and_the_job_goes_on(
     ringleader, scratch_name: str, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def terminals(scratch_name: str, tmp_path: Path) -> Any:
         made.job.kill()
 
 
+@pytest.mark.long
 def test_the_guide_works_as_it_stands(terminals: Terminals, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     count = 0

@@ -17,7 +17,13 @@ pytestmark = pytest.mark.lab
 
 @pytest.mark.parametrize(
     ("fault", "target"),
-    [("kill", "prted"), ("term", "prted"), ("kill", "sshd"), ("cut link", "link"), ("kill host", "host")],
+    [
+        ("kill host", "host"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("kill", "prted"), ("term", "prted"), ("kill", "sshd"), ("cut link", "link"))
+        ),
+    ],
 )
 def test_what_is_lost_is_named(lab, fault, target):
     row = Row("lab", fault, target, "training")

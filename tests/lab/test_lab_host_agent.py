@@ -64,6 +64,7 @@ def link(lab, up: bool) -> None:
     (fault_injection.heal if up else fault_injection.cut)(lab, lab.hosts[1])
 
 
+@pytest.mark.long
 def test_a_host_that_hears_nothing_freezes_its_commits_and_then_ends_its_ranks(lab, place: Path) -> None:
     made = launcher(lab, place)
     try:

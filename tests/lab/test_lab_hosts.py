@@ -21,6 +21,7 @@ from ringleader.lab import host_shell, host_status, saved_state
 pytestmark = pytest.mark.lab
 
 
+@pytest.mark.long
 def test_each_host_has_its_own_name_and_every_name_resolves_everywhere(lab, on_host):
     own = socket.gethostname()
     wanted = {host.name: host.address for host in lab.hosts} | {own: lab.spec.head_address}

@@ -85,7 +85,14 @@ def _ways(lab, tool, folder):
     }
 
 
-@pytest.mark.parametrize("mpi", ["Open MPI v5", "Open MPI v4", "MPICH"])
+@pytest.mark.parametrize(
+    "mpi",
+    [
+        pytest.param("Open MPI v5", marks=pytest.mark.smoke),
+        pytest.param("Open MPI v4", marks=pytest.mark.long),
+        pytest.param("MPICH", marks=pytest.mark.long),
+    ],
+)
 def test_allreduce_of_four_hosts_with_two_ranks_each(mpi, lab, tool, tmp_path):
     if mpi == "Open MPI v5":
         skip_where_mpirun_splits(sys.prefix)

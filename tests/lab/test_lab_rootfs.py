@@ -77,6 +77,7 @@ def rooted(tree, scratch_name, ringleader, tmp_path):
     return saved_state.load(scratch_name)
 
 
+@pytest.mark.long
 def test_hosts_of_a_tree(rooted, tree, ringleader, tmp_path):
     def on(host, *words):
         done = ringleader("lab", "exec", "--name", rooted.name, host, "--", *words)

@@ -60,6 +60,7 @@ def said(launcher, words, count):
         count -= words in line
 
 
+@pytest.mark.long
 def test_signals_reach_every_host_and_a_host_that_is_cut_off_cleans_up(lab, ringleader):
     far, mark = lab.hosts[1], f"ringleader-lab-{os.getpid()}"
     key = ringleader("lab", "exec", "--name", lab.name, far.name, sys.executable, "-c", KEY).stdout.strip()

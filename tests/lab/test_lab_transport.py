@@ -47,7 +47,8 @@ MEASUREMENT = 2 * REPEATS * (FIRST_BYTES + LAST_BYTES)
 """Bytes at most that the two ranks of a host send to see how fast the line is; no array's."""
 
 
-@pytest.mark.parametrize("times", [8, pytest.param(128, marks=pytest.mark.long)], ids=["64MiB", "1GiB"])
+@pytest.mark.long
+@pytest.mark.parametrize("times", [8, 128], ids=["64MiB", "1GiB"])
 def test_the_engines_bytes_are_those_of_the_link(
     lab: Any, ringleader: Any, tmp_path: Path, times: int
 ) -> None:

@@ -52,6 +52,7 @@ print("trained on", hvd.size(), type(optimizer).__name__, child.stdout.strip(), 
 SAID = ["trained on 2 SGD ringleader.common.util"] * 2
 
 
+@pytest.mark.smoke
 def test_a_job_as_horovod(workplace):
     script = workplace.tmp / "train.py"
     script.write_text(SCRIPT)
@@ -78,7 +79,8 @@ def test_without_the_option_there_is_no_horovod(workplace):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("way", [pytest.param("module", marks=pytest.mark.long), "path"])
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["module", "path"])
 def test_under_another_launcher(workplace, python, way):
     """Plain mpirun: the runner module, or the directory in PYTHONPATH."""
     mpirun = shutil.which("mpirun", path=f"{sys.prefix}/bin")

@@ -43,6 +43,7 @@ def stored(directory: Path) -> TrainingRun:
     return run
 
 
+@pytest.mark.long
 def test_all_arms_of_a_cpu(tmp_path, capsys):
     assert train(tmp_path, "--model", "mnist", "--batch", "2") == 0
     shown, run = capsys.readouterr().out, stored(tmp_path)

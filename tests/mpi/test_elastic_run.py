@@ -89,6 +89,7 @@ def first_steps(launcher, ranks=2, step=3):
     raise AssertionError(seen + launcher.stderr.read())
 
 
+@pytest.mark.smoke
 def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python):
     launcher = start(workplace, python, "--json-file", str(workplace.tmp / "out.json"), steps=60)
     os.kill(first_steps(launcher)[1], signal.SIGKILL)
@@ -106,6 +107,7 @@ def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.long
 def test_a_survivor_keeps_no_memory_of_generations_that_were_lost(workplace, python):
     (workplace.tmp / "train.py").write_text(HOLDS)
     words = ("run", "--min-np", "1", "-n", "2", "--rank-restarts", "9", "--workdir", str(workplace.tmp))
@@ -133,6 +135,7 @@ def test_another_mpi(workplace, python, mpi):
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.long
 def test_a_rank_that_hangs_is_named_ended_and_replaced(workplace, python):
     script = SCRIPT.replace(
         "        state.step += 1\n",
@@ -151,6 +154,7 @@ def test_a_rank_that_hangs_is_named_ended_and_replaced(workplace, python):
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.long
 def test_a_slot_without_restarts_is_left_out(workplace, python):
     launcher = start(workplace, python, "--rank-restarts", "0", steps=60)
     os.kill(first_steps(launcher)[1], signal.SIGKILL)
@@ -183,6 +187,7 @@ train(state)
 """
 
 
+@pytest.mark.long
 def test_a_rank_keeps_the_number_of_its_slot_where_another_is_left_out(workplace, python):
     """It has taken a GPU by it."""
     options = ("--rank-restarts", "0", "--oversubscribe")
@@ -205,6 +210,7 @@ def test_a_script_that_fails_on_all_ranks_ends_the_job(workplace, python):
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.long
 def test_a_job_goes_on_from_the_file_of_the_one_before(workplace, python):
     options = ("--checkpoint-dir", str(workplace.tmp / "files"), "--checkpoint-every", "5")
     out, err = start(workplace, python, *options, steps=20).communicate(timeout=120)
@@ -214,6 +220,7 @@ def test_a_job_goes_on_from_the_file_of_the_one_before(workplace, python):
     assert steps and 0 < steps[0] <= 20 and steps[-1] == 29, (out, err)
 
 
+@pytest.mark.long
 def test_too_many_resets_end_the_job(workplace, python):
     launcher = start(workplace, python, "--reset-limit", "0", steps=100_000)
     os.kill(first_steps(launcher)[1], signal.SIGKILL)
@@ -222,6 +229,7 @@ def test_too_many_resets_end_the_job(workplace, python):
     assert b"rank 1 on localhost was killed by SIGKILL; 0 resets are allowed (--reset-limit)" in err
 
 
+@pytest.mark.long
 def test_a_job_whose_hosts_are_all_out_waits_for_one_and_goes_on_from_a_file(workplace, python):
     options = ("--exclude-hosts", "--blacklist-cooldown-range", "1", "1", "--checkpoint-every", "1")
     options += ("--checkpoint-dir", str(workplace.tmp / "files"), "--json-file", str(workplace.tmp / "out"))
@@ -323,6 +331,7 @@ def test_ranks_that_return_are_not_started_again_though_their_only_host_leaves(w
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.long
 def test_what_cannot_be_committed_is_named_on_all_ranks_and_the_job_goes_on(workplace, python):
     (workplace.tmp / "train.py").write_text(UNCOMMITTED)
     workplace.environ |= {"RINGLEADER_COMMIT_LIMIT": "1000000"}
@@ -433,6 +442,7 @@ def replace(script, text):
     new.rename(script)
 
 
+@pytest.mark.long
 def test_a_running_job_looks_at_its_hosts_on_request(workplace, python):
     hosts = workplace.tmp / "hosts.sh"
     replace(hosts, "echo localhost:1")
@@ -461,6 +471,7 @@ def test_a_running_job_looks_at_its_hosts_on_request(workplace, python):
     assert done.returncode in (2, 3), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stopped", ["inner", "outer", "both"])
 def test_a_host_agent_that_was_stopped_ends_with_the_job(workplace, python, stopped):
     """SIGSTOP to either process of it, or both: nothing may stay, neither processes nor shared memory."""

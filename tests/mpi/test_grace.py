@@ -107,7 +107,7 @@ def test_second_interrupt_does_not_wait(workplace, python):
     assert not (workplace.tmp / "saved0").exists()
 
 
-@pytest.mark.parametrize("stopped", ["supervisor", "mpirun"])
+@pytest.mark.parametrize("stopped", [pytest.param("supervisor", marks=pytest.mark.long), "mpirun"])
 def test_a_helper_that_is_stopped_does_not_keep_the_launcher(stopped, workplace, python):
     launcher = start(workplace, python, savers="")
     pid = workplace.wait_for("mpirun_supervisor", 1)[0] if stopped == "supervisor" else workplace.mpirun()

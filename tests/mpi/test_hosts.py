@@ -126,7 +126,9 @@ def test_sigkill_of_a_hosts_daemon_ends_the_job(workplace, lab, mpi, python):
     assert not workplace.gone_within(max(0.1, 5.0 - (time.monotonic() - began)))
 
 
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize(
+    "victim", [pytest.param(0, marks=pytest.mark.smoke), pytest.param(2, marks=pytest.mark.long)]
+)
 def test_a_host_that_dies_is_named_and_ends_the_job(workplace, mended, python, victim):
     host = mended.hosts[victim]
     launcher = started(workplace, mended, python, hosts=3)
@@ -150,6 +152,7 @@ for number in range(2400):  # ringleader-test-rank
 """
 
 
+@pytest.mark.long
 def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, python):
     """Nothing tells that a peer is silent but the absence of what it owes; both sides must notice."""
     host = mended.hosts[1]

@@ -99,6 +99,7 @@ def test_directories_that_cannot_be_used(workplace, python):
         assert said in done.stderr and ("ran" in done.stdout) == (code == 0), done.stderr
 
 
+@pytest.mark.long
 @root_only
 def test_shared_memory_that_cannot_be_written_is_named(workplace, python):
     pytest.importorskip("torch")

@@ -124,6 +124,7 @@ def test_reports_reach_the_listener(workplace, python):
     assert sorted(progress) == [(0, 32), (1, 32)]
 
 
+@pytest.mark.long
 def test_unmodified_torchrun_script(workplace, python):
     pytest.importorskip("torch")
     outcome, heard = workplace.launch(python, "-c", programs.DDP)

@@ -79,6 +79,7 @@ def unread(workplace, *words: str):
         os.close(reader)
 
 
+@pytest.mark.long
 def test_a_reader_that_does_not_read_stops_no_supervision(workplace, python):
     outcome = workplace.tmp / "outcome.json"
     # A time-out.

@@ -101,6 +101,7 @@ def test_a_terminal_that_does_not_control_the_launcher_is_read(place: Path, elas
     assert (done.returncode, done.stdout) == (0, "[0] one\n"), done.stderr
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_ends_the_job_silently(place: Path) -> None:
     job = subprocess.Popen(
         [sys.executable, "-m", "ringleader", "run", "-n", "1", "yes"],

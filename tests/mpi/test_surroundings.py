@@ -97,6 +97,7 @@ def test_sixty_four_ranks_on_however_few_cores(workplace):
     assert sorted(done.stdout.splitlines()) == sorted(b"[%d] %d of 64" % (rank, rank) for rank in range(64))
 
 
+@pytest.mark.long
 def test_two_hundred_megabytes_of_output(workplace, python):
     script = "import sys\nfor i in range(2000): sys.stdout.write(f'{i:05} {\"x\" * 93}\\n' * 1000)"
     launcher = workplace.ringleader("run", "-n", "1", "--no-prefix", python, "-c", script)

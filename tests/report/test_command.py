@@ -230,6 +230,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 def test_a_real_script_is_measured(tmp_path: Path) -> None:
     (tmp_path / "train it.py").write_text(TRAIN)

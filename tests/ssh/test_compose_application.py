@@ -72,6 +72,7 @@ def two(runtime: containers.Runtime, *names: str) -> list[tuple[containers.Machi
     return [(machine, known) for machine in machines]
 
 
+@pytest.mark.smoke
 def test_on_one_host(runtime_of):
     runtime = runtime_of("-n", "2", "--env", f"HOSTILE={HOSTILE}")
     machine = one_host(runtime)
@@ -102,6 +103,7 @@ def check_all(head: containers.Container, first: str, second: str, value: str) -
     assert sorted(done.stdout.splitlines()) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -121,6 +123,7 @@ def test_with_an_address_for_each_container(runtime_of, words, names):
     check_all(head, *names, "x")
 
 
+@pytest.mark.long
 def test_a_node_with_another_key_is_not_let_pass(runtime_of):
     runtime = runtime_of("-n", "2", "--wait", "2", "--env", "HOSTILE=")
     machine = one_host(runtime)

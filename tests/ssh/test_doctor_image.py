@@ -106,6 +106,7 @@ def test_nothing_of_the_sshd_is_left(checks: ImportChecks, workplace) -> None:
     assert not workplace.gone_within(10.0)
 
 
+@pytest.mark.long
 def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -115,6 +116,7 @@ def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
     assert found.ranks["size"] == 2
 
 
+@pytest.mark.long
 def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None:
     sshd = tmp_path / "sshd"
     sshd.write_text("#!/bin/sh\necho 'Missing privilege separation directory: /run/sshd' >&2\nexit 255\n")

@@ -181,7 +181,7 @@ CONSTRAINTS = some.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(CONSTRAINTS)
 def test_what_is_proposed_fits_has_what_was_asked_for_and_reads_back(constraints: Constraints) -> None:
     words = [f"{name}={value}" for name, value in constraints.given().items()]

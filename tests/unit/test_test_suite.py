@@ -1,10 +1,13 @@
-"""What `make test` itself relies on: the summary of stages, and deadlines that grow with the load."""
+"""What `make test` itself relies on: stages and their summary, and deadlines that grow with the load."""
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import time_limits
@@ -18,23 +21,160 @@ def stage(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=60, check=False)
 
 
+def outcome(
+    name: str, seconds: float | str, *, mark: str = "", phase: str = "call", began: float = 1000.0
+) -> str:
+    return f"passed\t{phase}\t{began}\t{seconds}\t{mark}\t{name}\t\n"
+
+
 @pytest.mark.process
 def test_the_summary_counts_skipped_tests_by_reason(tmp_path: Path) -> None:
     assert stage(tmp_path, "--begin").returncode == 0
-    outcomes = (
-        "skipped\t0.1\ttests/a.py::one\tonly root can make namespaces\n"
-        "skipped\t0.1\ttests/a.py::two\tonly root can make namespaces\n"
-        "skipped\t0.0\ttests/b.py::one\tchromium is not installed: apt-get install chromium\n"
-        "passed\t2.0\ttests/b.py::two\t\n"
+    root, chromium = "only root can make namespaces", "chromium is not installed: apt-get install chromium"
+    outcomes = "".join(
+        f"skipped\tsetup\t1000.0\t0.1\t\t{name}\t{why}\n"
+        for name, why in (("tests/a.py::one", root), ("tests/a.py::two", root), ("tests/b.py::one", chromium))
     )
-    (tmp_path / "build/stages/x.outcomes").write_text(outcomes)
+    (tmp_path / "build/stages/x.outcomes").write_text(outcomes + outcome("tests/b.py::two", 2.0))
     done = stage(tmp_path, "--summary")
     assert done.returncode == 0, done.stderr
     part = done.stdout.partition("tests that were skipped\n")[2].splitlines()
-    assert [line.split(None, 1) for line in part] == [
-        ["2", "only root can make namespaces"],
-        ["1", "chromium is not installed: apt-get install chromium"],
-    ]
+    assert [line.split(None, 1) for line in part[:2]] == [["2", root], ["1", chromium]]
+    assert part[2] == ""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("outcomes", "speed", "listed", "code"),
+    [
+        (outcome("a", 4.9), {990: 1.0}, False, 0),
+        (outcome("a", 14.0), {990: 1.0}, True, 0),
+        (outcome("a", 16.0), {990: 1.0}, True, 1),
+        (outcome("a", 16.0), {}, True, 1),
+        (outcome("a", 160.0, mark="long"), {990: 1.0}, False, 0),
+        (outcome("a", 160.0, mark="smoke"), {990: 1.0}, False, 0),
+        (outcome("a", 60.0, phase="setup") + outcome("a", 1.0), {990: 1.0}, False, 0),
+        (outcome("a", 16.0), {990: 2.0, 1005: 2.0, 1010: 1.0}, True, 0),
+        (outcome("a", 31.0), {990: 2.0, 1005: 2.0, 1010: 1.0}, True, 1),
+        (outcome("a", 16.0), {500: 9.0, 510: 9.0, 990: 1.0}, True, 1),
+        (outcome("a", 16.0), {500: 4.0, 510: 4.0}, False, 0),
+    ],
+    ids=[
+        "within its budget",
+        "over it, not clearly",
+        "clearly over it",
+        "clearly over it on a machine that was not measured",
+        "long",
+        "smoke",
+        "a fixture is slow",
+        "the machine was slower, by most measurements",
+        "clearly over it on a slower machine",
+        "the machine was slower at another time",
+        "measured at another time alone",
+    ],
+)
+def test_a_test_that_is_clearly_over_its_budget_fails_the_summary(
+    tmp_path: Path, outcomes: str, speed: dict[int, float], listed: bool, code: int
+) -> None:
+    assert stage(tmp_path, "--begin").returncode == 0
+    kept = tmp_path / "build/stages"
+    (kept / "x.outcomes").write_text(outcomes)
+    (kept / "speed.tsv").write_text("".join(f"{when}\t{factor}\n" for when, factor in speed.items()))
+    done = stage(tmp_path, "--summary")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("tests over their budget" in done.stdout) == listed
+    assert ("FAILED: 1 took more than 15 s" in done.stdout) == bool(code)
+
+
+@pytest.mark.process
+def test_the_summary_names_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stage(tmp_path, "--begin").returncode == 0
+    assert stage(tmp_path, "first", "true").returncode == 0
+    monkeypatch.setenv("STAGES_BEGIN_WITHIN", "-1")
+    assert stage(tmp_path, "second", "false").returncode == 0
+    done = stage(tmp_path, "--summary")
+    assert done.returncode == 0 and "left out, the time was over: second\n" in done.stdout
+
+
+@pytest.mark.process
+def test_each_stage_is_among_the_first_third_on_one_of_three_days(tmp_path: Path) -> None:
+    names = [f"stage-{number}" for number in range(16)]
+    days = [stage(tmp_path, "--rotate", str(day), *names).stdout.split() for day in (20_000, 20_001, 20_002)]
+    assert all(sorted(day) == sorted(names) for day in days)
+    assert {name for day in days for name in day[:6]} == set(names)
+
+
+def test_the_outcome_of_a_test_has_its_mark(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    conftest = next(one for one in pytestconfig.pluginmanager.get_plugins() if hasattr(one, "Outcomes"))
+    report = pytest.TestReport(
+        "tests/a.py::one", ("tests/a.py", 1, "one"), {"one": 1, "smoke": 1}, "passed", None, "call",
+        duration=2.5, start=1000.0, stop=1002.5,
+    )  # fmt: skip
+    conftest.Outcomes(tmp_path / "outcomes").pytest_runtest_logreport(report)
+    assert (tmp_path / "outcomes").read_text() == outcome("tests/a.py::one", "2.500", mark="smoke")
+
+
+TESTS = STAGE.parents[1] / "tests"
+MOST_SMOKE_TESTS = 14
+"""About one for each package that starts processes: each makes `make test` five seconds longer or more."""
+FOLDERS = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*/test_*.py")})
+
+
+def test_smoke_tests_stay_few() -> None:
+    others = (path for path in TESTS.rglob("*.py") if path != Path(__file__))
+    assert sum(path.read_text().count("mark.smoke") for path in others) <= MOST_SMOKE_TESTS
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("target", ["TEST", "TEST_LONG"])
+def test_every_folder_of_tests_has_a_stage(target: str, folder: str) -> None:
+    text = (STAGE.parents[1] / "Makefile").read_text().replace("\\\n", "")
+    values = dict(line.split(" := ", 1) for line in text.splitlines() if " := " in line and line[0] != "\t")
+    if folder == "collectives":  # by their files, with all that no other stage names
+        assert any("filter-out" in values[f"RUN_{name}"] for name in values[target].split() if folder in name)
+    else:
+        commands = [values[f"RUN_{name}"].split() for name in values[target].split()]
+        assert any(f"tests/{folder}" in command for command in commands)
+
+
+@pytest.fixture
+def mutation() -> Any:
+    spec = importlib.util.spec_from_file_location("mutation", STAGE.with_name("mutation.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("killed", "below"), [(160, False), (145, False), (144, True), (60, True)])
+def test_fewer_mutants_than_the_floor_by_more_than_chance(mutation: Any, killed: int, below: bool) -> None:
+    assert mutation.below({"killed": killed, "tried": 200}, {"killed": 160, "tried": 200}) == below
+
+
+def test_every_package_has_a_floor_and_tests(mutation: Any) -> None:
+    table = tomllib.loads(mutation.FLOOR.read_text())
+    assert table.pop("seed") == 1
+    for package in table.values():
+        assert 0 < package["killed"] <= package["tried"] <= package["mutants"]
+        assert all(any(mutation.ROOT.glob(glob)) for glob in package["tests"])
+        assert all(any((mutation.ROOT / "src/ringleader").glob(glob)) for glob in package["modules"])
+
+
+def test_a_floor_is_stored_where_its_package_is(
+    mutation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutation, "FLOOR", tmp_path / "mutation.toml")
+    mutation.FLOOR.write_text(
+        '# Why.\nseed = 1\n\n[one]\ntests = [\n  "a",\n]\nkilled = 1\n\n[two]\nkilled = 2\n'
+    )
+    mutation.store("one", {"killed": 7, "tried": 9})
+    mutation.store("two", {"killed": 8, "tried": 9})
+    assert tomllib.loads(mutation.FLOOR.read_text()) == {
+        "seed": 1,
+        "one": {"tests": ["a"], "killed": 7, "tried": 9},
+        "two": {"killed": 8, "tried": 9},
+    }
+    assert mutation.FLOOR.read_text().startswith("# Why.\n")
 
 
 def test_a_busy_machine_has_longer_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
