@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from ringleader.errors import Fault
 from ringleader.lab.saved_state import Lab, LabHost
 
 
-def answers(lab: Lab, host: LabHost, *, timeout: float = 1.0) -> bool:
-    """Tell whether an sshd says its banner within ``timeout`` seconds."""
+def answers(lab: Lab, host: LabHost) -> bool:
+    """Tell whether an sshd says its banner within the seconds that this lab's hosts may take."""
+    timeout = lab.spec.answer_seconds
     try:
         with socket.create_connection((host.address, lab.spec.ssh_port), timeout=timeout) as connection:
             connection.settimeout(timeout)
@@ -59,6 +61,8 @@ def between_hosts(lab: Lab, start: LabHost, end: LabHost, *, timeout: float) -> 
     )
     words = (sys.executable, "-I", "-c", program, end.address, str(lab.spec.ssh_port), str(timeout))
     argv = ("nsenter", f"--net=/run/netns/{start.namespace}", *words)
+    if lab.spec.kernel:
+        argv = ("ssh", "-F", lab.ssh_config, start.name, shlex.join(words))
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(argv, capture_output=True, timeout=timeout + 20, check=False)
         if done.returncode == 0:
