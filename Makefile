@@ -21,7 +21,7 @@ BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
+.PHONY: help setup system demo needs test test-all test-quick test-images test-rdma lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
 	pictures bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
@@ -164,6 +164,10 @@ lab: setup system
 
 test-images: setup system  ## a real image, built without any registry, and ranks that train on hosts made of it
 	@$(PYTEST) tests/images
+
+test-rdma: setup system  ## doctor, run and bench on real verbs: emulated machines with Soft-RoCE. As root, about 20 minutes
+	@scripts/rdma_kernel build/rdma
+	@$(PYTEST) tests/rdma
 
 bench: setup system  ## speed against peers in the same run, and a table of required and reached: at most 30 minutes, as root
 	@$(BIN)/python benchmarks/run.py

@@ -11,8 +11,8 @@ from shlex import quote
 from ringleader.lab.spec import LabSpec
 from ringleader.lab.steps import Command, Step
 
-MEMORY = 1024
-"""MiB of a machine: PyTorch's import takes a third of it."""
+MEMORY = 1536
+"""MiB of a machine, of which PyTorch's import takes a third; ``doctor`` wants 1 GiB to be free."""
 MODULES = (
     *("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "veth"),
     *("crc32_generic", "ib_umad", "ib_uverbs", "rdma_ucm", "rdma_rxe"),
@@ -102,6 +102,7 @@ $B mount -t tmpfs -o mode=1777 tmp /new/var/tmp
 $B mkdir -p "/new$lab_dir" /new/run/sshd /new/run/lock
 $B mount -o bind "/lower$lab_dir" "/new$lab_dir"
 $B cp "/new$lab_dir/$lab_host/hosts" /new/etc/hosts
+$B rm -f /new/.dockerenv
 echo "$lab_name" >/new/etc/hostname
 $B hostname "$lab_name"
 $B ip link set lo up
@@ -116,6 +117,7 @@ def guest_script(number: int, directory: str, *, sshd: str) -> str:
     return f"""\
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 ulimit -l unlimited
+ulimit -n 1048576
 rdma link add {DEVICE} type rxe netdev eth0
 exec {sshd} -D -e -f {directory}/h{number}/sshd_config
 """

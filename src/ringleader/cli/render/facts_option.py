@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
 
 OPTION_NAME = "--facts-from"
+READ_SECONDS = 60.0
+"""What reading this host may take; a busy one may need more than the doctor's few, and is not guessed at."""
 FACTS_FROM = Option(
     [OPTION_NAME],
     metavar="FILE",
@@ -42,7 +44,7 @@ def _facts(path: str | None) -> HostFacts:
     if path is None:
         from ringleader.fabric.readers import read_host
 
-        return read_host(environ=os.environ)
+        return read_host(environ=os.environ, seconds=READ_SECONDS)
     from ringleader.cli.doctor.stored_facts import read_facts
 
     found = read_facts([path], _standard_input_or_file)
