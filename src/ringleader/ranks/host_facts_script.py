@@ -91,7 +91,7 @@ def name_asked(name: str) -> str:
     return f"the name {name}"
 
 
-def resolved(names: list[str], patience: hardware.Patience) -> dict[str, list[str]]:
+def resolved(names: list[str], patience: hardware.Patience | None = None) -> dict[str, list[str]]:
     """Addresses of each name as this host sees it; empty: there are none, or none was found in time.
 
     All are asked at once, for RESOLVE_SECONDS.
@@ -99,6 +99,7 @@ def resolved(names: list[str], patience: hardware.Patience) -> dict[str, list[st
     import threading
     import time
 
+    patience = patience or hardware.Patience()
     found: dict[str, list[str]] = {}
 
     def ask(name: str) -> None:

@@ -127,7 +127,7 @@ def _judged(exchange: Exchange, moved: BytesMoved, said: _Said) -> _Judged:
     shares = _shares(exchange, moved, candidates, said)
     reasons = _reasons(exchange, moved, candidates, shares)
     unknown = shares.get(Wire.UNKNOWN, 0.0)
-    if unknown > NEGLIGIBLE and main is not None and main in moved.unusable:
+    if unknown > NEGLIGIBLE and main is not None and main in moved.unusable - moved.packets.keys():
         # The library names a wire whose counters say nothing: then it alone is to be believed.
         parts = dict(shares)
         del parts[Wire.UNKNOWN]
