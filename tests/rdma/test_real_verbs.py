@@ -37,7 +37,7 @@ def doctor(ringleader: Any, lab: saved_state.Lab, folder: Path) -> list[dict[str
         "doctor", "--lab-name", lab.name, *SLOW, "--timeout", "900", "--json-file", str(written)
     )
     assert written.exists(), done.stderr
-    found: list[dict[str, Any]] = json.loads(written.read_text())["results"]
+    found: list[dict[str, Any]] = json.loads(written.read_text())["checks"]
     return found
 
 
@@ -76,7 +76,7 @@ def test_doctor_finds_faults_of_a_host(on: Any) -> None:
         document = json.loads(on(1, f"{asked} doctor --start-timeout 3600 --json"))
     finally:
         on(1, "rdma link del rxe1; ip link del v0")
-    found = [one for one in document["results"] if one["verdict"] in ("warn", "fail")]
+    found = [one for one in document["checks"] if one["verdict"] in ("warn", "fail")]
     by_id = {(one["id"], one["subject"]): one["seen"] for one in found}
     assert any(id == "gid.v2" and "rxe1" in subject + seen for (id, subject), seen in by_id.items()), by_id
     ids = {id for id, _ in by_id}

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ringleader.errors import Fault
+from ringleader.lab import kernel_state
 from ringleader.lab.saved_state import Lab, LabHost
 
 
@@ -31,6 +32,8 @@ def wait_for_host(lab: Lab, host: LabHost, *, deadline: float, lock: int | None)
     ``deadline`` is in the seconds of ``time.monotonic``.
     """
     while not answers(lab, host):
+        if lab.spec.kernel and kernel_state.first_process(host.namespace) is None:
+            return _fault(lab, host, "its machine has ended")
         if time.monotonic() > deadline:
             return _fault(lab, host, f"no sshd answers on {host.address} port {lab.spec.ssh_port}")
         time.sleep(0.02)
