@@ -63,7 +63,7 @@ def between_hosts(lab: Lab, start: LabHost, end: LabHost, *, timeout: float) -> 
         "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3]))"
     )
     words = (sys.executable, "-I", "-c", program, end.address, str(lab.spec.ssh_port), str(timeout))
-    argv = ("nsenter", f"--net=/run/netns/{start.namespace}", *words)
+    argv: tuple[str, ...] = ("nsenter", f"--net=/run/netns/{start.namespace}", *words)
     if lab.spec.kernel:
         argv = ("ssh", "-F", lab.ssh_config, start.name, shlex.join(words))
     with suppress(subprocess.TimeoutExpired):
