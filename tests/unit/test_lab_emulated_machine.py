@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.cli.lab.command import UpOptions, _rdma_faults
-from ringleader.lab import initramfs, requirements
+from ringleader.lab import host_shell, initramfs, kernel_state, requirements, saved_state
+from ringleader.lab.config_files import session_variables
 from ringleader.lab.emulated_machine import MEMORY, init_script
 from ringleader.lab.spec import LabSpec
 
@@ -116,3 +117,21 @@ def test_a_machine_that_cannot_emulate_hosts_says_all_that_it_lacks(
 )
 def test_options_that_do_not_go_together(options: dict[str, object], where: str) -> None:
     assert [fault.where for fault in _rdma_faults(UpOptions(**options))] == [where]  # type: ignore[arg-type]
+
+
+def test_what_runs_on_a_machine_goes_through_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_state, "first_process", lambda namespace: 4711)
+    lab = saved_state.lab_of(LabSpec(hosts=2, kernel="/opt/kernel"))
+    argv = host_shell.argv_on(lab, lab.hosts[1], ("echo", "a b"))
+    assert argv[0] == "ssh" and argv[-3:-1] == (lab.ssh_config, "h2") and argv[-1].endswith("echo 'a b'")
+    lab = saved_state.lab_of(LabSpec(hosts=2))
+    assert "nsenter" in host_shell.argv_on(lab, lab.hosts[1], ("echo", "a b"))[0]
+
+
+def test_ranks_of_machines_yield_and_use_their_own_tmp() -> None:
+    """One core carries a rank, UCX's progress and the kernel's verbs."""
+    spec = LabSpec(hosts=1, slots=1, kernel="/opt/kernel")
+    assert session_variables(spec, cores=8) == {
+        "RINGLEADER_LAB": "lab",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    }
