@@ -60,7 +60,7 @@ def test_doctor(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> N
     }
     assert wanted | {"mpi.found", "mpi.ucx", "limit.memlock", "hosts.same"} <= passed
     assert set(bad(results)) <= EXPECTED, bad(results)
-    assert "rxe0" in bad(results)["dev.soft"]
+    assert "over eth0" in bad(results)["dev.soft"]
 
 
 def test_doctor_finds_faults_of_a_host(on: Any) -> None:
