@@ -26,7 +26,7 @@ def run(ringleader: Any, lab: saved_state.Lab, folder: Path, *words: str, times:
     """Run the exchange on both machines; return how it ended, and its document."""
     written = folder / "out.json"
     where = ("--lab-name", lab.name, *SLOW, "--json-file", str(written))
-    done = ringleader("run", *where, *UCX, *words, "--", *EXCHANGE, str(times))
+    done = ringleader("run", *where, *words, "--", *EXCHANGE, str(times))
     return done, json.loads(written.read_text())
 
 
@@ -97,12 +97,14 @@ def test_doctor_finds_differences(
 
 
 def test_render_env(on: Any) -> None:
-    """render env: UCX is given the device, which is named with its port."""
-    assert "rxe0" in on(1, f"{PYTHON} render env")
+    """render env: UCX finds the device and its GID by itself, and is left alone."""
+    found = on(1, f"{PYTHON} render env")
+    assert "UCX_NET_DEVICES not set: UCX takes the right ports by itself" in found
+    assert "UCX_IB_GID_INDEX not set: UCX finds the GID of RoCE v2 by itself" in found
 
 
 def test_required_rdma_is_shown(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> None:
-    """run --require rdma: passes with right sums; the proof names RoCE by the counters of rxe and eth0."""
+    """run --require rdma: with our own settings alone, right sums; RoCE by the counters of rxe0 and eth0."""
     done, document = run(ringleader, machines, tmp_path, "--require", "rdma")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("right") == 2
@@ -117,7 +119,7 @@ def test_required_rdma_is_shown(machines: saved_state.Lab, ringleader: Any, tmp_
 
 def test_required_tcp_is_refused(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> None:
     """run --require tcp: refused with exit code 3, both hosts named, where the bytes went by verbs."""
-    done, _ = run(ringleader, machines, tmp_path, "--require", "tcp")
+    done, _ = run(ringleader, machines, tmp_path, *UCX, "--require", "tcp")
     assert done.returncode == 3, done.stderr
     for host in machines.hosts:
         assert f"{host.name}: to other hosts RDMA over Ethernet (RoCE) 100%" in done.stderr
