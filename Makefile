@@ -20,7 +20,7 @@ STAGE := scripts/stage
 QUEUE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images lint types imports \
+.PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images test-rdma lint types imports \
 	unit mpi collectives lab mxnet pictures \
 	bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
@@ -201,6 +201,10 @@ lab: setup system
 
 test-images: setup system  ## a real image, built without any registry, and ranks that train on hosts made of it
 	@$(PYTEST) tests/images
+
+test-rdma: setup system  ## doctor, run and bench on real verbs: emulated machines with Soft-RoCE. As root, about 20 minutes
+	@scripts/rdma_kernel build/rdma
+	@$(PYTEST) tests/rdma
 
 bench: setup system  ## speed against peers in the same run, and a table of required and reached: at most 30 minutes, as root
 	@$(BIN)/python benchmarks/run.py

@@ -150,7 +150,8 @@ class Job:
     timeout: float | None = None
     """Seconds after which the job is stopped and every rank's Python stack is printed."""
     start_timeout: float = 60.0
-    """Seconds from mpirun's start until every rank has reported."""
+    """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
+    grow with it: see ``patience``."""
     grace: float = 30.0
     """Seconds between SIGTERM and SIGKILL when ranks are stopped; who ends sooner is not waited for. 30, as
     torchrun and Kubernetes give: enough for most checkpoints."""
@@ -180,6 +181,11 @@ class Job:
     """Added to mpirun's own arguments as they are."""
     faults: tuple[Fault, ...] = field(default=(), repr=False)
     """Faults that were found while the request was being read; ``check`` reports them with its own."""
+
+    @property
+    def patience(self) -> float:
+        """How many times longer than usual hosts may take to answer: as ``start_timeout`` to its default."""
+        return max(1.0, self.start_timeout / Job.start_timeout)
 
 
 def faults_of(job: Job) -> tuple[Fault, ...]:

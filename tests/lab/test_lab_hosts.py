@@ -104,7 +104,7 @@ def test_exec_keeps_the_working_directory(lab, tmp_path):
     here = Path.cwd()
     try:
         os.chdir(tmp_path)
-        argv = host_shell.argv_on(lab.hosts[0], ("pwd",))
+        argv = host_shell.argv_on(lab, lab.hosts[0], ("pwd",))
         assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == str(
             tmp_path
         )

@@ -22,7 +22,9 @@ def _iperf3(lab, server, client, tool, *options):
     """
     program = (tool("chrt"), "--fifo", "10", tool("iperf3"))
     listen = subprocess.Popen(
-        host_shell.argv_on(server, (*program, "-s", "-1", "--forceflush")), stdout=subprocess.PIPE, text=True
+        host_shell.argv_on(lab, server, (*program, "-s", "-1", "--forceflush")),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         for line in listen.stdout:
@@ -30,7 +32,7 @@ def _iperf3(lab, server, client, tool, *options):
                 break
         words = (*program, "-c", server.address, "-t", "1.5", "-O", "0.5", "-J", *options)
         done = subprocess.run(
-            host_shell.argv_on(client, words), capture_output=True, text=True, timeout=30, check=True
+            host_shell.argv_on(lab, client, words), capture_output=True, text=True, timeout=30, check=True
         )
         return json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]
     finally:
@@ -70,7 +72,7 @@ def _echo(lab, host):
         "c = s.accept()[0]\nwhile data := c.recv(100): c.sendall(data)"
     )
     process = subprocess.Popen(
-        host_shell.argv_on(host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
+        host_shell.argv_on(lab, host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout.readline().strip() == "ready"
@@ -104,7 +106,7 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
 
 def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringleader, on_host):
     host, other = lab.hosts[3], lab.hosts[0]
-    sleeper = subprocess.Popen(host_shell.argv_on(host, ("setsid", "sleep", "300")))
+    sleeper = subprocess.Popen(host_shell.argv_on(lab, host, ("setsid", "sleep", "300")))
     remote = subprocess.Popen(
         ["ssh", "-F", lab.ssh_config, host.name, "trap '' TERM HUP INT; sleep 300; sleep 300"],
         stdin=subprocess.DEVNULL,

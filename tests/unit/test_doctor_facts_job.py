@@ -66,8 +66,15 @@ def read(launcher, job=JOB):
 def test_one_rank_on_each_host_whatever_its_slots():
     job = one_rank_each(dataclasses.replace(JOB, python="/opt/python"), seconds=20.0)
     assert [(host.name, host.slots) for host in job.hosts] == [("h1", 1), ("h2", 1), ("h3", 1)]
-    assert job.command == ("/opt/python", "-P", "-m", "ringleader.doctor.facts_program")
+    assert job.command == ("/opt/python", "-P", "-m", "ringleader.doctor.facts_program", "5")
     assert (job.timeout, job.start_timeout, job.np) == (20.0, 20.0, None)
+
+
+def test_facts_are_read_as_long_as_the_start_may_take():
+    slow = dataclasses.replace(JOB, start_timeout=600.0)
+    for job, seconds, words in ((JOB, 300, "5"), (slow, 300, "50"), (slow, 20, "20")):
+        assert one_rank_each(job, seconds=seconds).command[-1] == words
+    assert not one_rank_each(JOB, seconds=300).transport_settings
 
 
 def test_facts_come_with_the_offsets_of_clocks():

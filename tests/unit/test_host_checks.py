@@ -10,7 +10,7 @@ import pytest
 from ringleader.errors import RequestError
 from ringleader.job import Host, Job, Ssh
 from ringleader.launch.host_probe.host_checks import faults_of, interpreted_script, script_of
-from ringleader.launch.host_probe.host_query import HostReport, cores_granted, report_of
+from ringleader.launch.host_probe.host_query import HostReport, cores_granted, question_of, report_of
 from ringleader.launch.host_probe.probe import is_this_machine, own_names, reached_by_ssh
 from ringleader.launch.host_probe.ssh_query import dropped, reached
 from ringleader.launch.ssh.connections import remote_command
@@ -188,6 +188,23 @@ def report(name: str, **values: object) -> HostReport:
 
 JOB = Job(command=("python", "train.py"), workdir="/w")
 OURS = report("head", is_local=True)
+
+
+def test_what_took_too_long_is_unknown_and_not_absent():
+    slow = report("h2", mpi_version="", unread=("/opt/mpi/bin/mpirun --version",))
+    assert faults_of(JOB, [slow], OURS) == ()
+    late = report("h2", names={"h3": ()}, unread=("the name h3",))
+    (fault,) = faults_of(JOB, [late], OURS)
+    assert "was not resolved in time" in fault.what and "--start-timeout" in fault.hint
+    (fault,) = faults_of(JOB, [report("h2", unread=("nvidia-smi -L",))], OURS)
+    assert "GPUs are not known" in fault.what and "--start-timeout" in fault.hint
+
+
+def test_hosts_have_more_time_where_the_start_has():
+    assert Job(command=("x",)).patience == Job(command=("x",), start_timeout=5).patience == 1.0
+    slow = Job(command=("x",), start_timeout=300)
+    assert slow.patience == 5.0 and question_of(slow, {}, "/python")["patience"] == 5.0
+    assert "patience" not in question_of(JOB, {}, "/python")
 
 
 @pytest.mark.parametrize(

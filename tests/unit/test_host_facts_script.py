@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,28 @@ def test_names_that_do_not_resolve():
     assert list(found) == names
     assert [name for name in names if not found[name]] == ["no-such-host.invalid", "a..b", "x" * 300]
     assert found["127.0.0.1"] == ["127.0.0.1"]
+
+
+def test_a_name_that_is_not_resolved_in_time_is_unknown(monkeypatch):
+    asked = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *rest, **words: asked.wait(60) and [])
+    patience = hardware.Patience(0.001)
+    try:
+        assert host_facts_script.resolved(["h2"], patience) == {"h2": []}
+    finally:
+        asked.set()
+    assert patience.unread == ["the name h2"]
+
+
+@pytest.mark.process
+def test_programs_that_are_slow_are_named(tmp_path):
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    patience = hardware.Patience(0.001)
+    assert host_facts_script.mpi(str(slow), embedded=False, python="", patience=patience)["version"] == ""
+    assert hardware.output([str(slow)], patience, shown="facts of its devices") == ""
+    assert patience.unread == [f"{slow} --version", "facts of its devices"]
 
 
 def test_identity_differs_where_the_boot_or_the_namespace_does(tmp_path):

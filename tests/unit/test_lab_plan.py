@@ -60,11 +60,24 @@ def test_golden_of_up_with_latency_private_tmp_and_a_name():
     _check("up_other.sh", script(up_phases(spec, machine)))
 
 
+def test_golden_of_up_with_emulated_machines():
+    machine = dataclasses.replace(
+        MACHINE,
+        python="/opt/venv/bin/python",
+        qemu="/usr/bin/qemu-system-x86_64",
+        busybox="/usr/bin/busybox",
+        kernel="/opt/kernel/boot/vmlinuz-6.1.0-56-amd64",
+    )
+    spec = LabSpec(name="real", hosts=2, slots=1, kernel="/opt/kernel")
+    _check("up_rdma.sh", script(up_phases(spec, machine)))
+    assert from_json(to_json(spec)) == spec
+
+
 def test_golden_of_down():
     _check("down.sh", script((down_phase("lab", REMAINS),)))
 
 
-@pytest.mark.parametrize("name", ["up.sh", "up_other.sh", "down.sh"])
+@pytest.mark.parametrize("name", ["up.sh", "up_other.sh", "up_rdma.sh", "down.sh"])
 @pytest.mark.process
 def test_what_is_printed_is_a_shell_script(name):
     subprocess.run(["sh", "-n", str(GOLDEN / name)], check=True)

@@ -52,6 +52,15 @@ def test_the_process_own_network_namespace_counts(tmp_path: Path) -> None:
     assert (card.kind, card.is_virtual, card.speed, card.rdma_device) == ("infiniband", False, 1e11, "mlx5_0")
 
 
+def test_what_there_was_no_time_for_is_named(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"proc/self/net/dev": PROC, "sys/class/infiniband/mlx5_0/ports/1/link_layer": "Ethernet\n"}
+    )
+    found = from_document(CounterSnapshot, traffic_counters.snapshot(str(tmp_path), patience=-1.0))
+    assert (found.unread, found.rdma_ports, found.net_devices) == ("RDMA ports", {}, {})
+    assert snapshot(tmp_path).unread == ""
+
+
 def test_without_proc_sysfs_counts(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -16,7 +16,14 @@ import shutil
 import sys
 import time
 
-from ringleader.bench.fabric_programs import RdmaPort, active_port, environment_of, run_to_end, serve
+from ringleader.bench.fabric_programs import (
+    LISTEN_SECONDS,
+    RdmaPort,
+    active_port,
+    environment_of,
+    run_to_end,
+    serve,
+)
 from ringleader.bench.joint_calls import any_rank_says, end_mpi
 from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
@@ -77,6 +84,7 @@ class ProgramRounds:
         with serve(
             lambda port: command(self._plan.path, run, port, self._device),
             environ=environment_of(run.test, self._device),
+            seconds=LISTEN_SECONDS * self._plan.patience,
         ) as started:
             self._messages.exchange(partner, self._turn, started.port, end)
             self._messages.exchange(partner, self._turn, 0, end, again=True)
@@ -110,10 +118,11 @@ def main() -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    if any_rank_says(world, bool(reason), START_SECONDS):  # nobody waits for a program that is not there
+    start = START_SECONDS * plan.patience
+    if any_rank_says(world, bool(reason), start):  # nobody waits for a program that is not there
         end_mpi()
         return
-    ProgramRounds(plan, PeerMessages(world), world.rank, device).run(time.monotonic() + START_SECONDS)
+    ProgramRounds(plan, PeerMessages(world), world.rank, device).run(time.monotonic() + start)
     end_mpi()
 
 

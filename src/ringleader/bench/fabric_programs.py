@@ -121,8 +121,13 @@ def run_server(
 
 
 @contextlib.contextmanager
-def serve(argv_at: Callable[[int], tuple[str, ...]], *, environ: dict[str, str]) -> Iterator[StartedServer]:
-    """Start the server whose command ``argv_at`` gives for a port, and yield it when it listens."""
+def serve(
+    argv_at: Callable[[int], tuple[str, ...]], *, environ: dict[str, str], seconds: float = LISTEN_SECONDS
+) -> Iterator[StartedServer]:
+    """Start the server whose command ``argv_at`` gives for a port, and yield it when it listens.
+
+    ``seconds``: until it must listen.
+    """
     port = _free_port()
     argv = argv_at(port)
     started = StartedServer()
@@ -132,9 +137,9 @@ def serve(argv_at: Callable[[int], tuple[str, ...]], *, environ: dict[str, str])
             yield StartedServer(error=process)
             return
         try:
-            started.port = port if _listens(process, port) else 0
+            started.port = port if _listens(process, port, seconds) else 0
             if not started.port:
-                started.error = _why(said, process.poll(), f"it did not listen within {LISTEN_SECONDS:.0f} s")
+                started.error = _why(said, process.poll(), f"it did not listen within {seconds:.0f} s")
             yield started
         finally:
             _end(process)
@@ -222,9 +227,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
+def _listens(process: subprocess.Popen[bytes], port: int, seconds: float) -> bool:
     """Wait until something listens at the port here; asking it itself would be taken for the client."""
-    end = time.monotonic() + LISTEN_SECONDS
+    end = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < end:
         if port in _listening_ports():
             return True

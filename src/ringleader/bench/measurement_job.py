@@ -64,7 +64,7 @@ def rank_program_job(job: Job, program: str, plan: object, *, seconds: float) ->
     return replace(
         job,
         command=(python, "-P", "-m", program, words),  # -P: no module out of the working directory
-        timeout=seconds + START_SECONDS,
+        timeout=seconds + START_SECONDS * job.patience,
         output_dir=None,
         uncoupled=False,
         require=(),
@@ -86,7 +86,7 @@ def pair_job(job: Job, command: tuple[str, ...], first: str, second: str, *, sec
         oversubscribe=True,
         share_gpus=True,
         placement=Placement.SLOT,
-        timeout=seconds + START_SECONDS,
+        timeout=seconds + START_SECONDS * job.patience,
         output_dir=None,
         require=(),
     )

@@ -172,6 +172,7 @@ def program_job_of(asked: PairRequest, addresses: Mapping[str, str]) -> Job:
             (str(rank), addresses.get(host, host)) for rank, host in zip(asked.ranks, hosts, strict=True)
         ),
         run_seconds=max(LEAST_RUN_SECONDS, asked.seconds),
+        patience=asked.job.patience,
     )
     return rank_program_job(asked.job, FABRIC_PROGRAM, plan, seconds=plan.most_seconds)
 

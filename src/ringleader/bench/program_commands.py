@@ -48,6 +48,8 @@ class ProgramPlan:
     """(rank, address of its host) of each rank that takes part."""
     run_seconds: float
     """What one run may take at most."""
+    patience: float = 1.0
+    """How many times longer than usual ranks and servers may take to start: see ``Job.patience``."""
 
     @property
     def round_seconds(self) -> float:

@@ -11,6 +11,7 @@ from ringleader.doctor.facts_program import CLOCKS, FACTS
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, StoppedError
 from ringleader.fabric.facts import HostFacts, from_document
+from ringleader.fabric.readers.host import SECONDS
 from ringleader.job import Host, Job
 from ringleader.launch.job_listener import JobListener
 from ringleader.launch.outcome import Outcome
@@ -21,10 +22,15 @@ Launch = Callable[..., Outcome]
 
 
 def one_rank_each(job: Job, *, seconds: float) -> Job:
-    """Return the job that reads facts: on the hosts of ``job``, one rank each, whatever its slots."""
+    """Return the job that reads facts: on the hosts of ``job``, one rank each, whatever its slots.
+
+    The ranks have what the user set: what we would add says nothing about the hosts.
+    """
+    reading = min(SECONDS * job.patience, seconds)
     return dataclasses.replace(
         job,
-        command=(job.python or sys.executable, "-P", "-m", PROGRAM),
+        command=(job.python or sys.executable, "-P", "-m", PROGRAM, f"{reading:g}"),
+        transport_settings=False,
         np=None,
         hosts=tuple(Host(name=host.name, slots=1) for host in job.hosts),
         bind="none",

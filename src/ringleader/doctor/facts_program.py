@@ -6,6 +6,7 @@ The facts go first: they are there even where the ranks' MPI does not come up.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ def main() -> None:
     from ringleader.fabric.facts import document
     from ringleader.fabric.readers import read_host
 
-    rank_answer.send(FACTS, document(read_host()))
+    rank_answer.send(FACTS, document(read_host(seconds=float(sys.argv[1]))))
     offsets = compared_clocks(_world(), time.time)
     if offsets is not None:
         rank_answer.send(CLOCKS, offsets)

@@ -41,9 +41,9 @@ def session_variables(spec: LabSpec, *, cores: int) -> dict[str, str]:
     while it waits would not see that it takes the cores from the ranks it waits for.
     """
     variables = {"RINGLEADER_LAB": spec.name}
-    if not (spec.private_tmp or spec.tree):
+    if not (spec.private_tmp or spec.tree or spec.kernel):
         variables["TMPDIR"] = OWN_TMP
-    if spec.hosts * spec.slots > cores:
+    if spec.kernel or spec.hosts * spec.slots > cores:
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return variables
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,15 +40,18 @@ def shell_of(lab: Lab, environ: Mapping[str, str]) -> str:
     return rootfs_facts(lab.spec.tree).shell if lab.spec.tree else environ.get("SHELL", "/bin/sh")
 
 
-def argv_on(host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:
+def argv_on(lab: Lab, host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the argv that runs ``command`` on the host, here; LabError where the host is dead."""
     pid = kernel_state.first_process(host.namespace)
     if pid is None:
         raise LabError("this host is dead", where=host.name, hint=f"ringleader lab heal {host.name}")
+    here = ("sh", "-c", _IN_DIRECTORY, "sh", os.getcwd())  # noqa: PTH109
+    if lab.spec.kernel:  # nothing enters another kernel but a session
+        terminal = ("-t",) if sys.stdin.isatty() else ()
+        return ("ssh", *terminal, "-F", lab.ssh_config, host.name, shlex.join((*here, *command)))
     # The environment to come may have another PATH than the machine.
     program = requirements.find("nsenter", os.environ.get("PATH", "")) or "nsenter"
     namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
-    here = ("sh", "-c", _IN_DIRECTORY, "sh", os.getcwd())  # noqa: PTH109
     return (program, "--target", str(pid), *namespaces, *here, *command)
 
 
@@ -54,7 +59,7 @@ def exec_all(
     lab: Lab, command: tuple[str, ...], environ: Mapping[str, str]
 ) -> tuple[tuple[LabHost, subprocess.CompletedProcess[bytes]], ...]:
     """Run the command on all hosts side by side; return each host's output (both streams) and exit code."""
-    argvs = [(host, argv_on(host, command)) for host in lab.hosts]
+    argvs = [(host, argv_on(lab, host, command)) for host in lab.hosts]
 
     def run(pair: tuple[LabHost, tuple[str, ...]]) -> tuple[LabHost, subprocess.CompletedProcess[bytes]]:
         host, argv = pair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import socket
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.lab import emulated_machine, initramfs
 from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.setup_plan import Machine
 from ringleader.lab.spec import LabSpec
@@ -63,6 +65,40 @@ def check_machine(
         raise RefusedError(faults)
 
 
+MACHINE_TOOLS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "rdma": "iproute2",
+}
+"""Program → Debian's package: what emulated machines need besides."""
+KERNEL_PACKAGE = "linux-image-amd64"
+SPARE_MEMORY = 256
+"""MiB that this machine keeps besides what emulated machines take."""
+
+
+def machine_faults(spec: LabSpec, environ: Mapping[str, str], root: Path = Path("/")) -> list[Fault]:
+    """Return why this machine cannot emulate the lab's hosts; ``root`` stands for ``/``."""
+    faults = []
+    path = environ.get("PATH", "")
+    missing = [tool for tool in MACHINE_TOOLS if find(tool, path) is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(MACHINE_TOOLS[tool] for tool in missing))
+        what = f"missing: {', '.join(missing)}"
+        faults.append(Fault(where="--rdma", what=what, hint=f"apt-get install {packages}"))
+    if not initramfs.kernels(Path(spec.kernel)):
+        what = f"no kernel with Soft-RoCE below {spec.kernel}: boot/vmlinuz-V and rdma_rxe in lib/modules/V"
+        hint = f"unpack Debian's {KERNEL_PACKAGE} (scripts/rdma_kernel DIR) and name it: --kernel DIR"
+        faults.append(Fault(where="--rdma", what=what, hint=hint))
+    if not (root / "dev/net/tun").exists():
+        faults.append(Fault(where="--rdma", what="there is no /dev/net/tun", hint="modprobe tun"))
+    wanted = spec.hosts * emulated_machine.MEMORY + SPARE_MEMORY
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
+    if found and int(found[1]) // 1024 < wanted:
+        what = f"{spec.hosts} hosts need {wanted} MiB, and {int(found[1]) // 1024} MiB are free"
+        faults.append(Fault(where="--rdma", what=what, hint="make fewer hosts (--hosts 2), or free memory"))
+    return faults
+
+
 def port_faults(port: int) -> list[Fault]:
     """Return a fault where something on this machine already listens on the lab's ssh port."""
     if not 1 <= port <= 65535:
@@ -85,6 +121,8 @@ def port_faults(port: int) -> list[Fault]:
 
 def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
     """Return what the plan has to know of this machine."""
+    found = initramfs.kernels(Path(spec.kernel)) if spec.kernel else []
+    image = found[-1][0] if found else ""
     full = socket.gethostname()
     own = tuple(dict.fromkeys([full, full.split(".")[0]]))
     tree = rootfs_facts(spec.tree) if spec.tree else None
@@ -98,6 +136,10 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
         use_pam=tree.root_is_locked if tree else _root_is_locked(),
         variables=tree.environment if tree else (),
         kept=_own_directories(),
+        python=sys.executable,
+        qemu=find("qemu-system-x86_64", environ.get("PATH", "")) or "qemu-system-x86_64",
+        busybox=find("busybox", environ.get("PATH", "")) or "busybox",
+        kernel=str(image),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.lab import boot_scripts, config_files
+from ringleader.lab import boot_scripts, config_files, emulated_machine
 from ringleader.lab.spec import LabSpec, directory_of, to_json
 from ringleader.lab.steps import (
     AddHostsBlock,
@@ -14,7 +14,7 @@ from ringleader.lab.steps import (
     Step,
     WriteFile,
 )
-from ringleader.lab.virtual_network import network_steps
+from ringleader.lab.virtual_network import MTU, network_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class Machine:
     """PATH for commands that come over ssh."""
     cores: int
     """What all hosts of the lab share."""
+    python: str = "/usr/bin/python3"
+    """Our own interpreter."""
     sshd: str = "/usr/sbin/sshd"
     """sshd insists on being started by its absolute path."""
     use_pam: bool = False
@@ -39,6 +41,10 @@ class Machine:
     """What commands that come over ssh have in their environment besides: a tree's own."""
     kept: tuple[str, ...] = ()
     """Directories of Ringleader and its interpreter: hosts need them, also below ``/tmp``."""
+    qemu: str = ""
+    """Of emulated hosts, as the next two: paths of programs, and of the kernel's file."""
+    busybox: str = ""
+    kernel: str = ""
 
 
 def file_steps(spec: LabSpec, machine: Machine) -> list[Step]:
@@ -50,6 +56,11 @@ def file_steps(spec: LabSpec, machine: Machine) -> list[Step]:
         WriteFile(path=f"{directory}/hostfile", text=config_files.hostfile(spec)),
         WriteFile(path=f"{directory}/ssh_config", text=config_files.ssh_config(spec, directory)),
     ]
+    if spec.kernel:
+        steps += [
+            WriteFile(path=f"{directory}/init", text=emulated_machine.init_script()),
+            emulated_machine.initramfs_step(machine.kernel, machine.busybox, directory, machine.python),
+        ]
     for number, name in enumerate(spec.host_names, 1):
         own = f"{directory}/h{number}"
         config = config_files.sshd_config(
@@ -78,11 +89,18 @@ def file_steps(spec: LabSpec, machine: Machine) -> list[Step]:
             WriteFile(path=f"{own}/boot.sh", text=boot),
             WriteFile(path=f"{own}/first.sh", text=first),
         ]
+        if spec.kernel:
+            guest = emulated_machine.guest_script(number, directory, sshd=machine.sshd)
+            steps.append(WriteFile(path=f"{own}/guest.sh", text=guest))
     return steps
 
 
 def _scripts(spec: LabSpec, number: int, directory: str, machine: Machine) -> tuple[str, str]:
     """Return what boots a host, and what its process 1 does."""
+    if spec.kernel:
+        qemu, kernel = machine.qemu, machine.kernel
+        first = emulated_machine.first_script(spec, number, directory, qemu=qemu, kernel=kernel, mtu=MTU)
+        return emulated_machine.boot_script(number, directory), first
     if spec.tree:
         return (
             boot_scripts.rootfs_boot_script(spec, spec.tree, number, directory),

@@ -43,6 +43,19 @@ class LabSpec:
     """Give each host its own empty ``/tmp``; otherwise it is the machine's, like a shared file system."""
     tree: Rootfs | None = None
     """Root file system of the hosts; ``None``: the machine's own."""
+    kernel: str = ""
+    """Directory with a kernel that has Soft-RoCE, which each host boots in an emulated machine; empty: hosts
+    share the machine's kernel."""
+
+    @property
+    def start_seconds(self) -> float:
+        """What the start of a host may take."""
+        return 600.0 if self.kernel else 30.0
+
+    @property
+    def answer_seconds(self) -> float:
+        """What an sshd may take to answer."""
+        return 10.0 if self.kernel else 1.0
 
     @property
     def host_names(self) -> tuple[str, ...]:
@@ -129,6 +142,7 @@ def spec_of(
     subnet: str,
     private_tmp: bool,
     tree: Rootfs | None = None,
+    kernel: str = "",
     further: Iterable[Fault] = (),
 ) -> LabSpec:
     """Return the request that these words make; RequestError with every fault, ``further`` ones included."""
@@ -162,6 +176,7 @@ def spec_of(
         subnet=subnet,
         private_tmp=private_tmp,
         tree=tree,
+        kernel=kernel,
     )
 
 

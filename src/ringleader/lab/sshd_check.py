@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from ringleader.errors import Fault
+from ringleader.lab import kernel_state
 from ringleader.lab.saved_state import Lab, LabHost
 
 
-def answers(lab: Lab, host: LabHost, *, timeout: float = 1.0) -> bool:
-    """Tell whether an sshd says its banner within ``timeout`` seconds."""
+def answers(lab: Lab, host: LabHost) -> bool:
+    """Tell whether an sshd says its banner within the seconds that this lab's hosts may take."""
+    timeout = lab.spec.answer_seconds
     try:
         with socket.create_connection((host.address, lab.spec.ssh_port), timeout=timeout) as connection:
             connection.settimeout(timeout)
@@ -29,6 +32,8 @@ def wait_for_host(lab: Lab, host: LabHost, *, deadline: float, lock: int | None)
     ``deadline`` is in the seconds of ``time.monotonic``.
     """
     while not answers(lab, host):
+        if lab.spec.kernel and kernel_state.first_process(host.namespace) is None:
+            return _fault(lab, host, "its machine has ended")
         if time.monotonic() > deadline:
             return _fault(lab, host, f"no sshd answers on {host.address} port {lab.spec.ssh_port}")
         time.sleep(0.02)
@@ -58,7 +63,9 @@ def between_hosts(lab: Lab, start: LabHost, end: LabHost, *, timeout: float) -> 
         "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3]))"
     )
     words = (sys.executable, "-I", "-c", program, end.address, str(lab.spec.ssh_port), str(timeout))
-    argv = ("nsenter", f"--net=/run/netns/{start.namespace}", *words)
+    argv: tuple[str, ...] = ("nsenter", f"--net=/run/netns/{start.namespace}", *words)
+    if lab.spec.kernel:
+        argv = ("ssh", "-F", lab.ssh_config, start.name, shlex.join(words))
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(argv, capture_output=True, timeout=timeout + 20, check=False)
         if done.returncode == 0:

@@ -40,15 +40,16 @@ def up(
     root: Path = saved_state.ROOT,
     replace_it: bool = False,
     any_subnet: bool = False,
-    timeout: float = 30.0,
+    timeout: float | None = None,
 ) -> Made:
     """Make the lab and return when every host answers to ssh.
 
     A lab of that name and with the same parameters that is up is left alone; leftovers of a crashed ``up``
     are removed first. LabError where a lab of that name has other parameters (unless ``replace_it``),
     where the subnet is in use (unless ``any_subnet`` allows another one), or where a step failed or a
-    deadline of ``timeout`` seconds passed.
+    deadline of ``timeout`` seconds passed (by default what such hosts need at most).
     """
+    timeout = spec.start_seconds if timeout is None else timeout
     with saved_state.locked(spec.name, root, timeout=timeout) as lock:
         present = _present(spec, root, replace_it=replace_it, any_subnet=any_subnet)
         if present:
@@ -91,7 +92,7 @@ def _wait(lab: Lab, progress: Progress, *, lock: int, timeout: float) -> None:
             progress(f"waiting for sshd: {ready} of {len(lab.hosts)} hosts")
             faults += [fault] if fault else []
     if not faults and len(lab.hosts) > 1:
-        fault = between_hosts(lab, lab.hosts[0], lab.hosts[-1], timeout=5)
+        fault = between_hosts(lab, lab.hosts[0], lab.hosts[-1], timeout=5 * lab.spec.answer_seconds)
         faults += [fault] if fault else []
     if faults:
         raise LabError(faults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringleader.lab.emulated_machine import network_argvs
 from ringleader.lab.spec import LabSpec
 from ringleader.lab.steps import Command, Step
 
@@ -29,6 +30,11 @@ def network_steps(spec: LabSpec) -> list[Step]:
             ),
             ("ip", "link", "set", link, "master", bridge, "addrgenmode", "none", "up"),
             ("ip", "-n", namespace, "link", "set", "lo", "up"),
+        ]
+        if spec.kernel:
+            argvs += network_argvs(spec, number, mtu=MTU)
+            continue
+        argvs += [
             ("ip", "-n", namespace, "addr", "add", address, "dev", "eth0"),
             ("ip", "-n", namespace, "link", "set", "eth0", "addrgenmode", "none", "up"),
         ]

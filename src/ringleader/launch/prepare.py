@@ -152,6 +152,7 @@ class Prepared:
             "warm_ranks": self.warm_ranks,
             "evidence": {
                 "counters": planned.local_rank == 0,
+                "patience": self.job.patience,
                 "logs": library_log_variables(self.plan, planned, self.mpi),
             },
         }
@@ -184,6 +185,10 @@ def prepare(
     try:
         for name, first in duplicate_names(probed.facts):
             listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
+        for report in probed.facts:
+            if unread := report.all_unread:
+                what = f"not read in time, and so unknown: {', '.join(unread)}"
+                listener.warning(f"{report.where}: {what}; to allow more time: --start-timeout")
         plan = place(job, probed.facts)
         if job.require:
             _check_wires(job, plan)

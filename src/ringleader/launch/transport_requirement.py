@@ -59,8 +59,9 @@ def _unmet(requirement: Requirement, proof: TransportProof | None) -> str:
 
 
 def known_facts(host: HostFacts) -> fabric.HostFacts | None:
-    """Return the facts that a host told of itself; ``None``: it has no RDMA device, or was not asked."""
-    return host.fabric if isinstance(host, HostReport) else None
+    """Return the facts that a host told of itself; ``None``: no RDMA device, not asked, or too late."""
+    facts = host.fabric if isinstance(host, HostReport) else None
+    return None if facts is None or facts.late_areas else facts
 
 
 def fabric_facts(host: HostFacts) -> fabric.HostFacts:

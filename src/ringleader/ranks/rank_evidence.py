@@ -23,6 +23,7 @@ class RankEvidence:
         self._counters: dict[str, Any] | None = None
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
+        self._patience = 1.0
 
     def prepare(self) -> None:
         """Load what reads counters, while the other agents are still on their way."""
@@ -31,7 +32,8 @@ class RankEvidence:
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
 
-        ``wanted``: ``counters``, whether this agent reads those of its host, and ``logs``, see `LibraryLogs`.
+        ``wanted``: ``counters``, whether this agent reads those of its host, ``patience`` (how many times
+        longer than usual that may take), and ``logs``, see `LibraryLogs`.
         """
         try:
             if wanted.get("logs"):
@@ -42,7 +44,8 @@ class RankEvidence:
             if wanted.get("counters"):
                 from ringleader.ranks import traffic_counters
 
-                self._counters = traffic_counters.snapshot()
+                self._patience = float(wanted.get("patience", 1.0))
+                self._counters = traffic_counters.snapshot(patience=self._patience)
         except Exception as error:
             self._missing.append(f"before the start: {type(error).__name__}: {error}")
 
@@ -54,7 +57,8 @@ class RankEvidence:
             if self._counters is not None:
                 from ringleader.ranks import traffic_counters
 
-                found["before"], found["after"] = self._counters, traffic_counters.snapshot()
+                after = traffic_counters.snapshot(patience=self._patience)
+                found["before"], found["after"] = self._counters, after
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

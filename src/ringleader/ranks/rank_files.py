@@ -67,6 +67,9 @@ class RankFiles:
         links = words.get("links", {})
         if links:
             env["LD_LIBRARY_PATH"] = library_path(self._directory, links, env.get("LD_LIBRARY_PATH", ""))
+        if places := env.get("LD_LIBRARY_PATH"):
+            # Each daemon and each launcher that a start goes through puts the MPI's in front once more.
+            env["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(places.split(":")))
         with open(self._status, "wb", opener=_private):
             env["RINGLEADER_STATUS_FILE"] = self._status
         if self._called:

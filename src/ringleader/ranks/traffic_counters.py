@@ -39,8 +39,10 @@ HARDWARE = (
     "hw_rx_bytes_cnt",
     "rdma_read_bytes",
     "rdma_write_bytes",
+    "sent_pkts",
+    "rcvd_pkts",
 )
-"""Counters of EFA and of eRDMA in ``hw_counters``, of bytes."""
+"""Counters in ``hw_counters``: of EFA and of eRDMA, of bytes; of Soft-RoCE (rxe), of packets."""
 DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 """Statistics of mlx5's driver: bytes of verbs of one function of a card."""
 
@@ -48,13 +50,16 @@ DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 class _Reader:
     """Reads small files until the time is over."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, patience: float) -> None:
         self.root = root.rstrip("/")
-        self._until = time.monotonic() + READ_SECONDS
+        self._until = time.monotonic() + READ_SECONDS * patience
+        self.unread = ""
 
-    @property
-    def late(self) -> bool:
-        return time.monotonic() > self._until
+    def is_late(self, area: str) -> bool:
+        """Whether the time is over: then ``area`` is not all read."""
+        if time.monotonic() > self._until:
+            self.unread = self.unread or area
+        return bool(self.unread)
 
     def text(self, path: str) -> str:
         """Return a file's text, empty where it cannot be read."""
@@ -102,16 +107,17 @@ class _Reader:
         return os.path.exists(f"{self.root}{path}")  # noqa: PTH110
 
 
-def snapshot(root: str = "/") -> dict[str, Any]:
+def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
     """Return all counters now, as ``fabric.transport_proof.evidence.CounterSnapshot`` has them.
 
-    Where there was no time for all, the rest is not there: no difference will be taken of it.
+    Where there was no time for all, the rest is not there, and ``unread`` says so. ``patience``: see ``Job``.
     """
-    reader = _Reader(root)
+    reader = _Reader(root, patience)
     ports, interfaces = _ports(reader), _interfaces(reader)
     if not reader.root:
-        add_driver_statistics(ports, interfaces, lambda: reader.late)
-    return {"at": time.time(), "rdma_ports": ports, "net_devices": interfaces}
+        add_driver_statistics(ports, interfaces, lambda: reader.is_late("statistics of drivers"))
+    found = {"at": time.time(), "rdma_ports": ports, "net_devices": interfaces}
+    return found | {"unread": reader.unread}
 
 
 def add_driver_statistics(
@@ -146,7 +152,7 @@ def _ports(reader: _Reader) -> dict[str, Any]:
             "netdevs": reader.names(f"{path}/device/net") or [*filter(None, [reader.text(f"{path}/parent")])],
         }
         for port in reader.names(f"{path}/ports"):
-            if len(found) >= MOST_DEVICES or reader.late:
+            if reader.is_late("RDMA ports") or len(found) >= MOST_DEVICES:
                 return found
             here = f"{path}/ports/{port}"
             known: dict[str, Any] = {"values": {}, "unreadable": {}, **about}
@@ -166,7 +172,7 @@ def _interfaces(reader: _Reader) -> dict[str, Any]:
     counted, addresses = _counted_by_proc(reader), _addresses(reader)
     found: dict[str, Any] = {}
     for name in [*counted] or reader.names("/sys/class/net"):
-        if len(found) >= MOST_DEVICES or reader.late:
+        if reader.is_late("network interfaces") or len(found) >= MOST_DEVICES:
             break
         path = f"/sys/class/net/{name}"
         known: dict[str, Any] = {"values": counted.get(name, {}), "unreadable": {}}

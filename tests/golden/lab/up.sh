@@ -15,7 +15,8 @@ install -m 600 /dev/stdin /run/ringleader/lab/lab/lab.json <<'END_OF_FILE'
     "ssh_port": 33,
     "subnet": "10.213.0.0/24",
     "private_tmp": false,
-    "tree": null
+    "tree": null,
+    "kernel": ""
   }
 }
 END_OF_FILE

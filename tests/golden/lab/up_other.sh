@@ -15,7 +15,8 @@ install -m 600 /dev/stdin /run/ringleader/lab/two/lab.json <<'END_OF_FILE'
     "ssh_port": 2222,
     "subnet": "10.214.0.0/29",
     "private_tmp": true,
-    "tree": null
+    "tree": null,
+    "kernel": ""
   }
 }
 END_OF_FILE

@@ -29,7 +29,8 @@ install -m 600 /dev/stdin /run/ringleader/lab/lab/lab.json <<'END_OF_FILE'
           "read_only": false
         }
       ]
-    }
+    },
+    "kernel": ""
   }
 }
 END_OF_FILE

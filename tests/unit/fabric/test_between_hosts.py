@@ -221,7 +221,8 @@ def test_a_minor_version_of_mpi_or_python_is_a_warning() -> None:
 
 def test_variables_that_each_host_has_its_own_of_are_not_compared() -> None:
     hosts = three(hgx())
-    hosts["a"] = environment(PCIDEVICE_X="0000:01:00.1", OMPI_MCA_ess_base_vpid="3")(hosts["a"])
+    ours = {"UCX_LOG_FILE": "/tmp/j/ucx.0.log", "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8"}
+    hosts["a"] = environment(PCIDEVICE_X="0000:01:00.1", OMPI_MCA_ess_base_vpid="3", **ours)(hosts["a"])
     assert results(hosts, "hosts.environment") == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import between, host
 
 from ringleader.fabric.transport_proof.bytes_moved import bytes_moved
+from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.proof import WireShares
 from ringleader.fabric.transport_proof.wires_between import wires_between
 from ringleader.fabric.wires import Wire
@@ -104,6 +106,55 @@ def test_logs_beside_counters(
     assert found.shares == pytest.approx(shares)
     assert found.by_log_only is by_log_only
     assert bool(found.contradictions) is contradicts
+
+
+SOFT_ROCE = ["UCX  INFO  0x1 inter-node cfg#3 tag(rc_verbs/rxe0:1)"]
+
+
+def soft(eth0: float, packets: int, **keywords: Any) -> HostEvidence:
+    """Return a host with Soft-RoCE, as its counters stand on real verbs: packets, and bytes of eth0."""
+    one = host({"rxe": "N/A", "eth0": eth0}, mpi=between(256), **keywords)
+    assert one.before and one.after
+    counted = [
+        replace(each, rdma_ports={"rxe0/1": replace(each.rdma_ports["rxe0/1"], values=values)})
+        for each, values in (
+            (one.before, {"sent_pkts": 5, "rcvd_pkts": 7}),
+            (one.after, {"sent_pkts": 5 + packets // 2, "rcvd_pkts": 7 + packets // 2}),
+        )
+    ]
+    return replace(one, before=counted[0], after=counted[1])
+
+
+@pytest.mark.parametrize(
+    ("eth0", "packets", "log", "wire", "contradicts"),
+    [
+        (261, 69_000, SOFT_ROCE, Wire.ROCE, False),
+        (261, 69_000, UCX_TCP, Wire.TCP, False),
+        (261, 69_000, [], Wire.UNKNOWN, False),
+        # So few packets, or an interface so idle, have not carried it, whatever the log says.
+        (261, 200, SOFT_ROCE, Wire.TCP, True),
+        (261, 200, [], Wire.TCP, False),
+        (1, 69_000, SOFT_ROCE, Wire.UNKNOWN, False),
+    ],
+)
+def test_packets_of_soft_roce(
+    eth0: float, packets: int, log: list[str], wire: Wire, contradicts: bool
+) -> None:
+    one = soft(eth0, packets, ucx_log=log)
+    found = wires_between(one, bytes_moved(one))
+    assert max(found.shares, key=lambda each: found.shares[each]) is wire and not found.by_log_only
+    assert bool(found.contradictions) is contradicts
+    assert wire is not Wire.ROCE or "rxe0 port 1 moved 69,000 packets, and eth0 261 MiB" in found.evidence[0]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_counters_that_were_not_read_in_time_decide_nothing(when: str) -> None:
+    one = host({"ib": 0, "eth0": 257}, mpi=between(256), ucx_log=RC)
+    snapshot = getattr(one, when)
+    one = replace(one, **{when: replace(snapshot, unread="RDMA ports", rdma_ports={})})
+    found = wires_between(one, bytes_moved(one))
+    assert "its counters of RDMA ports were not all read in time" in found.evidence
+    assert Wire.TCP not in found.shares
 
 
 @pytest.mark.parametrize(

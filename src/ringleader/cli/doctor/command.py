@@ -13,9 +13,10 @@ from ringleader.cli import interrupts
 from ringleader.cli.doctor.doctor_options import DOCTOR_OPTIONS, EVERYDAY, DoctorOptions
 from ringleader.cli.json_output import opened
 from ringleader.cli.options.host_options import HOST_OPTIONS, overridden
-from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.typed_command import Command, given, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.job import Job
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ nodes, and starts a Pod on each where --pod-image is given. --image tests an ima
 sshd on a free loopback port with throw-away keys, and two ranks from there. The exit code is 3 where a check
 failed.
 """
-READ_SECONDS = 5.0
-"""What reading this host may take; what is not there by then is left out, and named."""
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 """Where an image says what it has (``images.image_record.PLACE``)."""
 
@@ -71,7 +70,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     """Return the options about starting ranks that were given although none is started."""
     if options.names_hosts or options.active:
         return []
-    naming = {"hosts", "hostfile", "lab", "lab_name", "on"}
+    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
     rest = [one for one in HOST_OPTIONS if one.name not in naming]
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return [
@@ -125,9 +124,14 @@ def reading(options: DoctorOptions) -> HostsReading:
 
         return read_named_hosts(options.hosts, seconds=options.timeout, environ=os.environ)
     with interrupts.held():
-        from ringleader.fabric.readers import read_host
+        from ringleader.fabric.readers.host import SECONDS, read_host
 
-    facts = read_host(environ=os.environ, seconds=min(READ_SECONDS, options.timeout))
+    faults = Faults()
+    start = faults.seconds("--start-timeout", options.hosts.start_timeout)
+    if faults.found:
+        raise RequestError(faults.found)
+    patience = Job(command=(), start_timeout=start or Job.start_timeout).patience
+    facts = read_host(environ=os.environ, seconds=min(SECONDS * patience, options.timeout))
     if IMAGE_MANIFEST.exists():
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})

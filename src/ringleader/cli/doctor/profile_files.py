@@ -6,10 +6,11 @@ import tomllib
 from pathlib import Path
 
 from ringleader.cli.options.option_checks import Faults, ReadText, unwritable, write_text
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.fabric.checks.expectation import Expectation, expectation_of
 from ringleader.fabric.checks.expectation_file import parse, to_toml
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.text_files import printed
 
 WRITE = "--write-expect"
@@ -40,5 +41,9 @@ def check_new(path: str, *, force: bool) -> None:
 
 
 def write_profile(path: str, facts: HostFacts) -> None:
-    """Write the profile of a host as it is; ``-`` is standard output."""
-    write_text(path, to_toml(expectation_of(facts)))
+    """Write the profile of a host; ``-`` is standard output. RefusedError where a part is unknown."""
+    try:
+        profile = expectation_of(known(facts))
+    except UnreadError as unread:
+        raise RefusedError(str(unread), where=WRITE, hint="give it more time: --start-timeout") from None
+    write_text(path, to_toml(profile))

@@ -15,7 +15,7 @@ from ringleader.cli.lab.faults import FAULT_COMMANDS
 from ringleader.cli.lab.lab_options import DRY_RUN, HOST, NAME, HostOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command, Option
-from ringleader.errors import LabError, RequestError
+from ringleader.errors import Fault, LabError, RefusedError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
@@ -59,6 +59,8 @@ class UpOptions:
     private_tmp: bool = False
     root: str | None = None
     bind: tuple[str, ...] = ()
+    rdma: bool = False
+    kernel: str | None = None
     name: str = DEFAULT_NAME
     replace: bool = False
     dry_run: bool = False
@@ -74,6 +76,10 @@ UP_OPTIONS = (
     Option(["--private-tmp"], is_flag=True, help="Give each host its own, empty /tmp."),
     Option(["--root"], metavar="DIR", help="Root file system of the hosts: the tree of an unpacked image."),
     Option(["--bind"], multiple=True, metavar="SRC:DST[:ro]", help="With --root: also this of the machine."),
+    Option(["--rdma"], is_flag=True, help="Hosts are emulated machines (QEMU) with Soft-RoCE: real verbs."),
+    Option(
+        ["--kernel"], metavar="DIR", help="With --rdma: where a kernel's package is unpacked. [default: /]"
+    ),
     Option(
         ["--name", "--lab-name", "name"],
         envvar=saved_state.VARIABLE,
@@ -94,6 +100,7 @@ def up(options: UpOptions) -> None:
     known = present.subnet if present else None
     place = directory_of(name, str(saved_state.ROOT))
     tree, faults = rootfs_of_options(options.root, options.bind, lab_directory=place)
+    faults += _rdma_faults(options)
     spec = spec_of(
         name=name,
         hosts=options.hosts,
@@ -104,6 +111,7 @@ def up(options: UpOptions) -> None:
         subnet=options.subnet or known or _free_subnet(),
         private_tmp=options.private_tmp,
         tree=tree,
+        kernel=os.path.realpath(options.kernel or "/") if options.rdma else "",
         further=[*requirements.port_faults(options.ssh_port), *faults],
     )
     if options.dry_run:
@@ -111,6 +119,8 @@ def up(options: UpOptions) -> None:
         print(script(up_phases(spec, machine)), end="")
         return
     requirements.check_machine(os.environ)
+    if spec.kernel and (found := requirements.machine_faults(spec, os.environ)):
+        raise RefusedError(found)
     signal.signal(signal.SIGTERM, _stop)
     line = ProgressLine(prefix="lab: ")
     try:
@@ -124,6 +134,15 @@ def up(options: UpOptions) -> None:
     finally:
         line.clear()
     _report_up(made)
+
+
+def _rdma_faults(options: UpOptions) -> list[Fault]:
+    if not options.rdma:
+        hint = "add --rdma, or leave it out"
+        return [Fault(where="--kernel", what="is for emulated machines", hint=hint)] if options.kernel else []
+    both = {"--root": options.root, "--private-tmp": options.private_tmp}
+    what, hint = "emulated machines run on this machine's files, each with its own /tmp", "leave one out"
+    return [Fault(where=f"--rdma and {one}", what=what, hint=hint) for one, given in both.items() if given]
 
 
 def _spec_of_present(name: str) -> LabSpec | None:
@@ -150,6 +169,8 @@ def _report_up(made: lab_up.Made) -> None:
     print(f"  hostfile    {lab.hostfile}\n  ssh config  {lab.ssh_config}")
     if lab.spec.tree:
         print(f"  root        {lab.spec.tree.path}")
+    if lab.spec.kernel:
+        print("  hosts       emulated machines with Soft-RoCE: what they write stays in their memory")
     if made.dead:
         print(f"ringleader: dead: {', '.join(made.dead)}\n    → ringleader lab heal HOST", file=sys.stderr)
 
@@ -276,7 +297,7 @@ def _exec_all(lab: saved_state.Lab, command: tuple[str, ...]) -> int:
 def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoReturn:
     """Turn this process into the command on the host, so that terminal, signals and exit code are its own."""
     requirements.check_machine(os.environ)
-    argv = host_shell.argv_on(fault_injection.find_host(lab, host), command)
+    argv = host_shell.argv_on(lab, fault_injection.find_host(lab, host), command)
     sys.stdout.flush()
     os.execvpe(argv[0], argv, host_shell.environment(lab, os.environ))
 

@@ -135,7 +135,12 @@ HOST_OPTIONS: tuple[Option, ...] = (
     Option(
         ["--python"], metavar="PATH", help="Interpreter of Ringleader on every host, where it is not ours."
     ),
-    Option(["--start-timeout"], metavar="SECONDS", help="Until every rank must have started. [default: 60]"),
+    Option(
+        ["--start-timeout"],
+        metavar="SECONDS",
+        help="Until every rank must have started; hosts may take longer to answer in proportion."
+        " [default: 60]",
+    ),
 )
 """To be put among a command's parameters."""
 

@@ -60,10 +60,10 @@ def env(options: EnvOptions) -> None:
         faults.add("--format", f"{options.format!r} is unknown", f"use one of: {', '.join(FORMATS)}")
     if text is None or faults.found:
         raise RequestError(faults.found)
-    facts = host_facts(options.facts_from)
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
-    sys.stdout.write(text(facts.hostname, recommend(facts, local_rank=local_rank, user=user)))
+    with host_facts(options.facts_from) as facts:
+        sys.stdout.write(text(facts.hostname, recommend(facts, local_rank=local_rank, user=user)))
 
 
 command = Command("env", options=EnvOptions, run=env, params=list(ENV_OPTIONS), help=HELP)

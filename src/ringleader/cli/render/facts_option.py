@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ringleader import text_files
 from ringleader.cli.typed_command import Option
-from ringleader.errors import RequestError
+from ringleader.errors import RefusedError, RequestError
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
 
 OPTION_NAME = "--facts-from"
+READ_SECONDS = 60.0
+"""What reading this host may take; a busy one may need more than the doctor's few, and is not guessed at."""
 FACTS_FROM = Option(
     [OPTION_NAME],
     metavar="FILE",
@@ -21,12 +25,26 @@ FACTS_FROM = Option(
 )
 
 
-def host_facts(path: str | None) -> HostFacts:
-    """Return the facts of a file, or of this host. Raises RequestError for a file that has none."""
+@contextmanager
+def host_facts(path: str | None) -> Iterator[HostFacts]:
+    """Give the facts of a file, or of this host. Raises RequestError for a file that has none.
+
+    Inside, wanting a value that was not read in time raises RefusedError: it is not known to be absent.
+    """
+    from ringleader.fabric.unread_areas import UnreadError, known
+
+    try:
+        yield known(_facts(path))
+    except UnreadError as unread:
+        where, hint = path or "this host", "read it again when the host is less busy"
+        raise RefusedError(str(unread), where=where, hint=hint) from None
+
+
+def _facts(path: str | None) -> HostFacts:
     if path is None:
         from ringleader.fabric.readers import read_host
 
-        return read_host(environ=os.environ)
+        return read_host(environ=os.environ, seconds=READ_SECONDS)
     from ringleader.cli.doctor.stored_facts import read_facts
 
     found = read_facts([path], _standard_input_or_file)

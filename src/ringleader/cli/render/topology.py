@@ -56,18 +56,19 @@ def topology(options: TopologyOptions) -> None:
         faults.add("--format", f"{options.format!r} is unknown", f"use one of: {', '.join(FORMATS)}")
     if faults.found:
         raise RequestError(faults.found)
-    facts = host_facts(options.facts_from)
-    matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
-    if options.format == "svg":
-        from ringleader.fabric.topology.drawing import machine_drawing
+    with host_facts(options.facts_from) as facts:
+        matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
+        if options.format == "svg":
+            from ringleader.fabric.topology.drawing import machine_drawing
 
-        write_text(options.output, machine_drawing(facts))
-    elif options.format == "json":
-        from ringleader.cli.json_output import dumped
+            text = machine_drawing(facts)
+        elif options.format == "json":
+            from ringleader.cli.json_output import dumped
 
-        write_text(options.output, dumped(topology_values(facts, matrix, otherwise)))
-    else:
-        write_text(options.output, topology_text(facts, matrix, otherwise))
+            text = dumped(topology_values(facts, matrix, otherwise))
+        else:
+            text = topology_text(facts, matrix, otherwise)
+    write_text(options.output, text)
 
 
 def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple[str, ...]]:

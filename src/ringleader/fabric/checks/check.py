@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ringleader.fabric.check_result import CheckResult, Verdict
-from ringleader.fabric.checks.late_areas import unread_for
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.unread_areas import UnreadError, known
 
 Judge = Callable[[HostFacts], Iterable[CheckResult]]
 """Yields verdicts whose ``id`` is empty; ``Check.results`` fills it in."""
@@ -61,11 +61,13 @@ class Check:
     judge: Judge
 
     def results(self, facts: HostFacts) -> tuple[CheckResult, ...]:
-        """Return the verdicts, at least one. A defect of the check itself becomes a skip."""
+        """Return the verdicts, at least one. What was not read in time is a skip, and so is a defect."""
+        facts = known(facts)
         try:
             unmet = self.needs.unmet(facts) if self.needs else None
-            why = unread_for(self.id, self.group, facts) or (unmet.otherwise if unmet else "")
-            found = [skipped(why)] if why else list(self.judge(facts))
+            found = [skipped(unmet.otherwise)] if unmet else list(self.judge(facts))
+        except UnreadError as unread:
+            found = [skipped(str(unread))]
         except Exception as error:
             found = [skipped(f"the check could not judge these facts: {type(error).__name__}: {error}")]
         return tuple(self._complete(one) for one in found or [skipped("nothing to judge here")])
@@ -130,10 +132,8 @@ def judge_all(checks: Iterable[Check], facts: HostFacts) -> Iterator[CheckResult
 
 
 def _unmet(check: Check, facts: HostFacts) -> Condition | None:
-    if unread_for(check.id, check.group, facts):
-        return None  # its own results say so
     try:
-        return check.needs.unmet(facts) if check.needs else None
+        return check.needs.unmet(known(facts)) if check.needs else None
     except Exception:
         return None  # its own results say so
 

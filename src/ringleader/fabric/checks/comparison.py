@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.unread_areas import UnreadError, known
 
 Hosts = Mapping[str, HostFacts]
 Values = Callable[[HostFacts], Mapping[str, str | None]]
@@ -33,12 +34,29 @@ class Comparison:
     source: str = ""
 
     def differences(self, hosts: Hosts) -> tuple[CheckResult, ...]:
-        """Return what differs; empty: nothing. A defect of the comparison itself becomes a skip."""
-        try:
-            found = list(self.judge(hosts))
-        except Exception as error:
-            what = f"could not compare these facts: {type(error).__name__}: {error}"
-            found = [CheckResult(id="", verdict=Verdict.SKIP, seen=what)]
+        """Return what differs; empty: nothing. A defect of the comparison itself becomes a skip.
+
+        Hosts that did not read in time what is compared are left out and named.
+        """
+        compared = {host: known(facts) for host, facts in hosts.items()}
+        unread: dict[str, list[str]] = {}
+        found: list[CheckResult] = []
+        while len(compared) > 1:
+            try:
+                found = list(self.judge(compared))
+                break
+            except UnreadError as error:
+                host = next(host for host, facts in compared.items() if facts is error.facts)
+                unread.setdefault(str(error), []).append(host)
+                del compared[host]
+            except Exception as error:
+                what = f"could not compare these facts: {type(error).__name__}: {error}"
+                found = [CheckResult(id="", verdict=Verdict.SKIP, seen=what)]
+                break
+        found += [
+            CheckResult(id="", verdict=Verdict.SKIP, seen=why, hosts=tuple(left_out))
+            for why, left_out in unread.items()
+        ]
         return tuple(dataclasses.replace(one, id=self.id, remedy=one.remedy or self.remedy) for one in found)
 
 

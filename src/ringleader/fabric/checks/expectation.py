@@ -12,6 +12,7 @@ from ringleader.fabric.checks.conditions import active_ports, hardware_interface
 from ringleader.fabric.checks.limits import GIB
 from ringleader.fabric.facts import UNLIMITED, HostFacts
 from ringleader.fabric.rate_text import bit_rate
+from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.fabric.versions import nccl_version, shown, version_of
 from ringleader.fabric.wires import wire_of_port
 
@@ -69,7 +70,10 @@ def judge_expectation(facts: HostFacts, expectation: Expectation) -> tuple[Check
     for name, judge in JUDGES.items():
         wanted = getattr(expectation, name)
         if wanted is not None and wanted not in ("", ()):
-            found += judge(facts, expectation)
+            try:
+                found += list(judge(known(facts), expectation))
+            except UnreadError as unread:
+                found.append(_result(name, None, str(unread), str(wanted)))
     return tuple(found)
 
 

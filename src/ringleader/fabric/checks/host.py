@@ -125,7 +125,11 @@ def readable(facts: HostFacts) -> Iterator[CheckResult]:
         first = "; ".join(f"{one.path}: {one.reason}" for one in lost[:3])
         more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
         in_time = [one for one in lost if not one.reason.endswith(TOO_LATE) and one.path != "…"]
-        remedy = "" if in_time else "give it more time (--timeout), or look why the host answers so slowly"
+        remedy = (
+            ""
+            if in_time
+            else "give it more time (--start-timeout 300), or look why the host answers so slowly"
+        )
         yield warned(first + more, remedy=remedy)
 
 

@@ -25,6 +25,10 @@ OWN_VARIABLES = (
     "PRTE_MCA_ess_",
     "PRTE_MCA_prte_base",
     "PMIX_MCA_pmix_base",
+    # No transport follows from these, and Ringleader sets them for each rank.
+    "NCCL_DEBUG",
+    "UCX_LOG_",
+    "OMP_NUM_THREADS",
 )
 """What variables start with that each host has a value of its own for."""
 CLOCK_WARNS, CLOCK_FAILS = 1.0, 60.0

@@ -10,12 +10,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ringleader.fabric.facts import HostFacts, document
-from ringleader.fabric.readers.host import read_host
+from ringleader.fabric.facts import TOO_LATE, HostFacts, document
+from ringleader.fabric.readers.host import SECONDS, read_host
 
 
 def without_measurements(facts: HostFacts) -> HostFacts:
-    """Return the facts without what no setting follows from: counters, packages, programs, notes."""
+    """Return the facts without what no setting follows from: counters, packages, programs, most notes."""
     devices = tuple(
         replace(one, ports=tuple(replace(port, counters={}) for port in one.ports))
         for one in facts.rdma_devices
@@ -27,10 +27,11 @@ def without_measurements(facts: HostFacts) -> HostFacts:
         software=replace(facts.software, packages={}, programs={}),
         sysctls={},
         modules=(),
-        unreadable=(),
+        unreadable=tuple(one for one in facts.unreadable if one.reason == TOO_LATE),
     )
 
 
-def main(root: str) -> None:
-    """Print the facts of the host below ``root`` as one line of JSON."""
-    sys.stdout.write(json.dumps(document(without_measurements(read_host(Path(root))))) + "\n")
+def main(root: str, patience: float) -> None:
+    """Print the facts of the host below ``root`` as one line of JSON. ``patience``: see ``Job.patience``."""
+    facts = read_host(Path(root), seconds=SECONDS * patience)
+    sys.stdout.write(json.dumps(document(without_measurements(facts))) + "\n")

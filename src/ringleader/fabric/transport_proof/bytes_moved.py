@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ringleader.fabric.transport_proof.counter_difference import (
+    PACKETS,
     Carried,
+    counter_difference,
     interfaces_carried,
     loopback_carried,
     port_wire,
     ports_carried,
 )
-from ringleader.fabric.transport_proof.evidence import HostEvidence
+from ringleader.fabric.transport_proof.evidence import CounterSnapshot, HostEvidence, PortCounters
 from ringleader.fabric.wires import RDMA, Wire
 
 IPOIB_HEADERS = 1.06
@@ -33,7 +35,9 @@ class BytesMoved:
     """Each port and each interface."""
     loopback: Carried | None = None
     soft: frozenset[Wire] = frozenset()
-    """Wires of soft devices only (rxe, siw): their packets are counted on a network interface."""
+    """Wires of soft devices only (rxe, siw): a network interface counts their bytes."""
+    packets: Mapping[Wire, int] = field(default_factory=dict)
+    """Packets that ports of soft devices (rxe) sent and received, which count no bytes."""
     idle_ports: tuple[str, ...] = ()
     """RDMA ports that could have moved something and did not."""
     missing: str = ""
@@ -51,6 +55,8 @@ def bytes_moved(host: HostEvidence) -> BytesMoved:
         when = "before" if host.before is None else "after"
         why = f" ({host.missing})" if host.missing else ""
         return BytesMoved(missing=f"its counters were not read {when} the job{why}")
+    if unread := host.before.unread or host.after.unread:
+        return BytesMoved(missing=f"its counters of {unread} were not all read in time")
     ports = ports_carried(host.before, host.after)
     interfaces = interfaces_carried(host.before, host.after)
     by_wire: dict[Wire, int] = {}
@@ -79,7 +85,18 @@ def bytes_moved(host: HostEvidence) -> BytesMoved:
         loopback=loopback_carried(host.before, host.after),
         idle_ports=tuple(one.name for one in ports if one.name in able and not one.moved.total),
         soft=frozenset((every - known) & RDMA),
+        packets=_packets(host.before, host.after),
     )
+
+
+def _packets(before: CounterSnapshot, after: CounterSnapshot) -> dict[Wire, int]:
+    found: dict[Wire, int] = {}
+    for name, last in after.rdma_ports.items():
+        first = before.rdma_ports.get(name, PortCounters())
+        both = [counter_difference(first.values, last.values, one) for one in PACKETS]
+        if not last.driver and not any(one.unusable for one in both):
+            found[port_wire(last)] = found.get(port_wire(last), 0) + sum(one.value for one in both)
+    return found
 
 
 def _without_ipoib(by_wire: dict[Wire, int], largest: dict[Wire, int]) -> None:

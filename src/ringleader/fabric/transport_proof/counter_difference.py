@@ -28,6 +28,8 @@ PORT_BYTES = (
     ("hw_tx_bytes_cnt", "hw_rx_bytes_cnt", 1),
 )
 """Sent, received, bytes of one count: the standard names, then EFA's and eRDMA's in ``hw_counters``."""
+PACKETS = ("sent_pkts", "rcvd_pkts")
+"""Packets of a port of Soft-RoCE (the kernel's ``rxe_hw_counters.c``), which counts no bytes."""
 VPORT_BYTES = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 """ethtool's counters of a virtual function of mlx5, whose port counters stand still."""
 

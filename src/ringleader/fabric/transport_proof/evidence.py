@@ -63,6 +63,8 @@ class CounterSnapshot:
     """By device and port: ``mlx5_0/1``."""
     net_devices: Mapping[str, NetDeviceCounters] = field(default_factory=dict)
     """By name, those of this network namespace: ``eth0``, ``lo``."""
+    unread: str = ""
+    """What of it is not complete because it took too long: ``RDMA ports``; empty: all was read."""
 
 
 @dataclass(frozen=True, kw_only=True)

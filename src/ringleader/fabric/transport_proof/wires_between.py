@@ -26,6 +26,8 @@ LOW, HIGH = 0.97, 1.3
 1 to 10 % (RoCE with an MTU of 1024), and counters are read a little before and after."""
 OWN_TRAFFIC = 4 * MIB
 """What the start of a job itself, its ranks' output and other programs may well move by TCP meanwhile."""
+SOFT_PAYLOAD = 4096
+"""Bytes in a packet of RoCE at most: the largest MTU that verbs have."""
 NEGLIGIBLE = 0.02
 """A wire that moved less than this part of the bytes has not carried them."""
 
@@ -115,8 +117,8 @@ def _judged(exchange: Exchange, moved: BytesMoved, said: _Said) -> _Judged:
     main = max(said.shares, key=lambda wire: said.shares[wire]) if said.shares else None
     if main is Wire.P2P:
         return _by_log(said, ("no counter shows what goes over NVLink between hosts",))
-    if main in moved.soft and main is not None:
-        return _by_log(said, (f"{WIRE_WORDS[main]} is of a soft device here, whose bytes no port counts",))
+    if soft := _soft(exchange, moved, said, main):
+        return soft
     candidates: dict[Wire, int] = {
         wire: n
         for wire, n in moved.by_wire.items()
@@ -125,13 +127,37 @@ def _judged(exchange: Exchange, moved: BytesMoved, said: _Said) -> _Judged:
     shares = _shares(exchange, moved, candidates, said)
     reasons = _reasons(exchange, moved, candidates, shares)
     unknown = shares.get(Wire.UNKNOWN, 0.0)
-    if unknown > NEGLIGIBLE and main is not None and main in moved.unusable:
+    if unknown > NEGLIGIBLE and main is not None and main in moved.unusable - moved.packets.keys():
         # The library names a wire whose counters say nothing: then it alone is to be believed.
         parts = dict(shares)
         del parts[Wire.UNKNOWN]
         parts[main] = parts.get(main, 0.0) + unknown
         return _Judged(shares=parts, reasons=reasons, by_log_only=True)
     return _Judged(shares=shares, reasons=reasons)
+
+
+def _soft(exchange: Exchange, moved: BytesMoved, said: _Said, main: Wire | None) -> _Judged | None:
+    """Judge a soft device (rxe): its port counts packets alone, whose bytes an interface counts as UDP.
+
+    ``None``: it cannot have carried the bytes, or the libraries say that something else has.
+    """
+    if main in moved.soft and main is not None and main not in moved.packets:
+        return _by_log(said, (f"{WIRE_WORDS[main]} is of a soft device here, whose bytes no port counts",))
+    sockets = moved.by_wire.get(Wire.TCP, 0)
+    for wire in moved.soft & moved.packets.keys() if main is None else moved.soft & {main}:
+        count = moved.packets[wire]
+        if min(count * SOFT_PAYLOAD, sockets) >= LOW * exchange.least:
+            ports = names_words(tuple(one.name for one in moved.carried if one.wire is wire))
+            names = names_words(moved.devices.get(Wire.TCP, ()))
+            reason = f"{ports} moved {count:,} packets, and {names} {byte_size(sockets)} with them"
+            compared = _compared(sockets, exchange)
+            if main is None:
+                return _Judged(
+                    shares={Wire.UNKNOWN: 1.0},
+                    reasons=(f"{reason}{compared}", "whether by TCP or by these packets no log says"),
+                )
+            return _Judged(shares={wire: 1.0}, reasons=(reason + compared,))
+    return None
 
 
 def _shares(

@@ -15,10 +15,13 @@ from ringleader.launch.host_probe.host_query import (
     script_of,
     wanted_interfaces,
 )
+from ringleader.ranks.hardware import NVIDIA_SMI
+from ringleader.ranks.host_facts_script import name_asked
 from ringleader.render.hostfile import bare_name
 
 OLDEST_PYTHON = (3, 11)
 """The oldest that Ringleader's package allows."""
+MORE_TIME = "or allow more time: --start-timeout"
 
 
 def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tuple[Fault, ...]:
@@ -34,6 +37,7 @@ def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tupl
             *_python_faults(report, wanted),
             *_ringleader_faults(report, ours),
             *_mpi_faults(report, ours),
+            *_gpu_faults(report),
             *_file_faults(job, report, ours),
             *_name_faults(report, ours, takes_ranks=takes_ranks),
         )
@@ -107,12 +111,18 @@ def _mpi_faults(report: HostReport, ours: HostReport) -> Iterator[Fault]:
             what=f"the MPI is not there: no {ours.mpirun}",
             hint=f"install the same MPI ({ours.mpi_version}) at the same path, or choose another with --mpi",
         )
-    elif ours.mpirun and report.mpi_version != ours.mpi_version:
+    elif report.mpi_version and ours.mpi_version and report.mpi_version != ours.mpi_version:
         yield Fault(
             where=report.where,
             what=f"{report.mpirun} is version {report.mpi_version} there, {ours.mpi_version} here",
             hint="use one version on every host, or choose another MPI with --mpi",
         )
+
+
+def _gpu_faults(report: HostReport) -> Iterator[Fault]:
+    if NVIDIA_SMI in report.unread:  # ranks without a GPU would be started where there may be eight
+        what = f"its GPUs are not known: {NVIDIA_SMI} did not answer in time"
+        yield Fault(where=report.where, what=what, hint=MORE_TIME)
 
 
 def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Iterator[Fault]:
@@ -175,11 +185,14 @@ def _interface_faults(job: Job, report: HostReport) -> Iterator[Fault]:
 def _name_faults(report: HostReport, ours: HostReport, *, takes_ranks: bool) -> Iterator[Fault]:
     own = (bare_name(report.host.name), report.hostname, "localhost")
     hint = "add every host of the job to its /etc/hosts or DNS, or use addresses"
+    late = {name for name in report.unresolved if name_asked(name) in (*report.unread, *ours.unread)}
     for name in report.unresolved:
         # A name that does not resolve here either is an ssh alias, which nothing but ssh ever uses.
         used = name != ours.hostname or takes_ranks
         if used and name not in ours.unresolved and name not in own:
-            yield Fault(where=report.where, what=f"the name {name} does not resolve there", hint=hint)
+            what = "was not resolved in time" if name in late else "does not resolve there"
+            remedy = f"look at its resolver, {MORE_TIME}" if name in late else hint
+            yield Fault(where=report.where, what=f"the name {name} {what}", hint=remedy)
     # Our own name may mean anything there: the MPI's daemons are told our address.
     for name in () if report.is_local else report.looped:
         if name not in (*own, ours.hostname):

@@ -41,6 +41,7 @@ def question_of(job: Job, environ: Mapping[str, str], python: str) -> Question:
         "path": search_path(job, environ, python),
         "interpreted": script,
         "is_python": script is not None and is_python(job.command[0]),
+        "patience": job.patience if job.patience > 1 else None,
     }
     return {name: value for name, value in question.items() if value is not None}
 
@@ -88,11 +89,19 @@ class HostReport(HostFacts):
     """Why the program there would not start although it is there; empty: it would."""
     unreadable: str = ""
     """Why the script that it is given cannot be read there; empty: it can, or there is none."""
+    unread: tuple[str, ...] = ()
+    """What did not answer in time there, and so is unknown: ``mpirun --version``, ``the name h2``."""
 
     @property
     def where(self) -> str:
         """The place of a fault of this host."""
         return f"host {self.host.name}"
+
+    @property
+    def all_unread(self) -> tuple[str, ...]:
+        """What is not known of this host because it took too long, the facts of its devices included."""
+        late = sorted(self.fabric.late_areas) if self.fabric is not None else ()
+        return (*self.unread, *late)
 
     @property
     def unresolved(self) -> tuple[str, ...]:
@@ -131,6 +140,7 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         program=answer.get("program"),
         unstartable=answer.get("unstartable", ""),
         unreadable=answer.get("unreadable", ""),
+        unread=tuple(answer.get("unread", ())),
         workdir=answer["workdir"],
         processes=answer["limits"].get("processes", -1),
         port_taken=answer.get("port_taken", ""),

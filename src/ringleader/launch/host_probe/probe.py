@@ -78,7 +78,8 @@ def probe(
     question = remote_question(question, job, hosts, here, mpi)
     given = ssh
     if ssh is None:
-        ssh = SshConnections(job.ssh, hosts, environ=environ, base=ssh_base)
+        patient = replace(job.ssh, connect_timeout=job.ssh.connect_timeout * job.patience)
+        ssh = SshConnections(patient, hosts, environ=environ, base=ssh_base)
     try:
         shared = given is not None
         answers, ours, silent = _ask(
@@ -111,7 +112,7 @@ def _ask(
 
     from ringleader.launch.host_probe.ssh_query import ANSWER_SECONDS, SshQuery, ask_all
 
-    seconds = 2 * job.ssh.connect_timeout + ANSWER_SECONDS
+    seconds = (2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience
     python = job.python or sys.executable
     query = SshQuery(ssh=ssh, question=question, python=python, seconds=seconds, shared=shared)
     takes_ranks = len(remote) < len(job.hosts)
@@ -170,13 +171,13 @@ def local_answer(
     answer: dict[str, Any] = host_facts_script.answer(question, environ)
     if job.python is not None:
         code = "import platform; print(platform.python_version())"
-        version = hardware.output([job.python, "-I", "-S", "-c", code]).strip() if takes_ranks else ""
+        patience = hardware.Patience(job.patience)
+        argv = [job.python, "-I", "-S", "-c", code]
+        version = hardware.output(argv, patience).strip() if takes_ranks else ""
         if takes_ranks and not version[:1].isdigit():
-            raise RequestError(
-                f"{job.python} is not a Python interpreter on this machine",
-                where="--python",
-                hint="give the full path of one",
-            )
+            what = "did not answer in time" if patience.unread else "is not a Python interpreter"
+            hint = "give the full path of one"
+            raise RequestError(f"{job.python} {what} on this machine", where="--python", hint=hint)
         answer["python"] = [job.python, version]
     return answer
 

@@ -1,0 +1,93 @@
+"""Two emulated machines with Soft-RoCE for all tests here, and the table of what met real verbs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.lab import requirements, saved_state
+from ringleader.lab.spec import LabSpec
+
+ROOT = Path(__file__).parents[2]
+KERNEL = os.environ.get("RDMA_KERNEL", str(ROOT / "build/rdma"))
+"""Where ``scripts/rdma_kernel`` has unpacked a kernel."""
+SSH_PORT = "43"
+UCX = ("-x", "OMPI_MCA_pml=ucx", "-x", "UCX_TLS=rc_verbs,ud_verbs,self", "-x", "UCX_NET_DEVICES=rxe0:1")
+"""What makes the ranks' MPI use the device, whatever is required."""
+SLOW = ("--start-timeout", "600")
+Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
+outcomes: dict[str, tuple[str, str, float]] = {}
+
+
+def call(*words: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+    """Run the command line; return its exit code and both streams."""
+    argv = [sys.executable, "-m", "ringleader", *words]
+    return subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT
+    )
+
+
+@pytest.fixture(scope="session")
+def ringleader() -> Ringleader:
+    return call
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[saved_state.Lab]:
+    """Two hosts with one core each; skipped, with the reason, where this machine cannot emulate them."""
+    try:
+        requirements.check_machine(os.environ)
+    except RefusedError as error:
+        pytest.skip(str(error))
+    if faults := requirements.machine_faults(LabSpec(hosts=2, kernel=KERNEL), os.environ):
+        pytest.skip("; ".join(f"{fault.what}: make test-rdma" for fault in faults))
+    name = f"v{os.getpid()}"[:8]
+    words = ("--hosts", "2", "--slots", "1", "--name", name, "--ssh-port", SSH_PORT)
+    try:
+        done = call("lab", "up", "--rdma", "--kernel", KERNEL, *words)
+        assert done.returncode == 0, done.stderr
+        yield saved_state.load(name)
+    finally:
+        done = call("lab", "down", "--name", name)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def on(machines: saved_state.Lab) -> Callable[[int, str], str]:
+    """Return a function that runs a shell's words on a host, by its number, and returns what they print."""
+
+    def run(number: int, words: str) -> str:
+        argv = ("ssh", "-F", machines.ssh_config, machines.hosts[number - 1].name, words)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900)
+        assert done.returncode in (0, 3), done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Keep what became of each test, for the table."""
+    report: Any = (yield).get_result()  # type: ignore[misc]
+    what = (item.function.__doc__ or item.name).strip().rstrip(".")  # type: ignore[attr-defined]
+    if hasattr(item, "callspec"):
+        what += f" ({item.callspec.id})"
+    verdict, seconds = outcomes.get(item.nodeid, ("", "", 0.0))[1:]
+    if report.outcome != "passed" or report.when == "call":
+        verdict = report.outcome
+    outcomes[item.nodeid] = (what, verdict, seconds + report.duration)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table."""
+    if outcomes:
+        terminalreporter.write_line("\n| what | verdict | seconds |\n| --- | --- | --- |")
+        for what, verdict, seconds in outcomes.values():
+            terminalreporter.write_line(f"| {what} | {verdict} | {seconds:.0f} |")
