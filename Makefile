@@ -110,7 +110,7 @@ TEST_LONG := long-sequences long-mpi long-contract long-lab long-examples long-u
 CAMPAIGNS := campaign-inputs campaign-faults campaign-elastic campaign-sharded campaign-two
 
 COLLECTIVES := $(wildcard tests/collectives/test_*.py)
-# Ranks that fail, leave or come: these start processes of their own.
+# Ranks that fail, leave or join: these start processes of their own.
 ENDS := $(addprefix tests/collectives/test_,ranks.py consistency.py memory.py elastic_gpu.py elastic_training.py \
 	launched.py proxy_failures.py)
 CONTRACT := $(addprefix tests/collectives/test_,contract.py averages.py operations.py distributed.py fake_nccl.py)
