@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.frameworks.conftest import PROGRAMS, quiet
+from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
@@ -72,7 +73,18 @@ def check(lab: saved_state.Lab, python: str, program: str, *words: str, variable
     hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
     command = ["env", variable, python, str(Path(PROGRAMS) / program), *words]
     result = subprocess.run(
-        [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, "--timeout", "300", "--", *command],
+        [
+            *RINGLEADER,
+            "run",
+            "--ssh-config",
+            lab.ssh_config,
+            "-H",
+            hosts,
+            "--timeout",
+            str(patience(300)),
+            "--",
+            *command,
+        ],
         env=quiet(os.environ),
         capture_output=True,
         text=True,

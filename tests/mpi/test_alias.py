@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.alias import directory
 
@@ -60,7 +61,7 @@ def test_a_job_as_horovod(workplace):
         "run",
         "--as-horovod",
         "--timeout",
-        "75",
+        str(patience(75)),
         "-n",
         "2",
         "--oversubscribe",
