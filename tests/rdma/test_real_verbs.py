@@ -125,13 +125,12 @@ def test_required_tcp_is_refused(machines: saved_state.Lab, ringleader: Any, tmp
         assert f"{host.name}: to other hosts RDMA over Ethernet (RoCE) 100%" in done.stderr
 
 
-@pytest.mark.parametrize("program", ["ib_write_bw", "ucx_perftest"])
-def test_programs(machines: saved_state.Lab, ringleader: Any, tmp_path: Path, program: str) -> None:
-    """bench p2p --program: perftest and ucx_perftest measure between the hosts."""
-    words = ("-b", "64K", "-e", "64K", "--seconds", "120", "--program", program, "-o", str(tmp_path))
+def test_perftest(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> None:
+    """bench p2p --program ib_write_bw: perftest measures between the hosts, in both directions."""
+    words = ("-b", "64K", "-e", "64K", "--seconds", "120", "--program", "ib_write_bw", "-o", str(tmp_path))
     done = ringleader("bench", "p2p", "--lab-name", machines.name, *SLOW, *words, "--name", "a")
     run = json.loads((tmp_path / "a/run.json").read_text())
-    assert run["transfers"], (done.stdout, done.stderr)
+    assert {(one["source"], one["target"]) for one in run["transfers"]} == {(0, 1), (1, 0)}, done.stdout
     assert all(one["rate"] > 0 for one in run["transfers"])
 
 

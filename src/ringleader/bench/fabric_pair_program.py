@@ -83,7 +83,7 @@ class ProgramRounds:
         """Listen, tell the port, wait for the end."""
         with serve(
             lambda port: command(self._plan.path, run, port, self._device),
-            environ=environment_of(run.test, self._device),
+            environ=environment_of(self._plan.program, self._device),
             seconds=LISTEN_SECONDS * self._plan.patience,
         ) as started:
             self._messages.exchange(partner, self._turn, started.port, end)
@@ -99,7 +99,7 @@ class ProgramRounds:
             left = max(1.0, end - 1.0 - time.monotonic())
             text, error = run_to_end(
                 command(self._plan.path, run, port, self._device, self._address[partner]),
-                environ=environment_of(run.test, self._device),
+                environ=environment_of(self._plan.program, self._device),
                 deadline=left,
             )
             told = {"source": client, "target": server, "size": run.sizes[0], "test": run.test}
