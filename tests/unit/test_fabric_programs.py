@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.interpreter import write_program
 
+from ringleader.bench import fabric_pair_program
 from ringleader.bench.fabric_programs import (
+    LISTEN_SECONDS,
     RdmaPort,
+    StartedServer,
     active_port,
     argv_of,
     available,
@@ -17,6 +25,7 @@ from ringleader.bench.fabric_programs import (
     run_client,
     run_server,
 )
+from ringleader.bench.program_commands import ProgramPlan, ProgramRun
 
 SERVER = """\
 import socket, sys, time
@@ -136,3 +145,38 @@ def test_what_is_no_result_is_refused():
     for program in ("ib_write_bw", "ib_send_lat", "ucx_perftest tag_bw", "ucx_perftest tag_lat"):
         with pytest.raises(ValueError, match=r"."):
             result_of(program, "Couldn't connect to h2:18515")
+
+
+def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
+    environs: list[dict[str, str]] = []
+    waited: list[float] = []
+
+    @contextlib.contextmanager
+    def served(argv_at: Any, *, environ: dict[str, str], seconds: float) -> Iterator[StartedServer]:
+        environs.append(environ)
+        waited.append(seconds)
+        yield StartedServer(port=5)
+
+    def ran(argv: Any, *, environ: dict[str, str], deadline: float) -> tuple[str, str]:
+        environs.append(environ)
+        return "printed", ""
+
+    monkeypatch.setattr(fabric_pair_program, "serve", served)
+    monkeypatch.setattr(fabric_pair_program, "run_to_end", ran)
+    monkeypatch.setattr(fabric_pair_program, "send", lambda name, value: None)
+    plan = ProgramPlan(
+        program="ucx_perftest",
+        path="ucx_perftest",
+        rounds=(((0, 1),),),
+        runs=(ProgramRun(test="tag_lat", sizes=(8,)),),
+        addresses=(("0", "10.0.0.1"), ("1", "10.0.0.2")),
+        run_seconds=60.0,
+        patience=5.0,
+    )
+    messages = SimpleNamespace(exchange=lambda *words, **named: 5)
+    for rank in (0, 1):
+        device = RdmaPort(device="rxe0", port=1)
+        fabric_pair_program.ProgramRounds(plan, messages, rank, device).run(time.monotonic())
+    assert [one["UCX_NET_DEVICES"] for one in environs] == ["rxe0:1", "rxe0:1"]
+    assert waited == [5 * LISTEN_SECONDS]
