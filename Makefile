@@ -17,7 +17,7 @@ LONG := -m "long and not exhaustive"
 PAIR := -n 2 --dist loadfile
 STAGE := scripts/stage
 # One queue of stages and two workers: make begins the next one where one ends, so the longest come first.
-QUEUE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
+QUEUE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line QUEUED=1
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images test-rdma lint types imports \
@@ -102,11 +102,11 @@ needs: setup $(VENV)/.frameworks
 
 # Stages, the longest first; of the long ones in each third, which is what --rotate begins with.
 QUICK := unit types imports lint format
-TEST := collectives mpi ends unit kube types lab processes ssh report controller examples frameworks docs imports \
-	images lint format
-TEST_LONG := long-sequences long-mpi long-contract long-lab long-examples long-unit \
-	long-keras long-proxies long-kube long-optimizer long-hosts long-ssh \
-	long-tensorflow long-failures long-images long-ends long-frameworks long-collectives
+TEST := collectives mpi ends unit ssh types kube images lab processes report examples frameworks controller docs \
+	imports lint format
+TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit \
+	long-keras long-proxies long-kube long-optimizer long-hosts long-collectives \
+	long-tensorflow long-images long-failures long-ends long-frameworks long-lab
 CAMPAIGNS := campaign-inputs campaign-faults campaign-elastic campaign-sharded campaign-two
 
 COLLECTIVES := $(wildcard tests/collectives/test_*.py)
@@ -173,6 +173,11 @@ STAGES := $(addprefix stage-,$(QUICK) $(filter-out $(QUICK),$(TEST)) $(TEST_LONG
 .PHONY: $(STAGES)
 $(STAGES): stage-%:
 	@$(STAGE) $* $(RUN_$*)
+# The tests of labs look on the whole machine for what a lab left: they never run beside others that make namespaces.
+ifdef QUEUED
+stage-lab: | stage-ssh stage-images
+stage-long-lab: | stage-long-ssh stage-long-images
+endif
 
 test-mutation: setup  ## changes of code that its unit tests must notice, against a stored floor; about 20 minutes
 	@nice $(BIN)/python scripts/mutation.py $(WORDS)
