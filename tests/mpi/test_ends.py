@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
@@ -226,7 +227,7 @@ print("done")
 )
 def test_script_that_ends_alone_under_plain_mpi4py(workplace, python, how, code, said):
     """mpi4py's end waits for all ranks: the job must not."""
-    outcome, heard = workplace.launch(python, "-c", PLAIN_MPI, how, grace=1.0, timeout=60.0)
+    outcome, heard = workplace.launch(python, "-c", PLAIN_MPI, how, grace=1.0, timeout=patience(60.0))
     assert outcome.exit_code == code, outcome.reason
     assert outcome.whose == ("rank 1" if code else "")
     assert heard.text(1, "stderr").count("Traceback") == {"exit": 0, "hook": 0, "survive": 2}.get(how, 1)
@@ -254,7 +255,7 @@ raise ValueError("my bug")
 
 def test_exit_handlers_of_a_script_that_failed_end_its_helpers_themselves(workplace, python):
     """As PyTorch's DataLoader does with its workers, and complains where somebody else has ended them."""
-    outcome, heard = workplace.launch(python, "-c", HELPER, np=1, grace=20.0, timeout=60.0)
+    outcome, heard = workplace.launch(python, "-c", HELPER, np=1, grace=20.0, timeout=patience(60.0))
     assert outcome.exit_code == 1, outcome.reason
     assert heard.text(0) == "closed\nhelper: 0\n"
 
@@ -289,6 +290,6 @@ def test_the_signal_that_ended_mpiruns_supervisor_is_named(workplace, python):
 
 
 def test_an_exit_code_that_becomes_0_is_told(workplace, python):
-    outcome, heard = workplace.launch(python, "-c", "import sys; sys.exit(512)", np=1, timeout=60.0)
+    outcome, heard = workplace.launch(python, "-c", "import sys; sys.exit(512)", np=1, timeout=patience(60.0))
     assert outcome.exit_code == 0
     assert "exit code 0: a code has 8 bits" in heard.text(0, "stderr")

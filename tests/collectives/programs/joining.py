@@ -50,8 +50,8 @@ for turn in range(SIZE):
         else:
             time.sleep(0.02)
             reductions(SIZE - 1, dtype)
-            hvd.barrier()
-            time.sleep(0.03 * late)
+            for _ in range(late):
+                hvd.barrier()  # complete when all that are earlier have joined
             last = hvd.join()
         assert last == (SIZE - 1 + turn) % SIZE, (last, turn)
         same_everywhere(last)
