@@ -117,7 +117,8 @@ def test_the_outcome_of_a_test_has_its_mark(pytestconfig: pytest.Config, tmp_pat
 TESTS = STAGE.parents[1] / "tests"
 MOST_SMOKE_TESTS = 14
 """About one for each package that starts processes: each makes `make test` five seconds longer or more."""
-FOLDERS = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*/test_*.py")})
+FOLDERS = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*/test_*.py")} - {"rdma"})
+"""`make test-rdma` alone runs that one: its hosts are emulated machines."""
 
 
 def test_smoke_tests_stay_few() -> None:
@@ -155,7 +156,7 @@ def test_every_package_has_a_floor_and_tests(mutation: Any) -> None:
     table = tomllib.loads(mutation.FLOOR.read_text())
     assert table.pop("seed") == 1
     for package in table.values():
-        assert 0 < package["killed"] <= package["tried"] <= package["mutants"]
+        assert 0 < package["killed"] <= package["tried"] <= min(package["sample"], package["mutants"])
         assert all(any(mutation.ROOT.glob(glob)) for glob in package["tests"])
         assert all(any((mutation.ROOT / "src/ringleader").glob(glob)) for glob in package["modules"])
 
