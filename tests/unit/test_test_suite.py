@@ -58,6 +58,7 @@ def test_the_summary_counts_skipped_tests_by_reason(tmp_path: Path) -> None:
         (outcome("a", 31.0), {990: 2.0, 1005: 2.0, 1010: 1.0}, True, 1),
         (outcome("a", 16.0), {500: 9.0, 510: 9.0, 990: 1.0}, True, 1),
         (outcome("a", 16.0), {500: 4.0, 510: 4.0}, False, 0),
+        (outcome("a", 600.0), {990: 11.0}, True, 0),
     ],
     ids=[
         "within its budget",
@@ -71,6 +72,7 @@ def test_the_summary_counts_skipped_tests_by_reason(tmp_path: Path) -> None:
         "clearly over it on a slower machine",
         "the machine was slower at another time",
         "measured at another time alone",
+        "a machine so busy that its speed says nothing",
     ],
 )
 def test_a_test_that_is_clearly_over_its_budget_fails_the_summary(
@@ -156,7 +158,8 @@ def test_every_package_has_a_floor_and_tests(mutation: Any) -> None:
     table = tomllib.loads(mutation.FLOOR.read_text())
     assert table.pop("seed") == 1
     for package in table.values():
-        assert 0 < package["killed"] <= package["tried"] <= min(package["sample"], package["mutants"])
+        if "killed" in package:
+            assert 0 < package["killed"] <= package["tried"] <= min(package["sample"], package["mutants"])
         assert all(any(mutation.ROOT.glob(glob)) for glob in package["tests"])
         assert all(any((mutation.ROOT / "src/ringleader").glob(glob)) for glob in package["modules"])
 
