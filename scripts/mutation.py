@@ -131,10 +131,13 @@ def main() -> int:
     fallen = []
     for name in options.packages or table:
         package = table[name]
-        found = measure(name, package, seed, options.sample or package["sample"])
+        sample = options.sample or package["sample"]
+        found = measure(name, package, seed, sample)
         if options.store:
-            store(name, found)
-        elif "killed" in package and below(found, package):
+            store(name, {"sample": sample, **found})
+        elif "killed" not in package:
+            print(f"{name}: no floor is stored yet; --store stores this one")
+        elif below(found, package):
             fallen.append(name)
             print(f"FAILED: {name}: the floor is {package['killed']} of {package['tried']}")
     return int(bool(fallen))
