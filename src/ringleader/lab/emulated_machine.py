@@ -37,7 +37,7 @@ def initramfs_step(kernel: str, busybox: str, directory: str, python: str) -> St
     words = (kernel, busybox, f"{directory}/init", f"{directory}/initramfs")
     # Its standard input would be the lab's lock, a directory, with which Python does not start.
     shell = ("sh", "-c", '"$@" </dev/null', "sh")
-    return Command(argv=(*shell, python, "-m", "ringleader.lab.initramfs", *words))
+    return Command(argv=(*shell, python, "-P", "-m", "ringleader.lab.initramfs", *words))
 
 
 def boot_script(number: int, directory: str) -> str:

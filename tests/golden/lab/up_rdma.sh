@@ -77,7 +77,7 @@ $B ip link set eth0 mtu "$lab_mtu" up
 $B ip addr add "$lab_address" dev eth0
 exec $B switch_root /new /bin/sh "$lab_dir/$lab_host/guest.sh"
 END_OF_FILE
-sh -c '"$@" </dev/null' sh /opt/venv/bin/python -m ringleader.lab.initramfs /opt/kernel/boot/vmlinuz-6.1.0-56-amd64 /usr/bin/busybox /run/ringleader/lab/real/init /run/ringleader/lab/real/initramfs
+sh -c '"$@" </dev/null' sh /opt/venv/bin/python -P -m ringleader.lab.initramfs /opt/kernel/boot/vmlinuz-6.1.0-56-amd64 /usr/bin/busybox /run/ringleader/lab/real/init /run/ringleader/lab/real/initramfs
 mkdir -p -m 755 /run/ringleader/lab/real/h1
 mkdir -p -m 755 /run/ringleader/lab/real/h1/run
 mkdir -p -m 755 /run/ringleader/lab/real/h1/sys
