@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.errors import LaunchError
 from ringleader.job import Family, Job, Mpi
@@ -137,7 +138,7 @@ def supervised(
     with selectors.PollSelector() as selector:
 
         def run(size: int, ranks: list[int]) -> tuple[RunningJob, Agents, Listening]:
-            job = Job(command=("x",), np=size, oversubscribe=True)
+            job = Job(command=("x",), np=size, oversubscribe=True, start_timeout=patience(60.0))
             listener, mpirun = Listening(), Mpirun()
             given: dict[str, Any] = {
                 "job": job,
