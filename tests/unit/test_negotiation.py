@@ -170,6 +170,13 @@ def test_the_age_of_joining_counts_and_not_that_of_something_else() -> None:
     assert decision.ready == (JOIN,)
 
 
+def test_who_joined_in_a_later_exchange_is_the_last_whatever_clocks_say() -> None:
+    early = replace(asked(JOINING, ages=(0.0,)), joined_for=2)
+    late = replace(asked(JOINING, ages=(0.5,)), joined_for=1)
+    assert decided(early, late, early).last_joined == 1
+    assert decode(encode(early)).joined_for == 2
+
+
 # long waits
 
 

@@ -143,12 +143,15 @@ def _without_memory(
 
 
 def _last_joined(ranks: Sequence[Pending]) -> int:
-    """Return who asked to join least long ago; the highest of several."""
+    """Return who joined last; of several in one exchange, who did so least long ago, and the highest.
+
+    How long ago is what each rank's clock said when it wrote its list: on a busy machine, some time before.
+    """
     ages = [
         dict(zip((name for name, _ in pending.entries), pending.ages, strict=False)).get(JOIN, 0.0)
         for pending in ranks
     ]
-    return max(range(len(ages)), key=lambda rank: (-ages[rank], rank))
+    return max(range(len(ages)), key=lambda rank: (-ranks[rank].joined_for, -ages[rank], rank))
 
 
 def _differences(name: str, calls: Sequence[Signature | None]) -> str:

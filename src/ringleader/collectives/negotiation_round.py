@@ -72,6 +72,7 @@ class NegotiationRound:
         self._clock = clock
         self._plans = RoundPlans()
         self._stuck_since: float | None = None
+        self._joined_for = 0
         self._warn_at = 0.0
 
     def run(self, *, blocked: bool) -> None:
@@ -119,6 +120,7 @@ class NegotiationRound:
         """Exchange lists with all ranks, which come to the same decision, and do what can be done."""
         now = self._clock()
         joins = [work for work in pending if work.name == JOIN]
+        self._joined_for = self._joined_for + 1 if joins else 0
         # Whoever asks for one more operation does not stand still: another thread of a script is at work.
         since = max(
             now if self._stuck_since is None else self._stuck_since, *(work.since for work in pending)
@@ -130,6 +132,7 @@ class NegotiationRound:
             stuck_seconds=max(now - since, 0.0),
             offers=self._execution.offers() if joins else (),
             counted=joins[0].serial if joins else 0,
+            joined_for=self._joined_for,
             unused=self._released.unused(),
         )
         everybody = [decode(message) for message in self._barrier.exchange(encode(mine))]

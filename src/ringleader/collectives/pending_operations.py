@@ -25,6 +25,8 @@ class Pending:
     """Exchanges of gradients that the rank has memory for; told only by a rank that has joined."""
     counted: int = 0
     """Operations that the rank has asked for so far; told only by a rank that has joined."""
+    joined_for: int = 0
+    """In how many exchanges of lists, with this one, the rank has joined."""
     unused: tuple[int, ...] = ()
     """Numbers of the segments of shared memory that the rank needs no more."""
 
@@ -33,13 +35,13 @@ def encode(pending: Pending) -> bytes:
     """Return the list as bytes for the other ranks."""
     entries = [[name, signature.as_list()] for name, signature in pending.entries]
     offers = [[name, signature.as_list()] for name, signature in pending.offers]
-    rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted, pending.unused]
-    return json.dumps([entries, *rest]).encode()
+    rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted]
+    return json.dumps([entries, *rest, pending.joined_for, pending.unused]).encode()
 
 
 def decode(message: bytes) -> Pending:
     """Return the list that another rank encoded."""
-    entries, ages, blocked, stuck, offers, counted, unused = json.loads(message)
+    entries, ages, blocked, stuck, offers, counted, joined_for, unused = json.loads(message)
     return Pending(
         entries=tuple((name, Signature.from_list(fields)) for name, fields in entries),
         ages=tuple(ages),
@@ -47,6 +49,7 @@ def decode(message: bytes) -> Pending:
         stuck_seconds=stuck,
         offers=tuple((name, Signature.from_list(fields)) for name, fields in offers),
         counted=counted,
+        joined_for=joined_for,
         unused=tuple(unused),
     )
 
