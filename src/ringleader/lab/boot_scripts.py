@@ -16,6 +16,18 @@ from ringleader.lab.spec import LabSpec
 DEVICES = "null zero full random urandom tty"
 
 
+LEAVE_NAMESPACES = """\
+# Copies of other namespaces' mounts would keep those namespaces alive after their end.
+if mountpoint -q /run/netns; then umount -n -l /run/netns; fi"""
+
+
+def start_first(own: str, *, log: str = ">>") -> str:
+    """Return the last lines of every boot script; ``log``: how the output goes to the host's boot.log."""
+    return f"""\
+# The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
+exec unshare --pid sh -c "setsid sh {own}/first.sh {log} {own}/boot.log 2>&1 &\""""
+
+
 def boot_script(spec: LabSpec, number: int, directory: str, *, kept: Iterable[str] = ()) -> str:
     """Return the script that turns fresh network, mount, UTS and IPC namespaces into a host.
 
@@ -30,8 +42,7 @@ def boot_script(spec: LabSpec, number: int, directory: str, *, kept: Iterable[st
     return f"""\
 set -e
 echo {name} > /proc/sys/kernel/hostname
-# Copies of other namespaces' mounts would keep those namespaces alive after their end.
-if mountpoint -q /run/netns; then umount -n -l /run/netns; fi
+{LEAVE_NAMESPACES}
 mount -n -t tmpfs -o mode=1777 tmpfs /dev/shm
 {own_places}
 mount -n -t sysfs -o ro sysfs {own}/sys
@@ -48,8 +59,7 @@ mount -n -t overlay -o lowerdir=/etc,upperdir={etc}/upper,workdir={etc}/work ove
     mount -n --bind {own}/hosts /etc/hosts
 mount -n --move {own}/run /run
 cd /
-# The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
-exec unshare --pid sh -c "setsid sh {own}/first.sh >> {own}/boot.log 2>&1 &"
+{start_first(own)}
 """
 
 
@@ -94,8 +104,7 @@ def rootfs_boot_script(spec: LabSpec, tree: Rootfs, number: int, directory: str)
     return f"""\
 set -e
 echo {name} > /proc/sys/kernel/hostname
-# Copies of other namespaces' mounts would keep those namespaces alive after their end.
-if mountpoint -q /run/netns; then umount -n -l /run/netns; fi
+{LEAVE_NAMESPACES}
 mkdir -p {own}/fs
 mount -n -t tmpfs -o mode=755 tmpfs {own}/fs
 cd {own}/fs
@@ -132,8 +141,7 @@ rm -f etc/ssh/ssh_config
 cp ../ssh_config etc/ssh/ssh_config
 {binds}mkdir -p run/sshd run/lock .{directory}
 mount -n --bind {directory} .{directory}
-# The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
-exec unshare --pid sh -c "setsid sh {own}/first.sh >> {own}/boot.log 2>&1 &"
+{start_first(own)}
 """
 
 

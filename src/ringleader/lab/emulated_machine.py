@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shlex import quote
 
+from ringleader.lab.boot_scripts import LEAVE_NAMESPACES, start_first
 from ringleader.lab.spec import LabSpec
 from ringleader.lab.steps import Command, Step
 
@@ -45,11 +46,9 @@ def boot_script(number: int, directory: str) -> str:
     own = f"{directory}/h{number}"
     return f"""\
 set -e
-# Copies of other namespaces' mounts would keep those namespaces alive after their end.
-if mountpoint -q /run/netns; then umount -n -l /run/netns; fi
+{LEAVE_NAMESPACES}
 cd /
-# The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
-exec unshare --pid sh -c "setsid sh {own}/first.sh > {own}/boot.log 2>&1 &"
+{start_first(own, log=">")}
 """
 
 
