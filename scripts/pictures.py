@@ -35,7 +35,7 @@ def stored_run() -> Run:
 
 
 def style(page: str) -> str:
-    """Return the page's colours, light and dark, as a style that a picture of its own can have."""
+    """Return the page's colours, light and dark, as a style for a picture that stands alone."""
     light, dark = re.findall(r":root \{(.*?)\n\s*\}", page, re.DOTALL)
     return f":root {{{light}}} @media (prefers-color-scheme: dark) {{ :root {{{dark}}} }}"
 

@@ -343,7 +343,7 @@ def test_ours_waits_after_the_users_init_containers() -> None:
 def test_what_waits_has_the_cpu_of_the_launcher(
     given: dict[str, Any], requests: dict[str, str], limits: dict[str, str]
 ) -> None:
-    """A limit of its own would slow Python down, or cost the Pod its class of service."""
+    """A separate limit would slow Python down, or cost the Pod its class of service."""
     job = job_of(launcher={"resources": given})
     pod = launcher_job(job, SETTINGS, suspend=False)["spec"]["template"]["spec"]
     memory = {"memory": "256Mi"}

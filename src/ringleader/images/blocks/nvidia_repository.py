@@ -47,7 +47,7 @@ def repository(image: ImageContext) -> tuple[tuple[Step, ...], tuple[Step, ...]]
     package, listed = f"{PLACE}/cuda-keyring.deb", _listed(f"cuda-{system}-x86_64")
     commands = [*fetched(KEYRING.release(system), package), shell("dpkg", "--install", package)]
     if image.machine == "aarch64":
-        # One key signs the repositories of all machines; the package lists that of its own.
+        # One key signs the repositories of all machines; the list in the package is that of x86_64.
         other, place = _listed(f"cuda-{system}-sbsa"), f"{SERVER}/cuda/repos/{system}/sbsa/"
         commands += [shell("rm", listed), write(other, (f"deb [signed-by={KEYRING_FILE}] {place} /",))]
         listed = other
