@@ -2,7 +2,8 @@
 
 Stock TensorFlow has one such kernel that calls Python: ``IteratorGetNext``, which runs the functions of its
 dataset on a thread of the iterator's own. So what waits is a function mapped over an endless dataset, on that
-very thread. One-shot iterators need no initialiser: sessions of scripts that know nothing of them work.
+very thread. The first step that asks an iterator makes it: sessions of scripts that know nothing of it work.
+(A one-shot iterator would do so, too, but is of no use for good where that very step is cancelled.)
 """
 
 from __future__ import annotations
@@ -32,13 +33,20 @@ def waiting_node(wait: Callable[[], Any], types: Sequence[tf.DType], after: Sequ
     # The nodes of the dataset are not to wait for anything: they become a function, by themselves.
     with tf.control_dependencies(None):
         dataset = _mapped(tf.data.Dataset.range(ENDLESS), call, options).with_options(options)
-    iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
-    with tf.control_dependencies(None):
-        renewal = tf.raw_ops.MakeIterator(
-            dataset=tf.data.experimental.to_variant(dataset), iterator=iterator._iterator_resource
-        )
-    tf.compat.v1.add_to_collection(_RENEWALS, renewal)
-    with tf.control_dependencies(after):
+        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+        name = iterator._iterator_resource.op.name + "_is_made"
+        made = tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[], shared_name=name, name=name)
+
+        def make() -> Any:
+            variant = tf.data.experimental.to_variant(dataset)
+            making = tf.raw_ops.MakeIterator(dataset=variant, iterator=iterator._iterator_resource)
+            with tf.control_dependencies([making]):
+                return tf.group(tf.raw_ops.AssignVariableOp(resource=made, value=True))
+
+        is_made = tf.raw_ops.VarIsInitializedOp(resource=made)
+        ready = tf.compat.v1.cond(is_made, tf.no_op, make)
+        tf.compat.v1.add_to_collection(_RENEWALS, make())
+    with tf.control_dependencies([*after, ready]):
         return list(iterator.get_next())
 
 
