@@ -49,7 +49,7 @@ def test_the_last_bit(dtype: torch.dtype, size: int) -> None:
     ("size", "transport", "environ"),
     [
         pytest.param(3, "window", {}, marks=pytest.mark.long),
-        (3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
+        pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
         pytest.param(3, "mpi", {"RINGLEADER_RANKS_PER_HOST": "1"}, marks=pytest.mark.long),
         pytest.param(6, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
         (3, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}),

@@ -29,7 +29,7 @@ def told(done: Any, ranks: int) -> str:
     [
         (2, 1, "rank 1 differs from rank 0 in"),
         (2, 0, "rank 1 differs from rank 0 in"),
-        (3, 0, "rank 0 differs from ranks 1, 2 in"),
+        pytest.param(3, 0, "rank 0 differs from ranks 1, 2 in", marks=pytest.mark.long),
         pytest.param(4, 2, "rank 2 differs from ranks 0, 1, 3 in", marks=pytest.mark.long),
     ],
 )
@@ -48,6 +48,7 @@ def test_one_bit_of_any_optimizer(jobs: Any, case: str) -> None:
     assert ("AdamW" if case == "shard" else "SGD") in line
 
 
+@pytest.mark.long
 def test_one_bit_in_a_process_set(jobs: Any) -> None:
     done = jobs("consistency.py", "set", "2", ranks=4)
     assert done.code == 0, done.err + done.out
@@ -76,7 +77,9 @@ def test_nothing_is_said_of_equal_parameters(jobs: Any, case: str, environ: dict
     assert "over\n" not in done.out
 
 
-@pytest.mark.parametrize("fault", ["membership", "schedulers", "kept"])
+@pytest.mark.parametrize(
+    "fault", ["kept", *(pytest.param(one, marks=pytest.mark.long) for one in ("membership", "schedulers"))]
+)
 def test_a_fault_of_ours_that_trains_different_models(jobs: Any, fault: str) -> None:
     line = told(jobs.fresh("consistency_faults.py", fault, ranks=2), 2)
     assert "SGD differ between ranks after step " in line and "rank 1 differs from rank 0 in weight" in line

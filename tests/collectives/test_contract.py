@@ -60,6 +60,7 @@ def test_in_step(jobs: Any) -> None:
     jobs("in_step.py", "uncoupled", ranks=2, RINGLEADER_UNCOUPLED="1").passed(2)
 
 
+@pytest.mark.long
 def test_in_step_between_hosts(jobs: Any) -> None:
     environ = {"RINGLEADER_UNCOUPLED": "in-step", "RINGLEADER_RANKS_PER_HOST": "2"}
     jobs("in_step.py", "in-step", ranks=4, **environ).passed(4)

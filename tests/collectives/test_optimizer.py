@@ -18,7 +18,7 @@ SHAPES = pytest.mark.parametrize(
         (3, ""),
         pytest.param(2, "1", marks=pytest.mark.long),
         pytest.param(4, "2", marks=pytest.mark.long),
-        (3, "2"),
+        pytest.param(3, "2", marks=pytest.mark.long),
     ],
     ids=["1", "2", "3", "2x1", "2x2", "unequal 2+1"],
 )

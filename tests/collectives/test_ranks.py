@@ -70,7 +70,7 @@ def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_end
     assert job.code == 5 and "waiting for rank" not in job.err, job.err
 
 
-@pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
+@pytest.mark.parametrize("starter", ["ringleader", pytest.param("mpi4py", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("way", "code"),
     [
@@ -142,7 +142,13 @@ def test_a_deadline_ends_every_wait(jobs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "per_host"), [(1, ""), pytest.param(2, "", marks=pytest.mark.long), (2, "1"), (4, "2")]
+    ("size", "per_host"),
+    [
+        (1, ""),
+        pytest.param(2, "", marks=pytest.mark.long),
+        (2, "1"),
+        pytest.param(4, "2", marks=pytest.mark.long),
+    ],
 )
 def test_many_lives(jobs: Any, size: int, per_host: str) -> None:
     jobs("life.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
@@ -225,7 +231,7 @@ def test_a_rank_that_gives_up_alone(jobs: Any, size: int, per_host: str, tmp_pat
     jobs.fresh("giving_up.py", str(tmp_path), ranks=size, **environ).passed(size)
 
 
-@pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
+@pytest.mark.parametrize("starter", ["ringleader", pytest.param("mpi4py", marks=pytest.mark.long)])
 def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
     """The launcher knows, so the others end too, each with its own exit code."""
     ringleader = str(Path(sys.executable).with_name("ringleader"))

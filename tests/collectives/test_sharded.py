@@ -17,7 +17,7 @@ SHAPES = pytest.mark.parametrize(
         pytest.param(1, "", marks=pytest.mark.long),
         (2, ""),
         pytest.param(3, "", marks=pytest.mark.long),
-        (4, "2"),
+        pytest.param(4, "2", marks=pytest.mark.long),
         pytest.param(3, "2", marks=pytest.mark.long),
     ],
     ids=["1", "2", "3", "2x2", "unequal 2+1"],

@@ -55,6 +55,7 @@ def test_parameters_equal_one_ranks(run: Callable, one_rank: Path, tmp_path: Pat
     check_equal(ended, ranks, tmp_path / "p.pt", one_rank)
 
 
+@pytest.mark.long
 def test_the_check_fails_without_an_exchange(run: Callable, one_rank: Path, tmp_path: Path) -> None:
     ended = run("mnist.py", *SAME_STEPS, "--save-parameters", tmp_path / "p.pt", ranks=2, uncoupled=True)
     with pytest.raises(AssertionError, match="different parameters"):
