@@ -96,7 +96,7 @@ def test_an_interrupt_while_a_failed_job_ends_is_the_end(workplace, python):
         "    while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
         "    sys.exit(3)\n"
         "open(sys.argv[1], 'w').close()  # its handler stands\n"
-        "while True: time.sleep(120)  # ringleader-test-rank"
+        "while True: time.sleep(0.1)  # ringleader-test-rank"
     )
     words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "3")
     launcher = workplace.ringleader(*words, python, "-c", program, str(workplace.tmp / "handler"))

@@ -38,8 +38,9 @@ COMMITTING = """
     memory.buffer(1 << 20, number=number)[:4] = b"here"
     memory.set_number(number, 1 << 20)
     print(number, flush=True)
-    time.sleep(600)
+    [time.sleep(0.1) for _ in range(6000)]
 """
+"""Scripts here sleep in short pieces: Python handles a signal that arrives just before a long sleep only after it."""
 LEFT = 8.0
 """Seconds in which everything of a host has to be gone, on a busy machine; 5 on one that is not."""
 
@@ -120,7 +121,7 @@ def test_a_killed_rank_is_told_and_nothing_of_it_is_left(warm: Launcher, tmp_pat
         import subprocess, sys, time
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         print(child.pid, flush=True)
-        time.sleep(600)
+        [time.sleep(0.1) for _ in range(6000)]
     """
     rank = warm.start(1, script(tmp_path, text), warm=not cold)
     warm.wait(lambda: b"\n" in rank.stdout, "its line")
@@ -132,7 +133,9 @@ def test_a_killed_rank_is_told_and_nothing_of_it_is_left(warm: Launcher, tmp_pat
 
 
 def test_the_launcher_has_a_rank_killed(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(3, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    rank = warm.start(
+        3, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
+    )
     warm.wait(lambda: rank.stdout, "its line")
     warm.agents.kill(HOST, 3)
     assert warm.finish(rank)["signal"] == signal.SIGKILL
@@ -141,7 +144,9 @@ def test_the_launcher_has_a_rank_killed(warm: Launcher, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cold", [True, False])
 def test_a_stopped_rank_ends_at_once(warm: Launcher, tmp_path: Path, cold: bool) -> None:
     rank = warm.start(
-        1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"), warm=not cold
+        1,
+        script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]"),
+        warm=not cold,
     )
     warm.wait(lambda: rank.stdout, "its line")
     warm.tell(rank, do="stop", grace=60.0)
@@ -156,7 +161,7 @@ def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Pa
     text = """
         import subprocess, time
         print(subprocess.Popen(["sleep", "600"], start_new_session=True).pid, flush=True)
-        time.sleep(600)
+        [time.sleep(0.1) for _ in range(6000)]
     """
     rank = warm.start(1, script(tmp_path, text), warm=not cold)
     warm.wait(lambda: b"\n" in rank.stdout, "its line")
@@ -169,7 +174,9 @@ def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Pa
 
 
 def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    rank = warm.start(
+        1, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
+    )
     warm.wait(lambda: rank.stdout, "its line")
     standby = standing_by(warm)
     os.kill(fork_server(warm), signal.SIGKILL)
@@ -202,7 +209,7 @@ def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> N
     for incarnation in (1, 2):
         rank = warm.start(
             incarnation,
-            script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"),
+            script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]"),
             warm=incarnation == 2,
         )
         warm.wait(lambda rank=rank: rank.stdout, "its line")
@@ -217,7 +224,9 @@ def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> N
 
 
 def test_the_end_of_the_outer_process_ends_everything(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    rank = warm.start(
+        1, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
+    )
     warm.wait(lambda: rank.stdout, "its line")
     pids = [warm.pid, *below(warm.pid)]
     os.kill(warm.outer, signal.SIGKILL)
@@ -227,7 +236,9 @@ def test_the_end_of_the_outer_process_ends_everything(warm: Launcher, tmp_path: 
 
 
 def test_without_the_launcher_everything_ends(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(1, script(tmp_path, "import time; print(1, flush=True); time.sleep(600)"))
+    rank = warm.start(
+        1, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
+    )
     warm.wait(lambda: rank.stdout, "its line")
     pids = [warm.pid, *below(warm.pid)]
     warm.close()
@@ -289,7 +300,7 @@ def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
         child.stdout.readline()
         child.terminate(), forked.terminate()
         print(child.wait(), forked.join() or forked.exitcode, flush=True)
-        time.sleep(600)
+        [time.sleep(0.1) for _ in range(6000)]
     """
     rank = warm.start(1, script(tmp_path, text), warm=not cold)
     warm.wait(lambda: rank.stdout == b"-15 -15\n", "its line")
@@ -307,7 +318,7 @@ def test_a_handler_of_the_scripts_own_counts(warm: Launcher, tmp_path: Path) -> 
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(5))
         print(1, flush=True)
-        time.sleep(600)
+        [time.sleep(0.1) for _ in range(6000)]
     """
     rank = warm.start(1, script(tmp_path, text))
     warm.wait(lambda: rank.stdout, "its line")
@@ -358,7 +369,7 @@ def test_a_fork_server_that_cannot_start_is_told_and_ranks_start_cold(
 
 def test_nothing_grows_over_many_ranks(warm: Launcher, tmp_path: Path) -> None:
     """A sample of the five hundred below."""
-    path = script(tmp_path, "import time; print(1, flush=True); time.sleep(600)")
+    path = script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
     counts = []
 
     def held() -> int:

@@ -29,7 +29,8 @@ name = b"outer"
 if not os.fork():
     name = b"inner"
 os.write(1, b"up\\n")
-time.sleep(30)
+for _ in range(300):
+    time.sleep(0.1)
 """
 
 
