@@ -40,7 +40,7 @@ COMMITTING = """
     print(number, flush=True)
     [time.sleep(0.1) for _ in range(6000)]
 """
-"""Scripts here sleep in short pieces: Python handles a signal that arrives just before a long sleep only after it."""
+"""Scripts here sleep in short pieces: a signal that arrives just before a sleep is handled after it."""
 LEFT = 8.0
 """Seconds in which everything of a host has to be gone, on a busy machine; 5 on one that is not."""
 
