@@ -68,6 +68,10 @@ class Interrupts:
             self.is_leaving.set()
         self._came.put_nowait(number)
 
+    def put_back(self, number: signal.Signals) -> None:
+        """Keep one that nothing was done about for whoever waits next."""
+        self._came.put_nowait(number)
+
     def forgive(self) -> None:
         """Count from the beginning: the user wants to go on."""
         self._count = 0
@@ -164,12 +168,17 @@ class _Session:
         return self._how_to_go_on() if self._is_sent else ""
 
     async def _first(self, work: asyncio.Future[Any]) -> signal.Signals | None:
-        """Wait for work or for a signal; return the signal if that came first."""
+        """Wait for work or for a signal; return the signal if that was first (else it waits)."""
         press = asyncio.ensure_future(self._pressed.next())
         both: set[asyncio.Future[Any]] = {work, press}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            return press.result() if press.done() and not work.done() else None
+            if not press.done():
+                return None
+            if not work.done():
+                return press.result()
+            self._pressed.put_back(press.result())
+            return None
         finally:
             press.cancel()
 
