@@ -52,7 +52,7 @@ def test_the_last_bit(dtype: torch.dtype, size: int) -> None:
         pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
         pytest.param(3, "mpi", {"RINGLEADER_RANKS_PER_HOST": "1"}, marks=pytest.mark.long),
         pytest.param(6, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
-        (3, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}),
+        pytest.param(3, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}, marks=pytest.mark.long),
     ],
     ids=["window", "mpi", "3x1", "3x2", "distributed"],
 )

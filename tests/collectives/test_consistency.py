@@ -59,7 +59,8 @@ def test_one_bit_in_a_process_set(jobs: Any) -> None:
 
 CASES = (
     *("plain", "shard", "fp16", "powersgd", "groups", "adasum", "accumulate", "no_sync", "channels_last"),
-    *("frozen", "thawed", "scaler", "skip", "join", "late", "nan", "set"),
+    *("frozen", "thawed", "scaler", "skip", "join", "late", "nan"),
+    pytest.param("set", marks=pytest.mark.long),
 )
 
 

@@ -32,6 +32,7 @@ def test_sets_that_share_ranks_launch_in_one_order(jobs: Any) -> None:
     jobs("launched.py", "sets", ranks=3, HOROVOD_DYNAMIC_PROCESS_SETS="1", **APART).passed(3)
 
 
+@pytest.mark.long
 def test_a_compiled_model(jobs: Any) -> None:
     jobs("launched.py", "compiled", ranks=2, **APART).passed(2)
 

@@ -27,7 +27,8 @@ def test_contract_of_plain_mpi(proxy_jobs: Any, size: int) -> None:
     proxy_jobs("contract.py", "mpi", ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
 
 
-@pytest.mark.parametrize("program", [pytest.param("contract.py", marks=long), "contract_exchanges.py"])
+@long
+@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
 def test_one_rank(proxy_jobs: Any, program: str) -> None:
     proxy_jobs(program, "loopback", ranks=1).passed(1)
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(900)]
 
 SIZE = 3
 PROGRAMS = 500
-FEW_PROGRAMS = 12
+FEW_PROGRAMS = 8
 EVERYBODY = list(range(SIZE))
 SETS = [EVERYBODY, [0, 1], [0, 2], [1, 2], [1]]
 KINDS = (

@@ -183,6 +183,7 @@ def test_a_killed_rank_while_groups_of_torch_distributed_carry(new_job: Any) -> 
     repeated(job, "allreduce", kills=3, seed=8)
 
 
+@pytest.mark.long
 def test_a_killed_rank_is_noticed_though_its_children_live(new_job: Any) -> None:
     job = new_job([2])
     job.start("with_children")
@@ -215,7 +216,8 @@ def test_fifty_killed_ranks_leave_nothing_behind(new_job: Any, slots: list[int],
     assert not [path for path in left if path.is_file()]
 
 
-@pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi4", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi4"])
 def test_killed_ranks_under_other_mpis(new_job: Any, mpi: str) -> None:
     job = new_job([2, 1], mpi=mpi)
     job.start("allreduce")

@@ -14,7 +14,8 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize("size", [1, *(pytest.param(one, marks=pytest.mark.long) for one in (2, 3))])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_training_equals_one_rank(jobs: Any, size: int) -> None:
     jobs("training.py", ranks=size).passed(size)
 
@@ -35,7 +36,7 @@ def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
     ("how", "word", "per_host"),
     [
         ("returns", "has ended", ""),
-        ("shuts down", "was shut down (hvd.shutdown)", "1"),
+        pytest.param("shuts down", "was shut down (hvd.shutdown)", "1", marks=pytest.mark.long),
         pytest.param("returns", "has ended", "1", marks=pytest.mark.long),
         pytest.param("shuts down", "was shut down (hvd.shutdown)", "", marks=pytest.mark.long),
     ],
@@ -77,7 +78,7 @@ def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_end
         ("sys.exit(5)", 5),
         pytest.param("raise SystemExit(6)", 6, marks=pytest.mark.long),
         pytest.param("sys.exit('words')", 1, marks=pytest.mark.long),
-        ("pass", 0),
+        pytest.param("pass", 0, marks=pytest.mark.long),
     ],
     ids=["exit", "SystemExit", "words", "returns"],
 )
@@ -159,7 +160,7 @@ def test_many_lives(jobs: Any, size: int, per_host: str) -> None:
     [
         (1, "", 100),
         (2, "", 30),
-        (4, "2", 20),
+        pytest.param(4, "2", 20, marks=pytest.mark.long),
         pytest.param(2, "", 100, marks=pytest.mark.long),
         pytest.param(3, "", 100, marks=pytest.mark.long),
     ],
@@ -269,7 +270,7 @@ def test_another_library_than_the_launchers(jobs: Any) -> None:
     assert "MPI4PY_LIBMPI" in job.err
 
 
-@pytest.mark.parametrize("per_host", ["2", "1"])
+@pytest.mark.parametrize("per_host", ["2", pytest.param("1", marks=pytest.mark.long)])
 def test_the_report_of_a_step(jobs: Any, per_host: str) -> None:
     """Time in which rank 0 stands still for rank 1 is waiting, no exchange: on one host and on several."""
     job = jobs("reporting.py", ranks=2, RINGLEADER_REPORT_FD="1", RINGLEADER_RANKS_PER_HOST=per_host)

@@ -231,6 +231,7 @@ def test_on_ranks(jobs: Any, size: int) -> None:
     jobs("repeated.py", ranks=size).passed(size)
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 def test_on_ranks_of_several_hosts(jobs: Any) -> None:
     jobs("repeated.py", ranks=4, RINGLEADER_RANKS_PER_HOST="2").passed(4)

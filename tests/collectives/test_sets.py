@@ -84,6 +84,7 @@ def test_a_change_of_sets_against_an_operation(jobs: Any, ranks: int, per_host: 
 
 @pytest.mark.mpi
 @pytest.mark.torch
+@pytest.mark.long
 def test_ranks_end_although_memory_of_removed_sets_is_looked_at(jobs: Any) -> None:
     jobs.fresh("windows_left.py", ranks=3, timeout=60, HOROVOD_DYNAMIC_PROCESS_SETS="1").passed(3)
 

@@ -296,7 +296,13 @@ print("returns", rank, flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGUSR1", "the source names no host"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "SIGTERM",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("SIGUSR1", "the source names no host")),
+    ],
+)
 def test_ranks_that_return_are_not_started_again_though_their_only_host_leaves(workplace, python, how):
     (workplace.tmp / "train.py").write_text(RETURNS)
     (workplace.tmp / "hosts").write_text("localhost:2\n")

@@ -42,8 +42,15 @@ def start(workplace, python, *words, savers="0", mpi="embedded"):
     return launcher
 
 
-def test_a_checkpoint_that_takes_five_seconds_is_saved_when_a_rank_fails(mpi, workplace, python):
+def test_a_checkpoint_that_takes_five_seconds_is_saved_when_a_rank_fails(some_mpi, workplace, python):
     """The other rank ends at once: an MPI that then ends its processes does not cut the grace short."""
+    launcher = start(workplace, python, mpi=some_mpi)
+    (workplace.tmp / "fail").touch()
+    a_checkpoint_is_saved(launcher, workplace, 139)
+
+
+@pytest.mark.long
+def test_a_checkpoint_is_saved_when_a_rank_fails_under_every_mpi(mpi, workplace, python):
     launcher = start(workplace, python, mpi=mpi)
     (workplace.tmp / "fail").touch()
     a_checkpoint_is_saved(launcher, workplace, 139)

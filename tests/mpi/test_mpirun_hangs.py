@@ -16,7 +16,9 @@ sleep 150
 """
 
 
-@pytest.mark.parametrize(("command", "code"), [(("true",), 0), (("sh", "-c", "exit $RANK"), 1)])
+@pytest.mark.parametrize(
+    ("command", "code"), [pytest.param(("true",), 0, marks=pytest.mark.long), (("sh", "-c", "exit $RANK"), 1)]
+)
 def test_the_job_ends_with_its_ranks_code(workplace, command, code):
     fake = workplace.tmp / "mpirun"
     fake.write_text(NEVER_ENDS)

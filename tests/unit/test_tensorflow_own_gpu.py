@@ -20,6 +20,7 @@ from ringleader.common import basics
         (False, "0,1", None, None),
     ],
 )
+@pytest.mark.long
 def test_init_shows_tensorflow_the_ranks_own_gpu(
     monkeypatch: pytest.MonkeyPatch,
     launched: bool,
