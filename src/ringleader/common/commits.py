@@ -1,13 +1,22 @@
-"""Commits of a state: written together by all ranks, read again, and told to ranks that do not hold them."""
+"""Commits of a state: written together by all ranks, read again, and told to ranks that do not hold them.
+
+`commit_layout` is how they lie in memory, `elastic` the states.
+"""
 
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy
 
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.session import Session
+from ringleader.common.array_operations import BROADCAST_IN_PLACE
 from ringleader.common.commit_layout import (
     ArrayCodec,
     Captured,
@@ -23,9 +32,10 @@ from ringleader.common.commit_layout import (
     write_head,
     write_slice,
 )
-from ringleader.common.commit_peers import Alone, CommitPeers, bytes_for
 from ringleader.common.membership import CommitMemory, ProcessCommits
 from ringleader.common.numpy_adapter import Array
+from ringleader.common.object_exchange import gather_objects, sum_numbers
+from ringleader.common.process_sets import global_process_set
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
 """So much of the state, of so many arrays, is held against the other ranks' at each commit, in turn."""
@@ -39,14 +49,67 @@ class CommitError(RuntimeError):
     """A state could not be committed; raised on all ranks, with the words of one that could not."""
 
 
-@dataclass(kw_only=True)
-class Offer:
-    """What rank 0 tells of its state: all but the bytes of the arrays."""
+class CommitPeers(Protocol):
+    """The ranks that commit together."""
 
-    parts: list[tuple[str, bytes, list[tuple[Any, ...]], list[int]]] = field(default_factory=list)
-    """Name, outline, description of each array, bytes of each array."""
-    sums: list[list[int]] = field(default_factory=list)
-    """Checksum of each array."""
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    def most(self, numbers: Sequence[int], name: str) -> list[int]:
+        """Return the largest of every number over all ranks."""
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """Return everybody's value, in rank order."""
+
+    def broadcast(self, memory: Array, name: str) -> None:
+        """Fill memory with rank 0's, in place."""
+
+
+class Alone:
+    """A rank that commits by itself."""
+
+    rank, size, local_rank, local_size = 0, 1, 0, 1
+
+    def most(self, numbers: Sequence[int], name: str) -> list[int]:
+        """See `CommitPeers`."""
+        return list(numbers)
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """See `CommitPeers`."""
+        return [value]
+
+    def broadcast(self, memory: Array, name: str) -> None:
+        """See `CommitPeers`."""
+
+
+class SessionPeers:
+    """All ranks of a session. Every call is collective."""
+
+    def __init__(self, session: Session) -> None:
+        """Speak on the session's engine."""
+        self._engine = session.engine
+        ranks = session.ranks
+        self.rank, self.size = ranks.rank, ranks.size
+        self.local_rank, self.local_size = ranks.local_rank, ranks.local_size
+
+    def most(self, numbers: Sequence[int], name: str) -> list[int]:
+        """See `CommitPeers`."""
+        return sum_numbers(self._engine, array("q", numbers), name, ReduceOp.MAX)
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """See `CommitPeers`."""
+        return gather_objects(self._engine, value, name)
+
+    def broadcast(self, memory: Array, name: str) -> None:
+        """See `CommitPeers`."""
+        BROADCAST_IN_PLACE.run(memory, name, global_process_set, 0)
+
+
+Told = tuple[str, bytes, list[tuple[tuple[Any, ...], int, int]]]
+"""What rank 0 tells of a part of its state: name, outline, and of each array its description, its length in
+bytes, and its checksum; all but the bytes of the arrays."""
 
 
 @dataclass(kw_only=True)
@@ -221,14 +284,14 @@ class Commits:
         """
         parts, error = self._take_apart(captured)
         compares = shared and self.number > 0  # with nothing from a commit there is nothing alike
-        theirs = Offer()
+        theirs: list[Told] = []
         if self.peers.size > 1:
-            theirs = broadcast(_offer(parts, sums=compares) if self.peers.rank == 0 else None)
+            theirs = broadcast(_told(parts, sums=compares) if self.peers.rank == 0 else None)
         mine = {part.name: part for part in parts}
         wanted = [
             int(not (compares and _has(mine, name, at, spec, total)))
-            for (name, _outline, specs, _sizes), sums in zip(theirs.parts, theirs.sums, strict=True)
-            for at, (spec, total) in enumerate(zip(specs, sums, strict=True))
+            for name, _outline, arrays in theirs
+            for at, (spec, _nbytes, total) in enumerate(arrays)
         ]
         own = int(any(part.per_rank is not None for part in parts))
         failed, per_rank, newest, oldest, *moves = self.peers.most(
@@ -247,11 +310,11 @@ class Commits:
             received.values = self._taken(theirs, mine, moves, found)
         return received
 
-    def _bring(self, theirs: Offer, mine: Mapping[str, Part], moves: Sequence[int]) -> dict[int, Array]:
+    def _bring(self, theirs: list[Told], mine: Mapping[str, Part], moves: Sequence[int]) -> dict[int, Array]:
         """Broadcast the arrays that somebody wants; return them by their number among all arrays."""
         found: dict[int, Array] = {}
         for batch in _batches(theirs, moves):
-            joined = bytes_for(sum(nbytes for *_place, nbytes in batch))
+            joined = numpy.empty(sum(nbytes for *_place, nbytes in batch), "uint8")
             at = 0
             for number, name, index, nbytes in batch:
                 if self.peers.rank == 0:
@@ -262,33 +325,37 @@ class Commits:
         return found
 
     def _taken(
-        self, theirs: Offer, mine: Mapping[str, Part], moves: Sequence[int], found: Mapping[int, Array]
+        self,
+        theirs: list[Told],
+        mine: Mapping[str, Part],
+        moves: Sequence[int],
+        found: Mapping[int, Array],
     ) -> dict[str, Any]:
         """Return the values of parts that differ from rank 0's."""
         values: dict[str, Any] = {}
         number = 0
-        for name, outline, specs, sizes in theirs.parts:
-            numbers = range(number, number + len(specs))
-            number += len(specs)
+        for name, outline, described in theirs:
+            numbers = range(number, number + len(described))
+            number += len(described)
             own = mine.get(name)
             if own is not None and own.outline == outline and not any(moves[at] for at in numbers):
                 continue
             arrays = []
-            for at, (spec, nbytes) in enumerate(zip(specs, sizes, strict=True)):
+            for at, (spec, nbytes, _total) in enumerate(described):
                 memory = found.get(numbers[at])
                 if memory is None:
-                    memory = bytes_for(nbytes)
+                    memory = numpy.empty(nbytes, "uint8")
                     mine[name].arrays[at].read_into(memory.data, 0)
                 arrays.append(self.codec.make(spec, memory.data, copy=True))
             values[name] = put_together(outline, arrays)
         return values
 
 
-def _offer(parts: Sequence[Part], *, sums: bool) -> Offer:
-    return Offer(
-        parts=[(p.name, p.outline, p.specs, [one.nbytes for one in p.arrays]) for p in parts],
-        sums=[[one.checksum(0, one.nbytes) if sums else 0 for one in p.arrays] for p in parts],
-    )
+def _told(parts: Sequence[Part], *, sums: bool) -> list[Told]:
+    return [
+        (p.name, p.outline, [(a.spec, a.nbytes, a.checksum(0, a.nbytes) if sums else 0) for a in p.arrays])
+        for p in parts
+    ]
 
 
 def _has(mine: Mapping[str, Part], name: str, at: int, spec: tuple[Any, ...], total: int) -> bool:
@@ -299,12 +366,12 @@ def _has(mine: Mapping[str, Part], name: str, at: int, spec: tuple[Any, ...], to
     return part.arrays[at].checksum(0, part.arrays[at].nbytes) == total
 
 
-def _batches(theirs: Offer, moves: Sequence[int]) -> Iterator[list[tuple[int, str, int, int]]]:
+def _batches(theirs: list[Told], moves: Sequence[int]) -> Iterator[list[tuple[int, str, int, int]]]:
     """Yield arrays that travel together: number among all, part, number in the part, bytes."""
     batch: list[tuple[int, str, int, int]] = []
     total = number = 0
-    for name, _outline, _specs, sizes in theirs.parts:
-        for index, nbytes in enumerate(sizes):
+    for name, _outline, arrays in theirs:
+        for index, (_spec, nbytes, _total) in enumerate(arrays):
             if moves[number] and nbytes:
                 batch.append((number, name, index, nbytes))
                 total += nbytes

@@ -13,24 +13,79 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
+from ringleader.collectives.exceptions import MismatchError
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import ALLGATHER, ALLREDUCE
-from ringleader.common.handles import synchronize
-from ringleader.common.process_sets import ProcessSet, group_of
+from ringleader.common.gradient_settings import GradientSettings, checked_groups
+from ringleader.common.handles import synchronize_all
+from ringleader.common.process_sets import ProcessSet, group_of, number_of
+from ringleader.common.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 from ringleader.common.step_metrics import session_metrics
-from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
-from ringleader.tensorflow.errors import tensorflow_error
-from ringleader.tensorflow.exchange_settings import ExchangeSettings
-from ringleader.tensorflow.jit_compile import refuse_jit_compile
-from ringleader.tensorflow.ops.allgather import allgather
-from ringleader.tensorflow.ops.allreduce import allreduce, grouped_allreduce
+from ringleader.tensorflow.eager_tensors import (
+    array_of,
+    as_tensor,
+    is_recording,
+    refuse_jit_compile,
+    tensor_over,
+    tensorflow_error,
+)
+from ringleader.tensorflow.operations import allgather, allreduce, grouped_allreduce
 
 HINT = (
     "All ranks exchange the gradients of the same variables in each step: same model, same number of steps, "
     "and the same variables without a gradient."
 )
+
+
+def key(variable: Any) -> int:
+    """Return what a variable or tensor is known by in a dictionary; Keras' hold one of TensorFlow's."""
+    inner = getattr(variable, "_value", variable)
+    return id(inner if isinstance(inner, tf.Variable) else variable)
+
+
+def divided(gradient: Any, by: Any) -> Any:
+    """Return a gradient divided by a number, sparse where it is sparse, and None for None."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values / tf.cast(by, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(by, gradient.dtype)
+
+
+def checked_settings(
+    *, op: Any, gradient_predivide_factor: float, num_groups: int, groups: Any, **words: Any
+) -> GradientSettings:
+    """Return the settings that a script asks for; `ValueError` where they contradict each other."""
+    op = handle_average_backwards_compatibility(op, None)
+    settings = GradientSettings(op=op, predivide=gradient_predivide_factor, **words)
+    if op is Adasum and number_of(settings.process_set) != 0:
+        raise NotImplementedError("Adasum does not support non-global process sets.")
+    wanted = "a non-negative integer or a list of list of tf.Variable"
+    checked = checked_groups(groups, num_groups, wanted=wanted, kind="tf.Variable", key=key)
+    return replace(settings, groups=checked)
+
+
+def grouped(
+    groups: Any, present: Sequence[int], variables: Sequence[Any] | None
+) -> tuple[tuple[int, ...], ...]:
+    """Return groups (see `GradientSettings`) of the gradients that are there, as indices into ``present``.
+
+    ``present`` are the places of these gradients among all, and among the variables. A variable that is
+    in no group makes one alone.
+    """
+    everything = tuple(range(len(present)))
+    if groups is None:
+        return (everything,) if everything else ()
+    if isinstance(groups, int):
+        size = -(-len(present) // min(groups, len(present) or 1)) or 1
+        return tuple(everything[start : start + size] for start in everything[::size])
+    if variables is None:
+        raise ValueError("groups of variables need the variables of the gradients")
+    at = {key(variables[place]): index for index, place in enumerate(present)}
+    found = [tuple(at.pop(key(one)) for one in group if key(one) in at) for group in groups]
+    return tuple(group for group in (*found, *((index,) for index in at.values())) if group)
 
 
 class GradientExchange:
@@ -40,10 +95,28 @@ class GradientExchange:
     not count. `HorovodInternalError` on all ranks where they do not.
     """
 
-    def __init__(self, settings: ExchangeSettings, name: str) -> None:
+    def __init__(self, settings: GradientSettings, name: str) -> None:
         """``name`` is how messages call the exchange; one of that name is under way at a time."""
         self.settings = settings
         self._name = name
+        self.local: set[int] = set()
+        """Keys of variables, or sources of a tape, whose gradients are this rank's and not exchanged."""
+
+    def with_local(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return reduced gradients, of `local` variables this rank's divided by the number of ranks.
+
+        They are not divided without ``scale_local_gradients``.
+        """
+        found = list(gradients)
+        shared = [at for at, one in enumerate(variables) if key(one) not in self.local]
+        reduced = self([found[at] for at in shared], [variables[at] for at in shared])
+        for at, gradient in zip(shared, reduced, strict=True):
+            found[at] = gradient
+        if self.settings.scale_local_gradients and len(shared) < len(found):
+            size = self.settings.process_set.size()
+            for at in set(range(len(found))) - set(shared):
+                found[at] = divided(found[at], size)
+        return found
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
         """Return the reduced gradients, None where one is None.
@@ -60,16 +133,18 @@ class GradientExchange:
         sparse = [at for at, one in enumerate(found) if _sparse(one)]
         if not dense and not sparse:
             return found
-        settings.check(sparse=bool(sparse))
+        if sparse and settings.op not in (Average, Sum):
+            raise NotImplementedError(
+                f"op={settings.op.name.title()} has no meaning for tf.IndexedSlices; pass "
+                "sparse_as_dense=True, or op=hvd.Average or hvd.Sum"
+            )
         packed = [settings.compression.compress(as_tensor(found[at])) for at in dense]
         rows = [part for at in sparse for part in (found[at].values, found[at].indices)]
         step = Exchange(
             name=self._name,
-            op=settings.op,
-            prescale=settings.prescale,
-            postscale=settings.postscale,
+            reduction=settings.reduction,
             process_set=settings.process_set,
-            groups=settings.grouped(dense, variables),
+            groups=grouped(settings.groups, dense, variables),
             gathered=len(rows),
         )
         results = reduce_tensors(step, [tensor for tensor, _context in packed], rows)
@@ -77,7 +152,9 @@ class GradientExchange:
             found[at] = settings.compression.decompress(result, context)
         parts = iter(results[len(dense) :])
         for at, values, indices in zip(sparse, parts, parts, strict=False):
-            found[at] = tf.IndexedSlices(settings.scaled_rows(values), indices, found[at].dense_shape)
+            if settings.op is Average:
+                values = values / tf.cast(settings.process_set.size(), values.dtype)
+            found[at] = tf.IndexedSlices(values, indices, found[at].dense_shape)
         return found
 
 
@@ -91,11 +168,8 @@ class Exchange:
 
     name: str
     """How messages call it, the same on all ranks."""
-    op: ReduceOp
-    prescale: float
-    """Factor on each rank's gradients before the sum."""
-    postscale: float
-    """Factor on the result."""
+    reduction: tuple[ReduceOp, float, float]
+    """The reduction, the factor before it, the factor after it."""
     process_set: ProcessSet
     groups: tuple[tuple[int, ...], ...]
     """Places of the arrays that are reduced together: all or none."""
@@ -107,28 +181,24 @@ class Exchange:
         metrics = session_metrics()
         metrics.exchange()
         results: list[Array] = [None] * len(arrays)
-        begun: list[tuple[Sequence[int], int]] = []
-        for number, places in enumerate(self.groups):
+        places: list[Sequence[int]] = list(self.groups)
+        handles = []
+        for number, group in enumerate(self.groups):
             name = self.name if len(self.groups) == 1 else f"{self.name}.{number}"
-            members = [arrays[at] for at in places]
-            words = (self.op, self.prescale, self.postscale)
-            begun.append((places, ALLREDUCE.begin_group(members, name, self.process_set, *words)))
+            members = [arrays[at] for at in group]
+            handles.append(ALLREDUCE.begin_group(members, name, self.process_set, *self.reduction))
         if self.gathered:
-            last = range(len(arrays) - self.gathered, len(arrays))
-            rows = [arrays[at] for at in last]
-            begun.append((last, ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set)))
-        error: HorovodInternalError | None = None
-        with group_of(self.process_set, "Allreduce").engine.times.waiting():
-            for members_at, handle in begun:
-                try:
-                    for at, result in zip(members_at, synchronize(handle), strict=True):
-                        results[at] = result
-                except HorovodInternalError as failed:
-                    error = error or failed
-        if isinstance(error, MismatchError):
+            places.append(range(len(arrays) - self.gathered, len(arrays)))
+            rows = [arrays[at] for at in places[-1]]
+            handles.append(ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set))
+        try:
+            with group_of(self.process_set, "Allreduce").engine.times.waiting():
+                outcomes = synchronize_all(handles)
+        except MismatchError as error:
             raise MismatchError(f"{error}. {HINT}") from error
-        if error is not None:
-            raise error
+        for those, outcome in zip(places, outcomes, strict=True):
+            for at, result in zip(those, outcome, strict=True):
+                results[at] = result
         metrics.exchanged()
         metrics.step()
         return results
@@ -171,12 +241,9 @@ def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    words: dict[str, Any] = {
-        "op": step.op,
-        "prescale_factor": step.prescale,
-        "postscale_factor": step.postscale,
-        "process_set": step.process_set,
-    }
+    op, prescale, postscale = step.reduction
+    words: dict[str, Any] = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
+    words["process_set"] = step.process_set
     results: list[Any] = [None] * len(dense)
     # All gradients are no group here: the exchange of the first ones goes on while the others are computed.
     for places in step.groups if len(step.groups) > 1 else ():

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.torch.kernels import dtype_name
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.torch.differentiable import describe
+from ringleader.torch.kernels import TorchKernels
 
 
 def reduction(
@@ -20,16 +21,8 @@ def reduction(
     postscale: float = 1.0,
 ) -> Work:
     """Return the work that reduces a contiguous tensor in place over the ranks."""
-    signature = Signature(
-        kind="allreduce",
-        dtype=dtype_name(tensor),
-        shape=tuple(tensor.shape),
-        op=op,
-        prescale=prescale,
-        postscale=postscale,
-        device=tensor.device.type,
-    )
-    return Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=tensor)
+    words = {"op": op, "prescale": prescale, "postscale": postscale}
+    return describe("allreduce", tensor, tensor, name=name, serial=0, **words)
 
 
 def reduce_all(engine: Engine, works: Sequence[Work]) -> None:
@@ -48,17 +41,40 @@ def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: floa
 
 def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensors of all ranks joined along the first dimension, which may differ."""
-    tensor = tensor.contiguous()
-    signature = Signature(
-        kind="allgather",
-        dtype=dtype_name(tensor),
-        shape=tuple(tensor.shape[1:]),
-        device=tensor.device.type,
-    )
-    work = Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=None)
+    work = describe("allgather", tensor.contiguous(), None, name=name, serial=0)
     engine.run(work)
     result: torch.Tensor = work.out
     return result
+
+
+def sum_sparse(
+    engine: Engine, parameter: torch.Tensor, dims: int, name: str, *, factor: float, more: torch.Tensor | None
+) -> None:
+    """Replace a parameter's gradient by the sum over the ranks, as a sparse tensor. Collective.
+
+    A rank without a gradient adds nothing. ``dims`` is the number of sparse dimensions, ``factor`` is applied
+    to the values, and ``more`` (dense) is added to the result.
+    """
+    grad = parameter.grad
+    if grad is None:
+        grad = torch.sparse_coo_tensor(
+            torch.empty((dims, 0), dtype=torch.int64, device=parameter.device),
+            torch.empty((0, *parameter.shape[dims:]), dtype=parameter.dtype, device=parameter.device),
+            parameter.shape,
+            check_invariants=False,
+        )
+    elif not grad.is_sparse:
+        grad = grad.to_sparse(dims)
+    grad = grad.detach().coalesce()
+    indices = gather(engine, grad.indices().t(), f"{name}.indices").t()
+    values = gather(engine, grad.values(), f"{name}.values")
+    TorchKernels().scale(values, factor)
+    if more is not None:
+        rest = more.to_sparse(dims).coalesce()
+        indices, values = torch.cat([indices, rest.indices()], 1), torch.cat([values, rest.values()])
+    # PyTorch warns once unless it is told whether to look for indices that are out of range.
+    total = torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+    parameter.grad = total.coalesce()
 
 
 def by_dtype_and_device(tensors: Sequence[torch.Tensor]) -> list[list[int]]:

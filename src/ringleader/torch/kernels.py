@@ -12,9 +12,15 @@ import torch
 
 from ringleader.collectives.kernels import FlatKernels, divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.integer_scaling import scale_integers
 from ringleader.common.numpy_adapter import DOT_COUNT
-from ringleader.common.numpy_arithmetic import HALF_TYPES, Array, NumpyFlat, dtype_named, float_reduction
+from ringleader.common.numpy_arithmetic import (
+    HALF_TYPES,
+    Array,
+    NumpyFlat,
+    dtype_named,
+    float_reduction,
+    scale_integers,
+)
 from ringleader.common.numpy_arithmetic import scale as scale_array
 
 CPU = torch.device("cpu")
@@ -119,20 +125,16 @@ class TorchKernels:
 
     def scale(self, array: torch.Tensor, factor: float) -> None:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
-        as `integer_scaling` says."""
+        as `scale_integers` says."""
         dtype = array.dtype
         if dtype in (torch.float32, torch.float64):
             _scale_floats(array, factor)
         elif dtype in (torch.float16, torch.bfloat16):
             array.copy_(_scale_floats(array.float(), factor))
-        elif dtype != torch.bool:
-            self._scale_integers(array, factor)
-
-    def _scale_integers(self, array: torch.Tensor, factor: float) -> None:
-        if array.is_cpu:
+        elif dtype != torch.bool and array.is_cpu:
             scale_array(array.numpy(), factor)
-            return
-        scale_on_device(array, factor)
+        elif dtype != torch.bool:
+            scale_on_device(array, factor)
 
     def reduce(self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float) -> None:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
@@ -186,7 +188,7 @@ class TorchKernels:
     def flat_kernels(self, dtype: str) -> FlatKernels:
         """Return NumPy's for all types but the half ones: a call of them begins 1 µs sooner."""
         if dtype in HALF_TYPES:
-            return _TorchFlat(self)
+            return _TorchFlat(self.device)
         return NumpyFlat(take=_numpy_flat, give=torch.from_numpy)
 
     def dots(self, first: torch.Tensor, second: torch.Tensor) -> tuple[float, float, float]:
@@ -213,32 +215,24 @@ class TorchKernels:
         out.copy_(total.add_(second.to(inner) * of_second))
 
 
-class _TorchFlat:
+class _TorchFlat(TorchKernels):
     """See `ringleader.collectives.kernels.FlatKernels`: tensors of half types, for which NumPy is slow."""
 
-    def __init__(self, kernels: TorchKernels) -> None:
-        self.take = kernels.flat
-        self.over = kernels.over
-        self.scale = kernels.scale
-        self._reduce = kernels.reduce
+    take = TorchKernels.flat
 
     def give(self, flat: torch.Tensor) -> torch.Tensor:
         return flat
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        target.copy_(source)
-
-    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], None]:
-        return lambda source: self.copy(target, source)
+    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], Any]:
+        return target.copy_
 
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
-        reduce = self._reduce
-        return lambda out, parts: reduce(out, parts, op, factor)
+        return lambda out, parts: self.reduce(out, parts, op, factor)
 
     def reduction(
         self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
     ) -> Sequence[Callable[[], None]]:
-        return [partial(self._reduce, out, parts, op, factor)]
+        return [partial(self.reduce, out, parts, op, factor)]
 
 
 def _numpy_flat(tensor: torch.Tensor) -> Array:
@@ -258,7 +252,7 @@ def flat_at(address: int, dtype: str, count: int) -> Array | None:
 
 
 def scale_on_device(array: torch.Tensor, factor: float) -> None:
-    """Multiply integers in place where they lie; see `integer_scaling`."""
+    """Multiply integers in place where they lie; see `scale_integers`."""
     scale_integers(
         array.view(torch.int64) if array.dtype == torch.uint64 else array,
         array.numel(),

@@ -6,11 +6,28 @@ from typing import Any
 
 import torch
 
-from ringleader.common.compression import Compressor, NoneCompressor, check_compression
-from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
+from ringleader.common.compression import CastCompressor, Compressor, NoneCompressor, check_compression
 from ringleader.torch.compression.powersgd import PowerSGD, PowerSgdReducer
 from ringleader.torch.compression.reducer import CompressorReducer, Reducer
 from ringleader.torch.compression.topk import TopK, TopKReducer
+
+
+class _HalfPrecision(CastCompressor):
+    @staticmethod
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return tensor.to(dtype)
+
+
+class FP16Compressor(_HalfPrecision):
+    """Send floating-point tensors as float16."""
+
+    wire_dtype = torch.float16
+
+
+class BF16Compressor(_HalfPrecision):
+    """Send floating-point tensors as bfloat16, which has float32's range."""
+
+    wire_dtype = torch.bfloat16
 
 
 class Compression:

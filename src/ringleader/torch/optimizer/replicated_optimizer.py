@@ -13,7 +13,6 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.common.autotune import Autotune, autotune
-from ringleader.common.consistency import ConsistencyCheck
 from ringleader.common.object_exchange import gather_objects
 from ringleader.common.process_sets import group_of, number_of
 from ringleader.common.reductions import Average
@@ -25,18 +24,17 @@ from ringleader.torch.compression.algorithms import (
     wire_dtype_of,
 )
 from ringleader.torch.compression.reducer import Reducer
-from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks
+from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks, sum_sparse
+from ringleader.torch.gradient_config import GradientConfig, Named, agree_on_config
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, agree_on_config
-from ringleader.torch.optimizer.gradient_exchange import GradientExchange
-from ringleader.torch.optimizer.local_gradients import LocalGradients
-from ringleader.torch.optimizer.optimizer_arguments import (
-    OptimizerSettings,
-    default_names,
+from ringleader.torch.optimizer.gradient_exchange import (
+    GradientExchange,
+    LocalGradients,
+    drop_zeros,
+    idle_ones,
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
-from ringleader.torch.optimizer.parameter_checksum import TENSORS
-from ringleader.torch.optimizer.sparse_gradients import sum_sparse
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20
@@ -76,7 +74,6 @@ class ReplicatedMixin(OptimizerMixin):
         self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
-        self._check = ConsistencyCheck(self._base.__name__, TENSORS)
         return super().init_mixin(named=named, settings=settings, passes=passes)
 
     # peers
@@ -100,9 +97,7 @@ class ReplicatedMixin(OptimizerMixin):
         if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
             self._meets = group.ranks.size > 1
             return
-        names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
-        everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
-        self._named = [everything[at] for at in sorted(self._trained_parameters.choose(self.param_groups))]
+        self._named = self._choose_trained()
         mine = {id(p) for _name, p in self._named}
         for other in [other for other in _EXCHANGING if other is not self and other.holds(mine)]:
             if other._exchanger is not None and other._exchanger.under_way:
@@ -181,23 +176,38 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
+        if not exchanger.agrees_first:
+            exchanger.resume()
         mine = (
             exchanger.new_sparse,
             self._trained_parameters.propose(self.param_groups),
             exchanger.take_changes(),
+            self._has_whole_state(),
         )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
-        new = self._trained_parameters.agree([proposal for _sparse, proposal, _changes in facts])
+        sparse, proposals, changes, whole = map(list, zip(*facts, strict=True))
+        if not exchanger.agrees_first:
+            self._take_sparse(exchanger, {at: dims for one in sparse for at, dims in one.items()})
+        new = self._trained_parameters.agree(proposals)
         if exchanger.agrees_first:
             if new is not None:
                 self.prepare()
             if self._exchanger is not None:
                 self._exchanger.resume()
-            return
-        exchanger.resume()
-        sparse = {at: dims for one, _proposal, _changes in facts for at, dims in one.items()}
+        else:
+            anew = self._begin_anew(new, changes)
+            self._agreed(divide=anew or any(whole))
+
+    def _has_whole_state(self) -> bool:
+        """Return whether the optimizer's state is to be divided among the ranks."""
+        return False
+
+    def _agreed(self, *, divide: bool) -> None:
+        """Note that the ranks agreed; ``divide``: on other parameters, or a state that some have whole."""
+
+    def _take_sparse(self, exchanger: GradientExchange, sparse: dict[int, int]) -> None:
+        """Exchange gradients that turned out to be sparse, on any rank, and know them as such."""
         self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
-        self._begin_anew(new, [changes for _sparse, _proposal, changes in facts])
 
     def _begin_anew(self, new: list[torch.Tensor] | None, changes: list[tuple[bool, list[int]]]) -> bool:
         """Make new buckets where parameters came or changed, and exchange what the last ones did not have.
@@ -223,14 +233,13 @@ class ReplicatedMixin(OptimizerMixin):
         for at, dims in sorted(which.items()):
             name, parameter = self._named[at]
             label = f"{self._serial}.{name}"
-            idle = parameter.grad is None and not parameter.requires_grad
+            idle = idle_ones([parameter])
             sum_sparse(self._engine, parameter, dims, label, factor=factor, more=dense.get(at))
-            if idle and parameter.grad is not None and not parameter.grad._nnz():
-                parameter.grad = None  # frozen, and no rank has a gradient for it
+            drop_zeros(idle)
 
     def _exchange_singly(self, parameters: list[torch.Tensor]) -> None:
         works = []
-        idle = [one for one in parameters if one.grad is None and not one.requires_grad]
+        idle = idle_ones(parameters)
         sparse = [one for one in parameters if one.grad is not None and one.grad.is_sparse]
         dims = [one.grad.sparse_dim() for one in sparse if one.grad is not None]
         for at, parameter in enumerate(parameters):
@@ -238,9 +247,7 @@ class ReplicatedMixin(OptimizerMixin):
             parameter.grad = (grad.to_dense() if grad.is_sparse else grad).contiguous()
             works.append(reduction(parameter.grad, f"{self._serial}.unfrozen.{at}", op=self._settings.op))
         reduce_all(self._engine, works)
-        for parameter in idle:
-            if parameter.grad is not None and not parameter.grad.any():
-                parameter.grad = None  # frozen, and no rank has a gradient for it
+        drop_zeros(idle)
         for parameter, count in zip(sparse, dims, strict=True):
             if parameter.grad is not None and self._settings.sparse_as_dense:
                 parameter.grad = parameter.grad.to_sparse(count)
@@ -260,9 +267,7 @@ class ReplicatedMixin(OptimizerMixin):
             self.prepare()
         exchanger = self._exchanger
         if exchanger is not None:
-            self._metrics.exchange()
-            self._request_if_changed(exchanger)
-            try:
+            with self._exchange_of_a_step(exchanger):
                 known = dict(exchanger.sparse)
                 if exchanger.exchange():
                     self._agree(exchanger)
@@ -270,16 +275,21 @@ class ReplicatedMixin(OptimizerMixin):
                     raise RuntimeError(TOO_LATE)
                 if known and not self._settings.sparse_as_dense:
                     self._exchange_sparse(exchanger, {}, known)
-            finally:
-                self._forget_passes()
-            self._metrics.exchanged()
-            self._compare_parameters()
         elif self._meets:  # ranks that are in step, but exchange nothing
             self._engine.meet()
         self._synchronized = True
 
-    def _compare_parameters(self) -> None:
-        """Compare the parameters of all ranks where that is due; trials are not to time that."""
+    @contextmanager
+    def _exchange_of_a_step(self, exchanger: GradientExchange) -> Iterator[None]:
+        """Note what is done within it as the exchange of a step; afterwards compare parameters where due."""
+        self._metrics.exchange()
+        self._request_if_changed(exchanger)
+        try:
+            yield
+        finally:
+            self._forget_passes()
+        self._metrics.exchanged()
+        # Trials are not to time that.
         if self._exchanger is not None and (self._autotune is None or self._autotune.over):
             group = group_of(self._settings.process_set, "Allreduce")
             self._check.exchanged(group, self._named, f"{self._serial}.consistency")

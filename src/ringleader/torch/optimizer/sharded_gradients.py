@@ -1,17 +1,176 @@
-"""Gradients in buckets, each part of which has an owner; the parameters' memory is divided alike."""
+"""Gradients in buckets, each part of which has an owner; the parameters' memory is divided alike.
+
+Every rank has its own copy of the parameters (`ParameterMemory`), laid out as their gradients are, in memory
+into which the owners of its parts write: what a script does to its parameters is done to this rank's alone.
+Of a bucket an owner gets the gradients of its part, and gives the parameters (`BucketParts`). In memory that
+the ranks of one host share, owners read gradients and write parameters where they lie; so they do on several
+hosts, with an exchange between these. Anywhere else all are exchanged: a reduce-scatter, and an allgather.
+"""
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 
+from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
+from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
+from ringleader.collectives.transports.regions import DividedRegion, Region
+from ringleader.common.submit_operation import work_and_request
+from ringleader.torch.engine_operations import gather
+from ringleader.torch.gradient_config import GradientConfig, Named
+from ringleader.torch.optimizer.bucket_memory import GradientBucket
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
-from ringleader.torch.optimizer.sharded_memory import ParameterMemory
-from ringleader.torch.optimizer.sharded_parts import BucketParts, divide_bucket
+from ringleader.torch.optimizer.memory_place import MemoryPlace
+
+ROW = 32
+"""Elements to which the ends of parts are rounded; every bucket is a multiple of it long."""
+
+
+def part_of(count: int, *, rank: int, size: int) -> tuple[int, int]:
+    """Return the elements of ``count`` that a rank owns."""
+    edges = starts_of(row_counts(count // ROW, size))
+    return edges[rank] * ROW, edges[rank + 1] * ROW
+
+
+class BucketParts:
+    """A bucket's gradients and parameters, divided in the best way that its memory allows.
+
+    What is done here is done by all ranks.
+    """
+
+    def __init__(self, engine: Engine, bucket: GradientBucket, parameters: Region, name: str) -> None:
+        """Take memory that is laid out alike on all ranks."""
+        self._engine, self._bucket, self._name = engine, bucket, name
+        self.span = part_of(bucket.region.count, rank=engine.ranks.rank, size=engine.ranks.size)
+        """The elements that this rank owns."""
+        self.gradients: torch.Tensor = bucket.values
+        """Gradients of the bucket, 1-D."""
+        self.parameters: torch.Tensor = parameters.mine
+        """Parameters of the bucket, 1-D."""
+        gradients = engine.divide(bucket.region, *self.span)
+        divided = None if gradients is None else engine.divide(parameters, *self.span)
+        self._divided = None if gradients is None or divided is None else (gradients, divided)
+        self.in_window = self._divided is not None
+        """Whether ranks write into each other's memory, so that they must meet before and after `publish`."""
+        memory, signature = bucket.region.mine, bucket.work.signature
+        if self._divided is None:
+            shape = (memory.numel() // ROW, ROW)
+            # The factor before the reduction was applied when the gradients were laid out.
+            signature = replace(signature, kind="reducescatter", shape=shape, prescale=1.0)
+            works = work_and_request(signature, f"{name}.parts", memory.view(-1, ROW))
+        else:
+            signature = replace(signature, kind="gradient_parts")
+            works = work_and_request(signature, f"{name}.parts", self._divided[0])
+        self._work, self._requesting = works
+
+    def reduce(self, *, requesting: bool) -> None:
+        """Have the reduced gradients in this rank's part; what lies in the other parts is undefined.
+
+        In memory that ranks share they do not wait for each other afterwards.
+        """
+        work = self._requesting if requesting else self._work
+        self._engine.run(work)
+        if self._divided is None:
+            start, stop = self.span
+            self._bucket.region.mine[start:stop].copy_(work.out.view(-1))
+            work.out = None
+
+    def spread_gradients(self) -> None:
+        """Have the reduced gradients everywhere, after `reduce`."""
+        self._spread(0, self._bucket.region.mine, "gradients")
+
+    def publish(self) -> None:
+        """Have everybody's parts of the parameters everywhere."""
+        self._spread(1, self.parameters, "parameters")
+
+    def _spread(self, which: int, memory: torch.Tensor, what: str) -> None:
+        region, name = self._divided and self._divided[which], f"{self._name}.{what}"
+        if isinstance(region, DividedRegion):
+            region.publish()
+        elif region is not None:
+            self._engine.publish_parts(region, name)
+        else:
+            start, stop = self.span
+            memory.copy_(gather(self._engine, memory[start:stop].view(-1, ROW), name).view(-1))
+
+
+class ParameterMemory:
+    """The values of some parameters, a region for each bucket of their gradients."""
+
+    def __init__(self, engine: Engine, parameters: Named, plan: BucketPlan) -> None:
+        """Allocate the memory and move the parameters in. Collective."""
+        self._named = parameters
+        check_no_overlap(parameters)
+        self.regions: list[Region] = []
+        """For each bucket of the plan its memory."""
+        self._places: list[MemoryPlace] = [None] * len(parameters)  # type: ignore[list-item]
+        for bucket in plan.buckets:
+            region = engine.register(bucket.count, bucket.dtype, bucket.device)
+            region.mine.zero_()
+            self.regions.append(region)
+            for span in bucket.spans:
+                flat = region.mine[span.offset : span.offset + span.count]
+                self._places[span.parameter] = MemoryPlace(parameters[span.parameter][1], flat)
+        weakref.finalize(self, _release, engine, self.regions).atexit = False
+        self._engine = engine
+        self.settle()
+
+    def settle(self) -> bool:
+        """Move parameters in that lie elsewhere: a script may have put other data in their place.
+
+        Returns whether all are here; those of another type or layout stay where they are.
+        """
+        all_here = True
+        for (_name, parameter), place in zip(self._named, self._places, strict=True):
+            if place.holds(parameter):
+                continue
+            if not (place.fits(parameter) and place.is_laid_out_as(parameter)):
+                all_here = False
+                continue
+            with torch.no_grad():
+                place.view.copy_(parameter)
+            parameter.data = place.alias()
+        return all_here
+
+    def changed(self) -> None:
+        """Tell autograd that the values have changed."""
+        for _name, parameter in self._named:
+            torch.autograd.graph.increment_version(parameter)
+
+    def detach(self) -> None:
+        """Move the parameters into memory of this rank's own, before the engine's memory goes."""
+        for (_name, parameter), place in zip(self._named, self._places, strict=True):
+            if place.holds(parameter):
+                parameter.data = place.view.clone()
+        self._places = []
+        self._named = []
+        _release(self._engine, self.regions)
+
+
+def check_no_overlap(parameters: Named) -> None:
+    """See that no two parameters share memory: moved, they would not share it any more."""
+    places = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size(), name)
+        for name, tensor in parameters
+        if tensor.numel() and tensor.data_ptr()
+    )
+    for (_start, stop, name), (start, _stop, other) in pairwise(places):
+        if start < stop:
+            raise ValueError(
+                f"shard=True: the parameters {name} and {other} share memory. Use one Parameter in both "
+                "places to tie weights."
+            )
+
+
+def _release(engine: Engine, regions: list[Region]) -> None:
+    while regions:
+        engine.release(regions.pop())
 
 
 class ShardedGradients(GradientBuckets):
@@ -25,7 +184,7 @@ class ShardedGradients(GradientBuckets):
         self.parameters = ParameterMemory(engine, parameters, self.plan)
         """The memory of the parameters."""
         self.parts: list[BucketParts] = [
-            divide_bucket(engine, bucket, region, f"{config.serial}.{index}")
+            BucketParts(engine, bucket, region, f"{config.serial}.{index}")
             for index, (bucket, region) in enumerate(
                 zip(self._memory.buckets, self.parameters.regions, strict=True)
             )
@@ -120,10 +279,3 @@ class ShardedGradients(GradientBuckets):
         super().detach()
         self.parts = []
         self.parameters.detach()
-
-
-def shard_tensor(memory: torch.Tensor, gradients: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Return some elements of a bucket as a parameter for an optimizer, with their gradients."""
-    shard = memory[start:stop].detach()
-    shard.grad = gradients[start:stop]
-    return shard

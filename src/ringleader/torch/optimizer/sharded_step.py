@@ -1,15 +1,21 @@
-"""The optimizer that makes the step of this rank's part: of the wrapped class, over 1-D tensors."""
+"""The optimizer that makes the step of this rank's part: of the wrapped class, over 1-D tensors.
+
+Elements go into one tensor, a shard, where they lie side by side, belong to one group of the optimizer and
+have the same counts: a parameter that was thawed later has made fewer steps.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
 
-from ringleader.torch.optimizer.sharded_gradients import ShardedGradients, shard_tensor
-from ringleader.torch.optimizer.sharded_layout import Shard, cut_shards
+from ringleader.collectives.bucket_plan import BucketPlan
+from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
     State,
     StatePiece,
@@ -24,6 +30,74 @@ CACHED_ELEMENTS = 256 << 10
 and over stays in the cache."""
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _OF_THE_SCALER = ("grad_scale", "found_inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSpan:
+    """Elements of one parameter in a shard."""
+
+    parameter: int
+    """The parameter, as the plan numbers it."""
+    start: int
+    """First element of the parameter."""
+    stop: int
+    """One past the last element of the parameter."""
+    offset: int
+    """Where they begin in the shard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A tensor for the wrapped optimizer."""
+
+    bucket: int
+    """The bucket that it lies in."""
+    start: int
+    """First element in the bucket."""
+    stop: int
+    """One past the last element in the bucket."""
+    group: int
+    """The optimizer's group."""
+    spans: tuple[ShardSpan, ...]
+    """What it holds, gaps left out."""
+
+
+def cut_shards(
+    plan: BucketPlan,
+    *,
+    owned: Sequence[tuple[int, int]],
+    kinds: Sequence[tuple[int, Hashable]],
+    longest: Sequence[int | None],
+) -> list[Shard]:
+    """Cut the elements that a rank owns.
+
+    ``owned`` has a span of elements for each bucket, ``kinds`` for each parameter its group and what else
+    must be equal within a shard, and ``longest`` for each group the most elements of a shard (None: no
+    limit).
+    """
+    shards = []
+    for index, (bucket, (low, high)) in enumerate(zip(plan.buckets, owned, strict=True)):
+        bounds = [(one, max(low, one.offset), min(high, one.offset + one.count)) for one in bucket.spans]
+        inside = [(one, first, last) for one, first, last in bounds if first < last]
+        for (group, _more), found in groupby(inside, key=lambda one: kinds[one[0].parameter]):
+            run = list(found)  # elements of one kind that lie side by side
+            begin, end = run[0][1], run[-1][2]
+            step = longest[group] or end - begin
+            for start in range(begin, end, step):
+                stop = min(start + step, end)
+                spans = tuple(
+                    ShardSpan(
+                        parameter=one.parameter,
+                        start=max(first, start) - one.offset,
+                        stop=min(last, stop) - one.offset,
+                        offset=max(first, start) - start,
+                    )
+                    for one, first, last in run
+                    if max(first, start) < min(last, stop)
+                )
+                if spans:
+                    shards.append(Shard(bucket=index, start=start, stop=stop, group=group, spans=spans))
+    return shards
 
 
 class InnerOptimizer:
@@ -58,15 +132,12 @@ class InnerOptimizer:
             kinds=kinds,
             longest=[_longest(group, exchanger) for group in groups],
         )
-        self._tensors = [
-            shard_tensor(
-                exchanger.parts[shard.bucket].parameters,
-                exchanger.parts[shard.bucket].gradients,
-                shard.start,
-                shard.stop,
-            )
-            for shard in self._shards
-        ]
+        self._tensors = []
+        for shard in self._shards:
+            part, place = exchanger.parts[shard.bucket], slice(shard.start, shard.stop)
+            tensor = part.parameters[place].detach()
+            tensor.grad = part.gradients[place]
+            self._tensors.append(tensor)
         self._optimizer: Any = base.__new__(base)
         self._optimizer.__dict__.update(attributes)
         for name in _HOOKS:
