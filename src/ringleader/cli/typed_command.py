@@ -1,9 +1,14 @@
-"""What every command has: typed options with old spellings, completion, defaults from files and variables."""
+"""Commands whose options are fields of a dataclass, which `ringleader.option_fields` declares.
+
+From the fields come click's parameters with old spellings and completion. Defaults of files and variables are
+put under them (`option_defaults`), and what is wrong with any word is told at once, together with what the
+command itself finds wrong where its options have a field ``faults``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, replace
 from typing import Any, Generic, TypeVar
 
 import click
@@ -13,33 +18,69 @@ from click.shell_completion import CompletionItem
 from ringleader.cli.help_pages import ShortHelp
 from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError
-from ringleader.text_files import MOST_DIGITS
+from ringleader.option_fields import Declared, Part, WrongValueError, parts
 
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
+Changes = Mapping[str, Mapping[str, Any]]
+"""Parameter → what is said of it otherwise than its field declares: ``{"np": {"help": …}}``."""
 
 REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
 
 _COMMAND_LINE, _VARIABLE = 9, 8
+_FAULTS = "ringleader.faults"
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]
+    """Reads a word as a field declares it."""
+
+    def __init__(self, part: Part) -> None:
+        """Keep the field."""
+        self._part = part
+        self.name = part.kind_of_value
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a word; BadParameter where it has none."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._part.read(value)
+        except WrongValueError as wrong:
+            raise BadWord(wrong, ctx, param) from None
+
+
+class BadWord(click.BadParameter):
+    """What is wrong with a word, and what to write instead."""
+
+    def __init__(self, wrong: WrongValueError, ctx: click.Context | None, param: click.Parameter | None):
+        """Take both from the error."""
+        super().__init__(wrong.what, ctx, param)
+        self.hint = wrong.hint
 
 
 class Option(click.Option):
-    """An option that may have old spellings, and whose values a shell can complete."""
+    """An option as a field declares it: it may have old spellings, and a shell can complete its values."""
 
-    def __init__(self, names: Sequence[str], *, old: Sequence[str] = (), **attributes: Any) -> None:
-        """``old``: spellings that keep working and are not shown."""
-        super().__init__([*names, *old], **attributes)
-        self.old = frozenset(old)
+    def __init__(self, part: Part) -> None:
+        """Take all from the field."""
+        declared = part.declared
+        assert declared is not None
+        self.part, self.old, self._choices = part, frozenset(declared.old), tuple(declared.choices)
+        names = [*part.names, *declared.old, part.parameter]
+        super().__init__(names, help=declared.help, **_attributes(part, declared))
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Read a value; BadParameter also for a number that is not finite, or has hundreds of digits."""
-        found = super().type_cast_value(ctx, value)
-        for one in found if isinstance(found, tuple) else (found,):
-            if isinstance(one, int | float) and not abs(one) < 10**MOST_DIGITS:
-                raise click.BadParameter(f"{str(value)[:80]!r} is not a finite number", ctx, self)
-        return found
+        """Read a value; what is wrong with it is kept, to be told with all other faults."""
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            if ctx.resilient_parsing:
+                raise
+            what, hint = error.message.rstrip("."), getattr(error, "hint", "")
+            faults_of_words(ctx).append(Fault(where=self.part.spelling, what=what, hint=hint))
+            return () if self.multiple else None
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""
@@ -58,12 +99,85 @@ class Option(click.Option):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a value by what the help calls it: FILE, DIR, or ``one|other``."""
         metavar = self.metavar or ""
-        if metavar in ("FILE", "DIR"):
-            return [CompletionItem(incomplete, type=metavar.lower())]
-        if "|" in metavar and not set(metavar) & set("[]=: "):
-            words = (word for word in metavar.split("|") if not word.isupper())
+        if metavar in ("FILE", "DIR", "COMMAND"):
+            return [CompletionItem(incomplete, type="dir" if metavar == "DIR" else "file")]
+        words = self._choices
+        if not words and "|" in metavar and not set(metavar) & set("[]=: "):
+            words = tuple(word for word in metavar.split("|") if not word.isupper())
+        if words:
             return [CompletionItem(word) for word in words if word.startswith(incomplete)]
         return super().shell_complete(ctx, incomplete)
+
+
+def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
+    """Return what click is given of an option, besides its names and its help."""
+    found = dict(declared.attributes)
+    if part.type.startswith("bool"):
+        found["is_flag"] = True
+        if any("/" in name for name in part.names):
+            found["default"] = part.default
+        return found
+    if part.type.startswith("tuple[") and "nargs" not in found:
+        found.setdefault("multiple", True)
+    found.setdefault("type", Value(part))
+    shown = f"[{'|'.join(declared.choices)}]" if declared.choices else None
+    found["metavar"] = shown if declared.metavar is None else declared.metavar
+    if part.default not in (MISSING, None, (), ""):
+        found["default"] = part.default
+        found.setdefault("show_default", bool(part.default) and "efault:" not in (declared.help or ""))
+    return found
+
+
+def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -> list[click.Parameter]:
+    """Return the parameters of a class of options, in the order of its fields; of one name the first.
+
+    ``where``: only those that are declared for one of these families of commands.
+    """
+    found: dict[str, click.Parameter] = {}
+    for part in parts(kind):
+        if part.kind is not None:
+            how = part.group
+            made = parameters(
+                part.kind,
+                where=how.get("where") or where,
+                changed={**how.get("changed", {}), **(changed or {})},
+            )
+        elif part.declared is None or not part.declared.belongs(where):
+            continue
+        else:
+            how, made = part.declared.attributes, [_parameter(part, (changed or {}).get(part.parameter, {}))]
+        new = {one.name or "": one for one in made if one.name not in found}
+        found = _inserted(found, new, how.get("after", ""))
+    return list(found.values())
+
+
+def _inserted(
+    found: dict[str, click.Parameter], new: dict[str, click.Parameter], after: str
+) -> dict[str, click.Parameter]:
+    """Put new parameters behind the first of these that is there; behind all where there is none."""
+    places = [name for name in after.split() if name in found]
+    if not places:
+        return found | new
+    items = list(found.items())
+    position = list(found).index(places[0]) + 1
+    return dict([*items[:position], *new.items(), *items[position:]])
+
+
+def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
+    assert part.declared is not None
+    ours = {name: value for name, value in changes.items() if hasattr(part.declared, name)}
+    rest = {name: value for name, value in changes.items() if name not in ours}
+    attributes = {**part.declared.attributes, **rest}
+    attributes.pop("after", None)
+    if not attributes.pop("positional", False):
+        return Option(replace(part, declared=replace(part.declared, attributes=attributes, **ours)))
+    if attributes.pop("command", False):
+        attributes |= {"type": click.UNPROCESSED, "shell_complete": complete_files}
+    if part.type.startswith("tuple["):
+        attributes["nargs"] = -1
+    metavar = ours.get("metavar", part.declared.metavar)
+    is_required = part.default is MISSING
+    return click.Argument([part.parameter], required=is_required, metavar=metavar, **attributes)
 
 
 class Command(ShortHelp, Generic[Options]):
@@ -75,18 +189,25 @@ class Command(ShortHelp, Generic[Options]):
         *,
         options: type[Options],
         run: Callable[[Options], int | None],
+        first: Iterable[str] = (),
         everyday: Collection[str] = (),
+        changed: Changes | None = None,
         overridden: Callable[[Strength, Mapping[str, Any]], Collection[str]] | None = None,
         context_settings: Mapping[str, Any] | None = None,
         **attributes: Any,
     ) -> None:
-        """``everyday``: parameters of the short help; without them there is one help only.
+        """``first``: parameters that lead the help. ``everyday``: those of the short help, if there is one.
+
+        ``changed``: what is said of parameters otherwise than their fields declare.
 
         ``overridden`` returns those options that stronger ones make void: a host file in a configuration
         file, where the command line names the hosts.
         """
         settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
-        super().__init__(name, everyday=everyday, context_settings=settings, **attributes)
+        every = parameters(options, changed=changed)
+        leading = {name: position for position, name in enumerate(first)}
+        every.sort(key=lambda one: leading.get(one.name or "", len(leading)))
+        super().__init__(name, everyday=everyday, context_settings=settings, params=every, **attributes)
         self._options, self._run, self._overridden = options, run, overridden
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -116,21 +237,58 @@ class Command(ShortHelp, Generic[Options]):
         return [item for item in super().shell_complete(ctx, incomplete) if item.value not in old]
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command; return its exit code."""
-        code = self._run(options_of(self._options, ctx.params)) or 0
+        """Run the command; return its exit code. RequestError for words that are no values."""
+        faults = tuple(faults_of_words(ctx))
+        if faults and not _takes_faults(self._options):
+            raise RequestError(faults)
+        code = self._run(options_of(self._options, ctx.params, faults=faults)) or 0
         if code:
             ctx.exit(code)
         return code
 
 
-def options_of(kind: type[Options], params: Mapping[str, Any]) -> Options:
-    """Return click's parameters as a value. A field that is made by a dataclass takes its own of them."""
-    values = {}
-    for part in fields(kind):  # type: ignore[arg-type]
-        made_by: Any = part.default_factory
-        is_nested = is_dataclass(made_by)
-        values[part.name] = options_of(made_by, params) if is_nested else params[part.name]
-    return kind(**values)
+def faults_of_words(ctx: click.Context) -> list[Fault]:
+    """Return what is wrong with the words that were read so far."""
+    found: list[Fault] = ctx.meta.setdefault(_FAULTS, [])
+    return found
+
+
+def _takes_faults(kind: type) -> bool:
+    """Return whether a class of options tells of wrong words itself, with all else that is wrong."""
+    return any(
+        one.name == "faults" or (one.kind is not None and _takes_faults(one.kind)) for one in parts(kind)
+    )
+
+
+def options_of(
+    kind: type[Options], params: Mapping[str, Any], *, where: str = "", faults: tuple[Fault, ...] = ()
+) -> Options:
+    """Return click's parameters as a value. A field that holds options takes its own of them.
+
+    ``where``: only the options of these families. ``faults``: of the words, for the fields of this name.
+    """
+    return kind(**_values(kind, params, where, faults))
+
+
+def _values(kind: type, params: Mapping[str, Any], where: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
+    """Return those fields that were set."""
+    values: dict[str, Any] = {}
+    for part in parts(kind):
+        if part.kind is not None:
+            inner = _values(part.kind, params, part.group.get("where") or where, faults)
+            if part.group.get("given"):
+                values[part.name] = {
+                    name: one for name, one in inner.items() if one is not False and one != ()
+                }
+            else:
+                values[part.name] = part.kind(**inner)
+        elif part.name == "faults":
+            values["faults"] = faults
+        elif part.declared is None or not part.declared.belongs(where):
+            continue
+        elif (value := params.get(part.parameter)) is not None:
+            values[part.name] = not value if part.declared.negated else value
+    return values
 
 
 def given(ctx: click.Context) -> list[click.Parameter]:

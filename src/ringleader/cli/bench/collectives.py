@@ -19,8 +19,8 @@ from ringleader.cli.bench.bench_options import keep, requested_job, run_name, st
 from ringleader.cli.bench.collective_options import (
     SHORT_HELP,
     CollectiveOptions,
+    hidden,
     make_plan,
-    parameters,
     ranks_of,
     steps_of,
     words_of,
@@ -148,14 +148,13 @@ def _lab_link(options: CollectiveOptions) -> float | None:
 
 
 def _from_file(operation: str, options: CollectiveOptions) -> int:
-    faults = Faults(found=_output_faults(operation, options))
-    ranks = faults.whole("-n", options.shared.ranks.np)
+    faults = Faults(found=[*options.shared.job.faults, *_output_faults(operation, options)])
     if options.against is not None:
         faults.add("--from-file and --against", "nothing is measured", "leave one out; report compares runs")
     name = run_name(options.shared, operation, faults)
     runs: tuple[CollectiveRun, ...] = ()
     try:
-        runs = read_runs(options.from_file or "", operation=operation, ranks=ranks, name=name)
+        runs = read_runs(options.from_file or "", operation=operation, ranks=options.shared.job.np, name=name)
     except RequestError as error:
         faults.found += error.faults
     if faults.found:
@@ -236,7 +235,7 @@ def _command(operation: str) -> Command[CollectiveOptions]:
         run=partial(run_collective, operation),
         overridden=overridden,
         everyday=SHORT_HELP,
-        params=parameters(operation),
+        changed=hidden(operation),
         help=HELP.format(name=operation, what=WHAT[operation]),
     )
 

@@ -20,7 +20,7 @@ from ringleader.bench.program_commands import OSU
 from ringleader.bench.program_results import read_output
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import keep, requested_job, run_name, show, starting_context
-from ringleader.cli.bench.p2p_options import PARAMETERS, SHORT_HELP, PairOptions, make_request
+from ringleader.cli.bench.p2p_options import SHORT_HELP, PairOptions, make_request
 from ringleader.cli.bench.pair_text import as_text
 from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.json_output import show as show_value
@@ -75,7 +75,7 @@ def _job_shown(asked: PairRequest) -> Job:
 
 def _read(options: PairOptions) -> int:
     """Print and keep what is in the file; with ``--dry-run`` keep nothing."""
-    faults = Faults()
+    faults = Faults(found=list(options.shared.job.faults))
     source = options.from_file or ""
     name = run_name(options.shared, "p2p", faults)
     text = sys.stdin.read() if source == "-" else faults.text_of("--from-file", source, read_text)
@@ -113,7 +113,6 @@ command = Command(
     run=measure_pairs,
     overridden=overridden,
     everyday=SHORT_HELP,
-    params=list(PARAMETERS),
     help=HELP,
 )
 
@@ -139,7 +138,7 @@ def _plan_text(asked: PairRequest) -> str:
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
     sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
-    return ("bench", "p2p", *sizes, "--window", options.window, "--seconds", options.seconds)
+    return ("bench", "p2p", *sizes, "--window", str(options.window), "--seconds", f"{options.seconds:g}")
 
 
 def _measure(

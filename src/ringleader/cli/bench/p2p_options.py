@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-
-import click
 
 from ringleader.bench.measurement_job import on_each_host
 from ringleader.bench.message_sizes import message_sizes
 from ringleader.bench.pair_measurement import PairRequest
 from ringleader.bench.program_commands import OSU, PROGRAMS
-from ringleader.cli.bench.bench_options import BENCH_OPTIONS, EVERYDAY, BenchOptions
-from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.typed_command import Option
+from ringleader.cli.bench.bench_options import EVERYDAY, BenchOptions
+from ringleader.cli.options.option_checks import Faults, ranks_of
 from ringleader.job import Job, Placement
+from ringleader.option_fields import flag, group, option
 
 LARGEST = 1 << 30
 """Bytes of a message: each rank needs about twice as much memory."""
@@ -27,86 +25,69 @@ MOST_RANKS = 4096
 class PairOptions:
     """The options, as they were written."""
 
-    min_bytes: str = "1"
-    max_bytes: str = "64M"
-    factor: str = "2"
-    window: str = "64"
-    bidirectional: bool = False
-    seconds: str = "20"
-    memory: str = "host"
-    ranks: str | None = None
-    per_host: str | None = None
-    program: str | None = None
-    from_file: str | None = None
-    shared: BenchOptions = field(default_factory=BenchOptions)
+    min_bytes: str = option(
+        "Smallest message: bytes, or 64K, 8M.",
+        "-b",
+        "--min-bytes",
+        default="1",
+        old=("--minbytes",),
+        metavar="SIZE",
+    )
+    max_bytes: str = option(
+        "Largest message.", "-e", "--max-bytes", default="64M", old=("--maxbytes",), metavar="SIZE"
+    )
+    factor: str = option(
+        "Each size is so many times the one before.",
+        "-f",
+        "--factor",
+        default="2",
+        old=("--stepfactor",),
+        metavar="N",
+    )
+    window: int = option(
+        "Messages under way at once for rates; of large ones fewer, 64 MiB together.",
+        default=64,
+        metavar="N",
+        least=1,
+        most=4096,
+        wrong="{} messages at once",
+    )
+    bidirectional: bool = flag("Also measure both directions at once.")
+    seconds: float = option(
+        "Time for all pairs together, shared out among pairs and sizes; the start comes on top.",
+        default=20,
+        metavar="N",
+        above=0,
+        most=86400,
+        unit="seconds",
+    )
+    memory: str = option("Where the messages lie.", default="host", metavar="host|cuda", choices=MEMORIES)
+    ranks: frozenset[int] | None = option(
+        "Measure between these ranks only. [default: all; one on each host]",
+        metavar="0,1,4|0-3",
+        read=ranks_of,
+    )
+    per_host: int | None = option(
+        "N ranks on each host. [default: 1; of one host 2]",
+        metavar="N",
+        least=1,
+        most=MOST_RANKS,
+        wrong="{} ranks on each host",
+    )
+    program: str | None = option(
+        "Run this installed program instead: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
+        "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
+        metavar="NAME",
+    )
+    from_file: str | None = option(
+        "Measure nothing: read and keep what such programs printed (-: stdin).", metavar="FILE"
+    )
+    shared: BenchOptions = group(BenchOptions)
 
 
 SHORT_HELP = (
     *("min_bytes", "max_bytes", "factor", "window", "bidirectional", "seconds", "memory", "ranks"),
     *("per_host", "program", "from_file", *EVERYDAY),
-)
-
-PARAMETERS: tuple[click.Parameter, ...] = (
-    Option(
-        ["-b", "--min-bytes", "min_bytes"],
-        old=["--minbytes"],
-        default="1",
-        show_default=True,
-        metavar="SIZE",
-        help="Smallest message: bytes, or 64K, 8M.",
-    ),
-    Option(
-        ["-e", "--max-bytes", "max_bytes"],
-        old=["--maxbytes"],
-        default="64M",
-        show_default=True,
-        metavar="SIZE",
-        help="Largest message.",
-    ),
-    Option(
-        ["-f", "--factor", "factor"],
-        old=["--stepfactor"],
-        default="2",
-        show_default=True,
-        metavar="N",
-        help="Each size is so many times the one before.",
-    ),
-    Option(
-        ["--window"],
-        default="64",
-        show_default=True,
-        metavar="N",
-        help="Messages under way at once for rates; of large ones fewer, 64 MiB together.",
-    ),
-    Option(["--bidirectional"], is_flag=True, help="Also measure both directions at once."),
-    Option(
-        ["--seconds"],
-        default="20",
-        show_default=True,
-        metavar="N",
-        help="Time for all pairs together, shared out among pairs and sizes; the start comes on top.",
-    ),
-    Option(
-        ["--memory"], default="host", show_default=True, metavar="host|cuda", help="Where the messages lie."
-    ),
-    Option(
-        ["--ranks", "ranks"],
-        metavar="0,1,4|0-3",
-        help="Measure between these ranks only. [default: all; one on each host]",
-    ),
-    Option(["--per-host"], metavar="N", help="N ranks on each host. [default: 1; of one host 2]"),
-    Option(
-        ["--program"],
-        metavar="NAME",
-        help="Run this installed program instead: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
-        "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
-    ),
-    Option(
-        ["--from-file"],
-        metavar="FILE",
-        help="Measure nothing: read and keep what such programs printed (-: stdin).",
-    ),
-    *BENCH_OPTIONS,
 )
 
 
@@ -125,14 +106,6 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
     sizes = message_sizes(
         options.min_bytes, options.max_bytes, options.factor, most=LARGEST, faults=faults.found
     )
-    window = faults.whole("--window", options.window)
-    if window is not None and not 1 <= window <= 4096:
-        faults.add("--window", f"{window} messages at once", "use 1 to 4096")
-    seconds = faults.seconds("--seconds", options.seconds)
-    if seconds is not None and not 0 < seconds <= 86400:
-        faults.add("--seconds", f"{seconds:g} seconds", "use a number above 0, at most 86400")
-    if options.memory not in MEMORIES:
-        faults.add("--memory", f"{options.memory!r} is unknown", f"use one of {', '.join(MEMORIES)}")
     path, _, test = (options.program or "mpi").partition(" ")
     program = f"{PurePath(path).name} {test}".strip()
     if options.program is not None and program not in PROGRAMS:
@@ -149,9 +122,9 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
         ranks=chosen.ranks,
         hosts=chosen.hosts,
         sizes=sizes,
-        window=window or 1,
+        window=options.window,
         both_ways=options.bidirectional,
-        seconds=seconds or 1.0,
+        seconds=options.seconds,
         memory=options.memory,
         program=program,
         path=path,
@@ -159,13 +132,9 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
 
 
 def _chosen_ranks(options: PairOptions, job: Job, faults: Faults) -> _Ranks:
-    per_host = faults.whole("--per-host", options.per_host)
-    if per_host is not None and not 1 <= per_host <= MOST_RANKS:
-        faults.add("--per-host", f"{per_host} ranks on each host", "use at least 1")
-        per_host = None
+    per_host, wanted = options.per_host, options.ranks
     if per_host is not None and job.np is not None:
         faults.add("-n and --per-host", "both say how many ranks there are", "leave one of them out")
-    wanted = faults.ranks("--ranks", options.ranks)
     placed = _placed(job, per_host, all_slots=wanted is not None)
     count = placed.job.np
     if count is None:

@@ -19,7 +19,6 @@ from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.train_options import (
     EVERYDAY,
     TF_CNN,
-    TRAIN_OPTIONS,
     TrainOptions,
     lab_threads,
     training_plan,
@@ -166,6 +165,5 @@ command = Command(
     run=measure,
     overridden=overridden,
     everyday=EVERYDAY,
-    params=list(TRAIN_OPTIONS),
     help=HELP,
 )

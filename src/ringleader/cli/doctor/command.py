@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ringleader.cli import interrupts
-from ringleader.cli.doctor.doctor_options import DOCTOR_OPTIONS, EVERYDAY, DoctorOptions
+from ringleader.cli.doctor.doctor_options import EVERYDAY, DoctorOptions
 from ringleader.cli.json_output import opened
-from ringleader.cli.options.host_options import HOST_OPTIONS, overridden
-from ringleader.cli.options.option_checks import Faults, unwritable, write_text
+from ringleader.cli.options.host_options import HostOptions, overridden
+from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.typed_command import Command, given, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
+from ringleader.option_fields import names_of
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -71,12 +72,12 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     if options.names_hosts or options.active:
         return []
     naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
-    rest = [one for one in HOST_OPTIONS if one.name not in naming]
+    rest = (names_of(HostOptions) | names_of(Job, where="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return [
         Fault(where=spelling(one), what="means nothing where no rank is started", hint=hint)
         for one in given(click.get_current_context())
-        if one in rest
+        if one.name in rest
     ]
 
 
@@ -102,7 +103,7 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
         from ringleader.cli.doctor.named_hosts import measure_hosts
 
         seconds = min(options.active_seconds, options.timeout)
-        measured = measure_hosts(options.hosts, read, seconds=seconds, environ=os.environ)
+        measured = measure_hosts(options, read, seconds=seconds, environ=os.environ)
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
         from ringleader.doctor.judgement import judge
@@ -122,16 +123,11 @@ def reading(options: DoctorOptions) -> HostsReading:
     if options.names_hosts:
         from ringleader.cli.doctor.named_hosts import read_named_hosts
 
-        return read_named_hosts(options.hosts, seconds=options.timeout, environ=os.environ)
+        return read_named_hosts(options, seconds=options.timeout, environ=os.environ)
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
 
-    faults = Faults()
-    start = faults.seconds("--start-timeout", options.hosts.start_timeout)
-    if faults.found:
-        raise RequestError(faults.found)
-    patience = Job(command=(), start_timeout=start or Job.start_timeout).patience
-    facts = read_host(environ=os.environ, seconds=min(SECONDS * patience, options.timeout))
+    facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
     if IMAGE_MANIFEST.exists():
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
@@ -153,7 +149,6 @@ command = Command(
     "doctor",
     options=DoctorOptions,
     run=doctor,
-    params=list(DOCTOR_OPTIONS),
     everyday=EVERYDAY,
     overridden=overridden,
     help=HELP,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.typed_command import Command
+from ringleader.option_fields import group
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -25,7 +26,7 @@ FRAMEWORKS = {
 class ListOptions:
     """The options, as they were written."""
 
-    json: JsonOptions = field(default_factory=JsonOptions)
+    json: JsonOptions = group(JsonOptions)
 
 
 def list_profiles(options: ListOptions) -> None:
@@ -40,7 +41,6 @@ command = Command(
     "list",
     options=ListOptions,
     run=list_profiles,
-    params=[*JSON_OPTIONS],
     help="Print the profiles: the recipes that are bundled.",
 )
 

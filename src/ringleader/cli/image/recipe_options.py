@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import argument, many, option
 from ringleader.text_files import decoded, printed, read_bytes
 
 if TYPE_CHECKING:
@@ -33,34 +33,31 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str | tuple[str
     return value or (() if param.multiple else "")
 
 
+NO_CHECK = "Do not check first whether everything fits together."
+
+
+def recipe_argument() -> Any:
+    """Return the field that says which recipe is meant."""
+    return argument("PROFILE|FILE", shell_complete=complete_recipe)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
     """What changes a recipe."""
 
-    set: tuple[str, ...] = ()
-    mirror: tuple[str, ...] = ()
-    base: str = ""
+    set: tuple[str, ...] = many(
+        "Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
+        metavar="BLOCK.KEY=VALUE",
+    )
+    mirror: tuple[str, ...] = many(
+        "Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
+        metavar="SET|KIND=URL",
+        callback=not_empty,
+    )
+    base: str = option("Another base image.", default="", callback=not_empty, metavar="REF")
 
 
 UNCHANGED = RecipeOptions()
-RECIPE_OPTIONS = (
-    Option(
-        ["--set"],
-        multiple=True,
-        metavar="BLOCK.KEY=VALUE",
-        help="Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
-    ),
-    Option(
-        ["--mirror"],
-        multiple=True,
-        metavar="SET|KIND=URL",
-        callback=not_empty,
-        help="Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
-    ),
-    Option(["--base"], callback=not_empty, metavar="REF", help="Another base image."),
-)
-RECIPE = click.Argument(["recipe"], metavar="PROFILE|FILE", shell_complete=complete_recipe)
-NO_CHECK = Option(["--no-check"], is_flag=True, help="Do not check first whether everything fits together.")
 
 
 def opened(profile_or_file: str, changes: RecipeOptions = UNCHANGED) -> Recipe:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
-    RECIPE,
-    RECIPE_OPTIONS,
     RecipeOptions,
     not_empty,
     opened,
+    recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.typed_command import Command
+from ringleader.option_fields import flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.instructions import Image
@@ -38,12 +36,19 @@ of what -o writes.
 class RenderOptions:
     """The options, as they were written."""
 
-    recipe: str
-    format: str = "dockerfile"
-    output: str = ""
-    no_check: bool = False
-    changes: RecipeOptions = field(default_factory=RecipeOptions)
-    json: JsonOptions = field(default_factory=JsonOptions)
+    recipe: str = recipe_argument()
+    changes: RecipeOptions = group(RecipeOptions)
+    format: str = option("What is printed.", default="dockerfile", choices=["dockerfile", "apptainer"])
+    output: str = option(
+        "Write both texts, .dockerignore and all that they copy to a directory instead.",
+        "-o",
+        "--output",
+        default="",
+        callback=not_empty,
+        metavar="DIR",
+    )
+    no_check: bool = flag(NO_CHECK)
+    json: JsonOptions = group(JsonOptions)
 
 
 def render(options: RenderOptions) -> None:
@@ -86,24 +91,5 @@ command = Command(
     "render",
     options=RenderOptions,
     run=render,
-    params=[
-        RECIPE,
-        *RECIPE_OPTIONS,
-        Option(
-            ["--format"],
-            type=click.Choice(["dockerfile", "apptainer"]),
-            default="dockerfile",
-            show_default=True,
-            help="What is printed.",
-        ),
-        Option(
-            ["-o", "--output"],
-            callback=not_empty,
-            metavar="DIR",
-            help="Write both texts, .dockerignore and all that they copy to a directory instead.",
-        ),
-        NO_CHECK,
-        *JSON_OPTIONS,
-    ],
     help=HELP,
 )

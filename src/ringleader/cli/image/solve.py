@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import argument, flag, group
 
 if TYPE_CHECKING:
     from ringleader.images.check import Finding
@@ -40,9 +39,9 @@ fits without one of them; exit code 2.
 class SolveOptions:
     """The options, as they were written."""
 
-    constraints: tuple[str, ...]
-    recipe: bool = False
-    json: JsonOptions = field(default_factory=JsonOptions)
+    constraints: tuple[str, ...] = argument("CONSTRAINT…", default=())
+    recipe: bool = flag("Print a recipe: TOML for the other commands.")
+    json: JsonOptions = group(JsonOptions)
 
 
 def propose(options: SolveOptions) -> None:
@@ -73,11 +72,6 @@ command = Command(
     "solve",
     options=SolveOptions,
     run=propose,
-    params=[
-        click.Argument(["constraints"], nargs=-1, metavar="CONSTRAINT…"),
-        Option(["--recipe"], is_flag=True, help="Print a recipe: TOML for the other commands."),
-        *JSON_OPTIONS,
-    ],
     help=HELP,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.kubernetes_options import NicOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import collected
 from ringleader.render.rdma.allocation import NicAllocation, allocate
@@ -29,26 +29,26 @@ _OPTIONS = {
 
 
 def allocation(
-    given: JobOptions, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
+    given: NicOptions, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
 ) -> NicAllocation | None:
     """Return what each worker gets; ``None``: nothing was said of NICs, or it was wrong.
 
     ``asked``: resources that the worker asks for besides. ``shm_size`` as it was read.
     """
-    if not _is_said(given):
+    if given == NicOptions():
         return None
     request = RdmaRequest(
         profile=given.rdma or "",
         resource=given.rdma_resource or "",
-        count=faults.whole("--rdma-count", given.rdma_count),
+        count=given.rdma_count,
         networks=given.rdma_network,
         node_labels=_labels(given, faults),
         shm_size=shm_size,
         gpus=gpus,
         claim_template=given.rdma_claim_template or "",
         nic_class=given.rdma_device_class or NIC_CLASS,
-        ssh_port=faults.whole("--rdma-ssh-port", given.rdma_ssh_port),
-        spread=_spread(given, faults),
+        ssh_port=given.rdma_ssh_port,
+        spread=None if given.rdma_spread is None else Spread(given.rdma_spread),
         has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
     )
     found: NicAllocation | None = None
@@ -57,32 +57,8 @@ def allocation(
     return found
 
 
-def _is_said(given: JobOptions) -> bool:
-    return any(
-        (
-            given.rdma is not None,
-            given.rdma_resource,
-            given.rdma_count,
-            given.rdma_network,
-            given.node_label,
-            given.rdma_spread,
-            given.rdma_ssh_port,
-            given.rdma_claim_template,
-            given.rdma_device_class,
-        )
-    )
-
-
-def _labels(given: JobOptions, faults: Faults) -> tuple[tuple[str, str], ...]:
+def _labels(given: NicOptions, faults: Faults) -> tuple[tuple[str, str], ...]:
     pairs, unread = pairs_of(given.node_label)
     for word in unread:
         faults.add(f"--node-label {word}", "there is no value", f"NAME=VALUE, or {' or '.join(OFFERED)}")
     return pairs
-
-
-def _spread(given: JobOptions, faults: Faults) -> Spread | None:
-    text = given.rdma_spread
-    if text is None or text in tuple(Spread):
-        return None if text is None else Spread(text)
-    faults.add("--rdma-spread", f"{text!r} is unknown", f"one of: {', '.join(Spread)}")
-    return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import click
 
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.operator import manifests, run
 from ringleader.cli.typed_command import Command
+from ringleader.option_fields import group
 
 
 @click.group(name="operator")
@@ -33,7 +34,7 @@ def crd(options: CrdOptions) -> None:
 class CrdOptions:
     """The options, as they were written."""
 
-    json: JsonOptions = field(default_factory=JsonOptions)
+    json: JsonOptions = group(JsonOptions)
 
 
 command.add_command(
@@ -41,7 +42,6 @@ command.add_command(
         "crd",
         options=CrdOptions,
         run=crd,
-        params=[*JSON_OPTIONS],
         help="""Print the CustomResourceDefinition of MPIJob.
 
     ringleader operator crd | kubectl apply -f -""",

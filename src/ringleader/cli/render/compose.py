@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import show
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
-from ringleader.cli.render.compose_options import COMPOSE_OPTIONS, ComposeOptions, request_of
+from ringleader.cli.render.compose_options import ComposeOptions, request_of
 from ringleader.cli.typed_command import Command
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def compose(options: ComposeOptions) -> None:
     _say(f"{directory} holds the application {built.name}; {directory / 'README.md'} says how to start it")
 
 
-command = Command("compose", options=ComposeOptions, run=compose, params=list(COMPOSE_OPTIONS), help=HELP)
+command = Command("compose", options=ComposeOptions, run=compose, help=HELP)
 
 
 def _yaml(document: dict[str, Any]) -> str:

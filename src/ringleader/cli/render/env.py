@@ -6,10 +6,9 @@ import os
 import sys
 from dataclasses import dataclass
 
-from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.render.facts_option import FACTS_FROM, host_facts
-from ringleader.cli.typed_command import Command, Option
-from ringleader.errors import RequestError
+from ringleader.cli.render.facts_option import facts_from_option, host_facts
+from ringleader.cli.typed_command import Command
+from ringleader.option_fields import option
 
 HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
 
@@ -26,26 +25,16 @@ same on every host of a job; this is for what others start.
 class EnvOptions:
     """The options, as they were written."""
 
-    facts_from: str | None = None
-    local_rank: str | None = None
-    format: str = "shell"
-
-
-ENV_OPTIONS = (
-    FACTS_FROM,
-    Option(
-        ["--local-rank"],
-        metavar="N",
-        help="Also what fits this rank of the host alone: the NIC at its GPU.",
-    ),
-    Option(
-        ["--format"],
+    facts_from: str | None = facts_from_option()
+    local_rank: int | None = option(
+        "Also what fits this rank of the host alone: the NIC at its GPU.", metavar="N"
+    )
+    format: str = option(
+        "Lines for eval, a file for --env-file, the env of a container, or all as JSON.",
         default="shell",
-        show_default=True,
         metavar="shell|docker-env|kubernetes|json",
-        help="Lines for eval, a file for --env-file, the env of a container, or all as JSON.",
-    ),
-)
+        choices=("shell", "docker-env", "kubernetes", "json"),
+    )
 
 
 def env(options: EnvOptions) -> None:
@@ -53,17 +42,14 @@ def env(options: EnvOptions) -> None:
     from ringleader.fabric.settings.recommended_settings import recommend
     from ringleader.render.transport_settings import FORMATS
 
-    faults = Faults()
-    local_rank = faults.whole("--local-rank", options.local_rank)
-    text = FORMATS.get(options.format)
-    if text is None:
-        faults.add("--format", f"{options.format!r} is unknown", f"use one of: {', '.join(FORMATS)}")
-    if text is None or faults.found:
-        raise RequestError(faults.found)
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
     with host_facts(options.facts_from) as facts:
-        sys.stdout.write(text(facts.hostname, recommend(facts, local_rank=local_rank, user=user)))
+        sys.stdout.write(
+            FORMATS[options.format](
+                facts.hostname, recommend(facts, local_rank=options.local_rank, user=user)
+            )
+        )
 
 
-command = Command("env", options=EnvOptions, run=env, params=list(ENV_OPTIONS), help=HELP)
+command = Command("env", options=EnvOptions, run=env, help=HELP)

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader import text_files
-from ringleader.cli.typed_command import Option
 from ringleader.errors import RefusedError, RequestError
+from ringleader.option_fields import option
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 OPTION_NAME = "--facts-from"
 READ_SECONDS = 60.0
 """What reading this host may take; a busy one may need more than the doctor's few, and is not guessed at."""
-FACTS_FROM = Option(
-    [OPTION_NAME],
-    metavar="FILE",
-    help="A host that ringleader doctor --facts wrote; - reads standard input. [default: this host]",
-)
+
+
+def facts_from_option() -> Any:
+    """Return the field of ``--facts-from FILE``."""
+    return option(
+        "A host that ringleader doctor --facts wrote; - reads standard input. [default: this host]",
+        OPTION_NAME,
+        metavar="FILE",
+    )
 
 
 @contextmanager

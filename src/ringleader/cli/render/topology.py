@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringleader.cli.options.option_checks import Faults, unwritable, write_text
-from ringleader.cli.render.facts_option import FACTS_FROM, host_facts
-from ringleader.cli.typed_command import Command, Option
-from ringleader.errors import RequestError
+from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.render.facts_option import facts_from_option, host_facts
+from ringleader.cli.typed_command import Command
+from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import option
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
@@ -29,33 +30,23 @@ FORMATS = ("text", "json", "svg")
 class TopologyOptions:
     """The options, as they were written."""
 
-    facts_from: str | None = None
-    format: str = "text"
-    output: str = "-"
-
-
-TOPOLOGY_OPTIONS = (
-    FACTS_FROM,
-    Option(
-        ["--format"],
-        default="text",
-        show_default=True,
-        metavar="text|json|svg",
-        help="A table, values, or a drawing.",
-    ),
-    Option(["-o", "--output", "output"], default="-", metavar="FILE", help="Write it to a file."),
-)
+    facts_from: str | None = facts_from_option()
+    format: str = option(
+        "A table, values, or a drawing.", default="text", metavar="text|json|svg", choices=FORMATS
+    )
+    output: str = option(
+        "Write it to a file.", "-o", "--output", default="-", metavar="FILE", show_default=False
+    )
+    faults: tuple[Fault, ...] = ()
 
 
 def topology(options: TopologyOptions) -> None:
     """Print or write the topology."""
     from ringleader.render.host_topology import topology_text, topology_values
 
-    faults = Faults(found=unwritable("--output", options.output))
-    if options.format not in FORMATS:
-        faults.add("--format", f"{options.format!r} is unknown", f"use one of: {', '.join(FORMATS)}")
-    if faults.found:
-        raise RequestError(faults.found)
+    faults = [*options.faults, *unwritable("--output", options.output)]
+    if faults:
+        raise RequestError(faults)
     with host_facts(options.facts_from) as facts:
         matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
         if options.format == "svg":
@@ -87,4 +78,4 @@ def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple
     return with_nvlinks(ours, theirs), differences(ours, theirs)
 
 
-command = Command("topology", options=TopologyOptions, run=topology, params=list(TOPOLOGY_OPTIONS), help=HELP)
+command = Command("topology", options=TopologyOptions, run=topology, help=HELP)

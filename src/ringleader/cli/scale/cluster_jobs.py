@@ -73,13 +73,8 @@ class ClusterJobs:
     def mpijob(self, job: Job, environ: Mapping[str, str], *, suffix: str) -> MPIJob:
         """Return a size's job on the cluster. Raises RequestError with every fault at once."""
         faults = Faults()
-        options = replace(
-            self.options,
-            command=job.command,
-            np=str(job.np),
-            slots_per_worker=str(job.hosts[0].slots),
-            threads=None if job.threads is None else str(job.threads),
-        )
+        asked = replace(self.options.job, command=job.command, np=job.np, threads=job.threads)
+        options = replace(self.options, job=asked, slots_per_worker=job.hosts[0].slots)
         request = request_of(
             options,
             faults=faults,

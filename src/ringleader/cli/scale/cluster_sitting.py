@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from ringleader.bench.grid import Size, parse_baseline, parse_grid
 from ringleader.bench.resumption import host_words
 from ringleader.bench.scale import Scale, job_of
 from ringleader.bench.turn_order import turns
 from ringleader.cli.kubernetes.run_job import Where
-from ringleader.cli.options.kubernetes_options import FollowOptions, JobOptions
+from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.scale.cluster_jobs import ClusterJobs, check_sizes
-from ringleader.cli.scale.scale_options import ScaleOptions, make_scale
-from ringleader.cli.scale.sitting import Sitting, stamp
+from ringleader.cli.scale.scale_options import ScaleOptions, Sitting, make_scale, stamp
 from ringleader.errors import RequestError, collected
 from ringleader.job import Host, Job
 from ringleader.scaling import Request, Run
@@ -25,14 +24,14 @@ START_TIMEOUT = 900.0
 
 def cluster_sitting(options: ScaleOptions, words: tuple[str, ...], stored: Run | None) -> Sitting:
     """Return what is measured on Kubernetes; RequestError with every fault of every size's job."""
-    faults = Faults()
+    faults = Faults(found=list(options.job.faults))
     on: Where = "pods" if options.hosts.on == "pods" else "kubernetes"
     if options.grid is None and stored is None:
         faults.add("--grid", "is needed on Kubernetes", "name sizes as workers x ranks: --grid 1x1,1x2,2x2")
         options = replace(options, grid="1x1")
-    jobs, sizes = _jobs(on, options, faults), _sizes(options, stored)
-    threads = stored.context.threads if stored is not None else _threads(options, sizes, faults)
-    job = Job(command=options.shared.command, hosts=_workers(sizes), bind="none", threads=threads)
+    jobs, sizes = _jobs(on, options), _sizes(options, stored)
+    threads = stored.context.threads if stored is not None else _threads(options, sizes)
+    job = Job(command=options.job.command, hosts=_workers(sizes), bind="none", threads=threads)
     wanted = None
     with collected(faults.found):
         coupled = replace(options, no_uncoupled=True, in_step=None)
@@ -43,7 +42,7 @@ def cluster_sitting(options: ScaleOptions, words: tuple[str, ...], stored: Run |
         raise RequestError(faults.found)
     request = Request(
         options=words,
-        workdir=options.shared.workdir or "the image's",
+        workdir=options.job.workdir or "the image's",
         hosts=host_words(job.hosts),
     )
     wanted = replace(wanted, request=request, image=options.pods.image or "")
@@ -57,27 +56,21 @@ def _jobs_of_sizes(wanted: Scale | None, job: Job) -> list[Job]:
     return [job_of(turn, wanted) for turn in turns(wanted.grid, 1, uncoupled=False)]
 
 
-def _jobs(on: Where, options: ScaleOptions, faults: Faults) -> ClusterJobs:
+def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
     """Return what starts the sizes' jobs."""
-    timeout = faults.seconds("--start-timeout", options.hosts.start_timeout)
-    if timeout is not None and not timeout > 0:
-        faults.add("--start-timeout", f"{timeout:g} seconds", "use a number above 0")
-    shared = options.shared
-    pods = {part.name: getattr(options.pods, part.name) for part in fields(options.pods)}
+    asked = options.job
+    job = Job(timeout=asked.timeout, workdir=asked.workdir, extra_mpirun_args=asked.extra_mpirun_args)
     return ClusterJobs(
         on=on,
         cluster=options.cluster,
         options=JobOptions(
-            **pods,
-            x=shared.x,
-            env_file=shared.env_file,
-            timeout=shared.timeout,
-            workdir=shared.workdir,
-            mpirun_arg=options.hosts.mpirun_arg,
+            job=job,
+            ranks=replace(options.ranks, all_gpus=False),
+            pods=options.pods,
             clean_pod_policy="None",  # at the end they tell their nodes; then all is deleted
         ),
-        follow=FollowOptions(operator_image=options.operator_image),
-        start_timeout=timeout or START_TIMEOUT,
+        follow=options.follow,
+        start_timeout=options.follow.start_timeout or START_TIMEOUT,
     )
 
 
@@ -100,9 +93,8 @@ def _workers(sizes: list[Size]) -> tuple[Host, ...]:
     )
 
 
-def _threads(options: ScaleOptions, sizes: list[Size], faults: Faults) -> int | None:
+def _threads(options: ScaleOptions, sizes: list[Size]) -> int | None:
     """Return OMP_NUM_THREADS, the same at every size: a share of ``--cpu``, where nothing else is said."""
-    if options.shared.threads is not None:
-        return faults.whole("--threads", options.shared.threads)
     cpu = options.pods.cpu or ""
-    return max(1, int(cpu) // max(size.slots for size in sizes)) if cpu.isdigit() else None
+    share = max(1, int(cpu) // max(size.slots for size in sizes)) if cpu.isdigit() else None
+    return options.job.threads or share

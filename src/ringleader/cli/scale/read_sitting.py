@@ -14,10 +14,15 @@ from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
 from ringleader.cli.options.kubernetes_options import PLACES
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.scale.pod_options import misplaced_options
 from ringleader.cli.scale.resume_options import kept_words, resumed_options
-from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, threads_for
-from ringleader.cli.scale.sitting import Sitting, stamp
+from ringleader.cli.scale.scale_options import (
+    ScaleOptions,
+    Sitting,
+    make_scale,
+    misplaced_options,
+    stamp,
+    threads_for,
+)
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import RefusedError, RequestError
 from ringleader.job import Job
@@ -60,7 +65,7 @@ def _sitting(
 
         return cluster_sitting(options, words, stored)
     where = options.hosts
-    job, chosen = read_job(options.shared.of_run(), where, environ=os.environ, say=line.keep)
+    job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
     wanted = make_scale(options, job, cores=cores_here(), stamp=stamp(), lab=where.wants_lab, stored=stored)
     script, digest = script_of(job)

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ringleader.cli.scale.scale_options import ScaleOptions
-from ringleader.cli.typed_command import given, options_of, spelling
+from ringleader.cli.typed_command import faults_of_words, given, options_of, spelling
 from ringleader.errors import Fault, RequestError
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Run
@@ -42,7 +42,7 @@ def _set_values(ctx: click.Context) -> dict[str, Any]:
     found = {}
     for name, value in ctx.params.items():
         is_default = ctx.get_parameter_source(name) in (ParameterSource.DEFAULT, None)
-        if name not in _OF_THIS_CALL and not is_default and value not in (None, False, ()):
+        if name not in _OF_THIS_CALL and not is_default and value is not False and value not in (None, ()):
             found[name] = value
     return found
 
@@ -59,7 +59,7 @@ def _words(ctx: click.Context, values: Mapping[str, Any]) -> tuple[str, ...]:
 def _option(option: str, value: object, name: str) -> list[str]:
     if value is True:
         return [option]
-    text = str(value)
+    text = f"{value:.12g}" if isinstance(value, float) else str(value)
     if name == "x" and is_secret(text.partition("=")[0]):
         text = text.partition("=")[0]
     return [f"{option}={text}"] if option.startswith("--") else [option, text]
@@ -86,8 +86,9 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     merged["x"] = _variables(merged["x"], ctx.params["x"] if "x" in now else ())
     merged["command"] = ctx.params["command"] or stored.context.command
     if "repeats" not in now:
-        merged["repeats"] = str(stored.repeats)
-    return options_of(ScaleOptions, merged), _words(ctx, values)
+        merged["repeats"] = stored.repeats
+    faults = tuple(faults_of_words(ctx))
+    return options_of(ScaleOptions, merged, faults=faults), _words(ctx, values)
 
 
 def _variables(kept: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
