@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ringleader.cli.help_pages import full_help
+from ringleader.cli.typed_command import full_help
 from ringleader.cli.main import ringleader
 
 

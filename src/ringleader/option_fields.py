@@ -82,7 +82,7 @@ class Declared:
             return None
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         what = self.wrong.format(shown, self.unit, least=self.least, most=self.most).rstrip()
-        return WrongValueError(what, self.hint or ("" if self.wrong == BEYOND else self._bounds()))
+        return WrongValueError(what, self.hint or ("" if "{least" in self.wrong else self._bounds()))
 
     def _is_within(self, value: float) -> bool:
         is_above = self.above is None or value > self.above

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import run_file
-from ringleader.cli.report.command import report
-from ringleader.cli.report.report_options import ReportOptions
+from ringleader.cli.report.command import ReportOptions, report
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
@@ -157,7 +156,7 @@ def test_wrong_results_fail_the_guard(
     wrong = replace(series, results=(replace(result, out_of_place=timing), *series.results[1:]))
     run_file.write(collective, tmp_path / "base")
     run_file.write(replace(collective, series=(wrong, *collective.series[1:])), tmp_path / "now")
-    options = ReportOptions(runs=(str(tmp_path / "now"),), against=str(tmp_path / "base"), fail_below="0.9")
+    options = ReportOptions(runs=(str(tmp_path / "now"),), against=str(tmp_path / "base"), fail_below=0.9)
     assert report(options) == 1
     assert "7 wrong elements (#wrong), so its rates mean nothing" in capsys.readouterr().err
 
@@ -169,7 +168,7 @@ def guarded(directory: Path, before: AnyRun, after: AnyRun, *, allow_missing: bo
         ReportOptions(
             runs=(str(directory / "now"),),
             against=str(directory / "base"),
-            fail_below="0.9",
+            fail_below=0.9,
             allow_missing=allow_missing,
         )
     )

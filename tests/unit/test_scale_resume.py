@@ -16,8 +16,7 @@ from ringleader.bench.scale import Scale
 from ringleader.bench.turn_order import turns, turns_left
 from ringleader.cli.scale.command import command
 from ringleader.cli.scale.read_sitting import read_sitting
-from ringleader.cli.scale.scale_options import ScaleOptions
-from ringleader.cli.scale.sitting import Sitting
+from ringleader.cli.scale.scale_options import ScaleOptions, Sitting
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import options_of
 from ringleader.errors import RequestError

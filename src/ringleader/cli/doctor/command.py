@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ringleader.cli import interrupts
 from ringleader.cli.doctor.doctor_options import EVERYDAY, DoctorOptions
-from ringleader.cli.json_output import opened
+from ringleader.cli.json_output import JsonOptions, opened, show
 from ringleader.cli.options.host_options import HostOptions, overridden
 from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command, given, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
@@ -23,6 +25,39 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.cli.json_output import JsonFile
     from ringleader.doctor.hosts_reading import HostsReading
+
+COLUMN = 100
+"""Widest text in a column of the table."""
+
+
+def check_image(seconds: float, json: JsonOptions) -> int:
+    """Run every check within ``seconds``, show what came of it; return the exit code."""
+    from ringleader.doctor import document_of
+    from ringleader.doctor.image_inspection import collect
+    from ringleader.doctor.software_findings import judge
+    from ringleader.finding import has_fault
+
+    line = ProgressLine(prefix="")
+    facts = collect(environ=os.environ, seconds=seconds, progress=line.show)
+    line.clear()
+    found = tuple(judge(facts))
+    checks = [document_of(one) for one in found]
+    image = facts.manifest.get("name") if facts.manifest else None
+    values: dict[str, Any] = {"image": image, "ok": not has_fault(found), "checks": checks}
+    show(json, values, lambda: f"{table_of(checks)}\n")
+    return 3 if has_fault(found) else 0
+
+
+def table_of(checks: Sequence[Mapping[str, str]]) -> str:
+    """Return the findings as a table for people."""
+    from tabulate import tabulate
+
+    rows = []
+    for one in checks:
+        words = f"{one['what']}\n→ {one['do']}" if one.get("do") else one["what"]
+        rows.append((one["id"], one["level"], words))
+    return str(tabulate(rows, headers=("check", "", "what"), maxcolwidths=[None, None, COLUMN]))
+
 
 HELP = """Say what is wrong with a host, or with several, and what to do about it.
 
@@ -84,10 +119,10 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
 def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
     with interrupts.held():
-        from ringleader.cli.doctor import profile_files
+        from ringleader.cli.doctor import stored_facts
     if options.write_expect is not None:
-        profile_files.check_new(options.write_expect, force=options.force)
-    profile = profile_files.read_profile(options.expect, read_text) if options.expect is not None else None
+        stored_facts.check_new(options.write_expect, force=options.force)
+    profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
     read = reading(options)
     for text in read.warnings:
         print(f"ringleader: {text}", file=sys.stderr)
@@ -96,7 +131,7 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     if not read.facts and (options.write_expect is not None or options.active):
         raise RefusedError(read.faults)
     if options.write_expect is not None:
-        profile_files.write_profile(options.write_expect, next(iter(read.facts.values())))
+        stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
     measured = None
     if options.active:

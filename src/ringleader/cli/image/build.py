@@ -8,11 +8,10 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ringleader.cli.image.build_display import BuildDisplay
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
     RecipeOptions,
@@ -23,12 +22,59 @@ from ringleader.cli.image.recipe_options import (
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.json_output import opened as opened_file
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
+from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.option_fields import flag, group, many, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
+    from ringleader.images.build_progress import Step
+
+
+class BuildDisplay:
+    """Shows steps and elapsed time on a stream."""
+
+    def __init__(self, *, stream: TextIO, is_tty: bool, width: int = 110) -> None:
+        """``is_tty``: the line is overwritten by the next one, and its clock runs."""
+        self._stream, self._is_tty, self._width = stream, is_tty, width
+        self._line = ProgressLine(prefix="", is_tty=is_tty, write=self._write, width=width + 1)
+        self._now = ""
+        self._second = -1
+
+    def step(self, step: Step, seconds: float) -> None:
+        """Show a step that begins."""
+        self._now = " ".join(str(step).split())
+        self._show(seconds)
+
+    def passing(self, seconds: float) -> None:
+        """Let the clock run."""
+        if self._is_tty and int(seconds) != self._second:
+            self._show(seconds)
+
+    def say(self, text: str) -> None:
+        """Show a sentence."""
+        self._line.keep(f"ringleader: {text}")
+
+    def finish(self) -> None:
+        """Leave an empty line behind."""
+        self._line.clear()
+
+    def _show(self, seconds: float) -> None:
+        self._second = int(seconds)
+        whole = f"[{clock(seconds)}] {self._now or 'the builder starts'}"
+        text = whole if len(whole) <= self._width else whole[: self._width - 1] + "…"
+        (self._line.show if self._is_tty else self._line.keep)(text)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as ``m:ss``."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
 
 HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
 
@@ -90,7 +136,7 @@ def build(options: BuildOptions) -> None:
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
         return
-    from ringleader.cli.doctor.image_check import table_of
+    from ringleader.cli.doctor.command import table_of
     from ringleader.images.build import build as build_image
     from ringleader.images.build_selftest import faults_of
 

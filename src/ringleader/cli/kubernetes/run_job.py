@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ringleader import __version__
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import outcome_to
 from ringleader.cli.kubernetes.connection import Connection, namespace_without_cluster, with_cluster
 from ringleader.cli.kubernetes.follow_job import Work, attend

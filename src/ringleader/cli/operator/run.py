@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.typed_command import Command
 from ringleader.option_fields import flag, option

@@ -16,7 +16,8 @@ PLACES = ("kubernetes", "pods")
 """Values of ``--on`` that lead to a cluster."""
 LARGEST = 2**63 - 1
 """Of a whole number in Kubernetes' API."""
-_COUNT: Mapping[str, Any] = {"metavar": "N", "most": LARGEST}
+_BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {least:g} and at most 2^63-1"}
+_COUNT: Mapping[str, Any] = {"metavar": "N", **_BOUNDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +193,8 @@ class JobOptions:
         "Delete the job so long after its end.",
         metavar="SECONDS",
         least=0,
-        most=LARGEST,
         after="clean_pod_policy",
+        **_BOUNDS,
     )
     backoff_limit: int = option(
         "Try a failed job again so often. [default: 0]", default=0, least=0, after="ttl", **_COUNT

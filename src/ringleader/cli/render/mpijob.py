@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import JobOptions

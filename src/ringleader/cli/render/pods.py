@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults

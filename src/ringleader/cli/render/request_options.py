@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.options.kubernetes_options import JobOptions

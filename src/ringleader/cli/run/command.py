@@ -15,7 +15,7 @@ import click
 
 from ringleader.batch_system import slurm_job_id
 from ringleader.cli import interrupts
-from ringleader.cli.help_pages import is_full_help
+from ringleader.cli.typed_command import is_full_help
 from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     ON,
