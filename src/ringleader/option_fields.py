@@ -246,3 +246,27 @@ def faults_of_values(values: object) -> list[Fault]:
             if wrong is not None:
                 found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
     return found
+
+
+def words_of(values: object, usual: object) -> list[str]:
+    """Return the words of a command line that set what differs from ``usual``: flags behind the others."""
+    flags: list[str] = []
+    found: list[str] = []
+    for part in parts(type(values)):
+        value, other = getattr(values, part.name), getattr(usual, part.name)
+        declared = part.declared
+        if part.kind is not None and is_dataclass(value):
+            found += words_of(value, other)
+        elif declared is None or value == other or declared.attributes.get("positional"):
+            continue
+        elif isinstance(value, bool):
+            flags.append(part.spelling)
+        elif isinstance(value, tuple) and "nargs" not in declared.attributes:
+            found += (f"{part.spelling}={_word(one)}" for one in value)
+        else:
+            found += (part.spelling, *map(_word, value if isinstance(value, tuple) else (value,)))
+    return found + flags
+
+
+def _word(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
