@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ringleader import __version__
 from ringleader.bench import run_file
-from ringleader.cli.json_output import JsonFile, JsonOptions, dumped
+from ringleader.cli import interrupts
+from ringleader.cli.json_output import JsonFile, JsonOptions, dumped, opened
 from ringleader.cli.options.host_options import HostOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.run.command import check_ssh_files, read_job
+from ringleader.cli.run_directory import run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import RequestError
@@ -26,6 +29,8 @@ from ringleader.job import Job, faults_of
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import flag, group, option
 from ringleader.scaling import Context
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +103,37 @@ def starting_context(options: BenchOptions, job: Job, measured: Sequence[str]) -
     )
 
 
-def keep(run: AnyRun, directory: Path) -> None:
-    """Write ``run.json``: to be called whenever there is more, so that nothing is lost."""
-    run_file.write(run, directory)
+def measured(
+    options: BenchOptions,
+    name: str,
+    line: ProgressLine,
+    measure: Callable[[Callable[[AnyRun], None]], Result],
+    shown: Callable[[Any, Path, JsonFile | None], None],
+) -> tuple[Any, Result]:
+    """Measure into the run's own directory; return the run, and what ``measure`` returned.
+
+    ``measure`` is given what keeps the run, to be called whenever there is more, so that nothing is lost.
+    ``shown`` shows the latest, also of a measurement that ends early.
+    """
+    with interrupts.held():
+        from ringleader.launch import signals
+
+    latest: list[AnyRun] = []
+    place = run_directory(options.output, name, replace=options.replace)
+    with opened(options.json.json_file) as file, place as directory:
+
+        def keep(run: AnyRun) -> None:
+            run_file.write(run, directory)
+            latest[:] = [run]
+
+        try:
+            with signals.caught(signals.FORWARDED):
+                result = measure(keep)
+        finally:
+            line.clear()
+            if latest:
+                shown(latest[0], directory, file)
+    return latest[0], result
 
 
 def show(

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from ringleader import __version__
 from ringleader.bench import run_file
@@ -22,23 +22,22 @@ from ringleader.bench.pair_measurement import (
 )
 from ringleader.bench.program_commands import OSU, PROGRAMS
 from ringleader.bench.program_results import read_output
-from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import (
     EVERYDAY,
     BenchOptions,
-    keep,
+    measured,
     requested_job,
     run_name,
     show,
     starting_context,
 )
 from ringleader.cli.bench.pair_text import as_text
-from ringleader.cli.json_output import JsonFile, opened
+from ringleader.cli.json_output import opened
 from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults, ranks_of
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory, run_directory
+from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
@@ -242,9 +241,15 @@ def measure_pairs(options: PairOptions) -> int:
         print(_plan_text(asked), end="", flush=True)
         print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
         return 0
-    place = run_directory(options.shared.output, asked.name, replace=options.shared.replace)
-    with opened(options.shared.json.json_file) as file, place as directory:
-        return _measure(asked, options, directory, line, file)
+    context = starting_context(options.shared, asked.job, _words(options))
+    run, _ = measured(
+        options.shared,
+        asked.name,
+        line,
+        lambda keep: measure(asked, environ=os.environ, context=context, progress=line.show, keep=keep),
+        lambda run, directory, file: show(run, directory, options.shared.json, file, lambda: as_text(run)),
+    )
+    return 3 if run.failure or not run.transfers else 0
 
 
 def _job_shown(asked: PairRequest) -> Job:
@@ -283,7 +288,7 @@ def _read(options: PairOptions) -> int:
         return 0
     with opened(options.shared.json.json_file, [source]) as file:
         directory = make_directory(options.shared.output, name, replace=options.shared.replace)
-        keep(run, directory)
+        run_file.write(run, directory)
         show(run, directory, options.shared.json, file, lambda: as_text(run))
     return 0
 
@@ -320,26 +325,3 @@ def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
     sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
     return ("bench", "p2p", *sizes, "--window", str(options.window), "--seconds", f"{options.seconds:g}")
-
-
-def _measure(
-    asked: PairRequest, options: PairOptions, directory: Path, line: ProgressLine, file: JsonFile | None
-) -> int:
-    with interrupts.held():
-        from ringleader.launch import signals
-
-    latest: list[PointToPointRun] = []
-
-    def kept(run: PointToPointRun) -> None:
-        keep(run, directory)
-        latest[:] = [run]
-
-    context = starting_context(options.shared, asked.job, _words(options))
-    try:
-        with signals.caught(signals.FORWARDED):
-            measure(asked, environ=os.environ, context=context, progress=line.show, keep=kept)
-    finally:
-        line.clear()
-        if latest:
-            show(latest[0], directory, options.shared.json, file, lambda: as_text(latest[0]))
-    return 3 if latest[0].failure or not latest[0].transfers else 0

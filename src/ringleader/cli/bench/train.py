@@ -28,11 +28,10 @@ from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
 from ringleader.cli.bench.bench_options import BenchOptions
 from ringleader.cli.bench.collective_options import ranks_of
-from ringleader.cli.json_output import JsonFile, opened
+from ringleader.cli.json_output import JsonFile
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
@@ -187,9 +186,27 @@ def measure(options: TrainOptions) -> int:
         line.clear()
         _print_plan(plan, job)
         return 0
-    place = run_directory(options.shared.output, name, replace=options.shared.replace)
-    with opened(options.shared.json.json_file) as file, place as directory:
-        return _measure(options, plan, job, name, directory, line, file)
+    with interrupts.held():
+        from ringleader.bench.training import training_job
+        from ringleader.bench.training.training_answers import TrainingAnswers
+    answers = TrainingAnswers(plan=plan)
+    _, code = bench_options.measured(
+        options.shared,
+        name,
+        line,
+        lambda keep: training_job.measure(
+            answers,
+            job,
+            bench_options.starting_context(options.shared, job, _words(plan)),
+            name=name,
+            seconds=plan.wait_seconds,
+            environ=os.environ,
+            progress=line.show,
+            keep=keep,
+        ),
+        lambda run, directory, file: _show(options, run, answers, directory, file),
+    )
+    return code
 
 
 def _print_plan(plan: TrainingPlan, job: Job) -> None:
@@ -212,44 +229,6 @@ def _words(plan: TrainingPlan) -> tuple[str, ...]:
     words = [(f"--{name}", str(value)) for name, value in values.items() if value and name not in left_out]
     arms = (("--arms", ",".join(arm.replace(" ", "-") for arm in plan.arms)),) if plan.arms else ()
     return ("bench", "train", *(word for pair in (*words, *arms) for word in pair))
-
-
-def _measure(
-    options: TrainOptions,
-    plan: TrainingPlan,
-    job: Job,
-    name: str,
-    directory: Path,
-    line: ProgressLine,
-    file: JsonFile | None,
-) -> int:
-    with interrupts.held():
-        from ringleader.bench.training import training_job
-        from ringleader.bench.training.training_answers import TrainingAnswers
-        from ringleader.launch import signals
-
-    answers, latest = TrainingAnswers(plan=plan), list[TrainingRun]()
-
-    def kept(run: TrainingRun) -> None:
-        bench_options.keep(run, directory)
-        latest[:] = [run]
-
-    try:
-        with signals.caught(signals.FORWARDED):
-            return training_job.measure(
-                answers,
-                job,
-                bench_options.starting_context(options.shared, job, _words(plan)),
-                name=name,
-                seconds=plan.wait_seconds,
-                environ=os.environ,
-                progress=line.show,
-                keep=kept,
-            )
-    finally:
-        line.clear()
-        if latest:
-            _show(options, latest[0], answers, directory, file)
 
 
 def _show(
