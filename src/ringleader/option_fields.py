@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from ringleader.errors import Fault
@@ -102,11 +103,13 @@ def _one_of(words: Collection[str]) -> str:
     return f"use {' or '.join(words) if len(words) == 2 else 'one of ' + ', '.join(words)}"
 
 
+_OURS = {part.name for part in fields(Declared)}
+
+
 def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
     """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
     where = frozenset(said.pop("where", "").split())
-    ours = {part.name for part in fields(Declared)}
-    attributes = {name: said.pop(name) for name in set(said) - ours}
+    attributes = {name: said.pop(name) for name in said.keys() - _OURS}
     declared = Declared(help=help, names=names, where=where, attributes=attributes, **said)
     return field(default=default, metadata={_OPTION: declared})
 
@@ -201,8 +204,13 @@ class Part:
         return WrongValueError(f"{text[:80]!r} is not a number")
 
 
-def parts(kind: type) -> Iterator[Part]:
-    """Yield the fields of a class of options."""
+@cache
+def parts(kind: type) -> tuple[Part, ...]:
+    """Return the fields of a class of options."""
+    return tuple(_parts(kind))
+
+
+def _parts(kind: type) -> Iterator[Part]:
     for one in fields(kind):
         declared = one.metadata.get(_OPTION)
         how = one.metadata.get(_GROUP, {})
