@@ -23,7 +23,8 @@ PORT: Mapping[str, Any] = {"metavar": "PORT", "least": 1, "most": 65535, "wrong"
 SECONDS: Mapping[str, Any] = {"metavar": "SECONDS", "above": 0, "unit": "seconds"}
 """What options say of a port, and of a duration."""
 BEYOND = "{} is not from {least:g} to {most:g}"
-"""Message about a number beyond its bounds that names them."""
+LEAST = "{}, must be at least {least:g}"
+"""Messages about a number beyond its bounds that name them."""
 
 
 class WrongValueError(ValueError):

@@ -19,7 +19,7 @@ from ringleader.launch.kubernetes.job_lookup import gather
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import progress
-from ringleader.option_fields import argument, flag, group, option
+from ringleader.option_fields import LEAST, argument, flag, group, option
 
 HELP = """Show the log of JOB's launcher, or of one of its workers.
 
@@ -38,9 +38,9 @@ class LogsOptions:
     job: str = argument("JOB")
     follow: bool = flag("Wait for it, and go on until its end.", "-f", "--follow")
     worker: int | None = option(
-        "Of this worker, counted from 0. [default: the launcher]", metavar="I", least=0
+        "Of this worker, counted from 0. [default: the launcher]", metavar="I", least=0, wrong=LEAST
     )
-    tail: int | None = option("The last N lines only.", metavar="N", least=0)
+    tail: int | None = option("The last N lines only.", metavar="N", least=0, wrong=LEAST)
     previous: bool = flag("Of the container's run before the present one.")
     container: str | None = option("[default: the one that runs the job]", metavar="NAME")
     cluster: ClusterOptions = group(ClusterOptions)
