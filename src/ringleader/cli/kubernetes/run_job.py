@@ -106,15 +106,8 @@ async def _stay(
     placed = replace(job, metadata=replace(job.metadata, namespace=space))
     terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=follow.json.json)
     try:
-        end = await attend(
-            here,
-            work_of(on, here, placed, follow, terminal.say),
-            terminal,
-            follow,
-            name=name,
-            start_timeout=follow.start_timeout,
-            prints_json=follow.json.json,
-        )
+        work = work_of(on, here, placed, follow, terminal.say)
+        end = await attend(here, work, terminal, follow, name=name)
     except RingleaderError:
         terminal.finish(None)
         raise

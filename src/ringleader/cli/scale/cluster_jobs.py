@@ -15,6 +15,7 @@ from ringleader.bench.launcher_log import LauncherLog
 from ringleader.bench.meter import Meter
 from ringleader.bench.resumption import host_words
 from ringleader.bench.turn_order import turns
+from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, request_of
@@ -87,8 +88,11 @@ def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
             pods=options.pods,
             clean_pod_policy="None",  # at the end they tell their nodes; then all is deleted
         ),
-        follow=options.follow,
-        start_timeout=options.follow.start_timeout or START_TIMEOUT,
+        follow=replace(
+            options.follow,
+            start_timeout=options.follow.start_timeout or START_TIMEOUT,
+            json=JsonOptions(json=True),  # standard output is for the results
+        ),
     )
 
 
@@ -144,7 +148,6 @@ class ClusterJobs:
     options: JobOptions
     """Without command, ranks and slots: those are the sizes'."""
     follow: FollowOptions
-    start_timeout: float
 
     def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> ClusterOutcome:
         """Run the job to its end, telling the listener what its log says; nothing of it is left behind."""
@@ -195,16 +198,7 @@ class ClusterJobs:
         placed = replace(job, metadata=replace(job.metadata, namespace=space))
         work = _TakenAway(here, work_of(self.on, here, placed, self.follow, meter.warning), meter.progress)
         terminal = _MeterTerminal(name, log, meter)
-        end = await attend(
-            here,
-            work,
-            terminal,
-            self.follow,
-            name=name,
-            start_timeout=self.start_timeout,
-            prints_json=True,
-        )
-        return end, work.nodes
+        return await attend(here, work, terminal, self.follow, name=name), work.nodes
 
 
 class _TakenAway:
