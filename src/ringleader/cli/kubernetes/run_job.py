@@ -11,9 +11,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ringleader import __version__
-from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import outcome_to
-from ringleader.cli.kubernetes.connection import Connection, namespace_without_cluster, with_cluster
+from ringleader.cli.kubernetes.connection import (
+    Connection,
+    namespace_without_cluster,
+    needs_kubernetes,
+    with_cluster,
+)
 from ringleader.cli.kubernetes.follow_job import Work, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
 from ringleader.cli.kubernetes.job_terminal import job_terminal

@@ -1,4 +1,4 @@
-"""``ringleader operator manifests``: what a cluster needs for the operator, to be applied or kept."""
+"""``ringleader operator manifests`` and ``crd``: what a cluster needs for the operator, to be applied or kept."""
 
 from __future__ import annotations
 
@@ -98,4 +98,29 @@ command = Command(
     help="""Print the objects that run the operator; nothing is sent.
 
     ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrdOptions:
+    """The options of ``operator crd``."""
+
+    json: JsonOptions = group(JsonOptions)
+
+
+def crd(options: CrdOptions) -> None:
+    """Print the definition."""
+    from ringleader.mpijob.crd import crd as definition
+
+    value = definition()
+    show(options.json, value, lambda: yaml_of([value]))
+
+
+crd_command = Command(
+    "crd",
+    options=CrdOptions,
+    run=crd,
+    help="""Print the CustomResourceDefinition of MPIJob.
+
+    ringleader operator crd | kubectl apply -f -""",
 )

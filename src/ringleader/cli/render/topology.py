@@ -1,19 +1,117 @@
-"""``ringleader render topology``: how far a host's GPUs and NICs are apart: table, JSON or drawing."""
+"""``ringleader render topology`` and ``env``: how a host's GPUs and NICs are connected, and the variables that fit it."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ringleader import text_files
 from ringleader.cli.options.option_checks import unwritable, write_text
-from ringleader.cli.render.facts_option import facts_from_option, host_facts
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.option_fields import option
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
     from ringleader.fabric.topology.matrix import TopologyMatrix
+
+OPTION_NAME = "--facts-from"
+READ_SECONDS = 60.0
+"""What reading this host may take; a busy one may need more than the doctor's few, and is not guessed at."""
+
+
+def facts_from_option() -> Any:
+    """Return the field of ``--facts-from FILE``."""
+    return option(
+        "A host that ringleader doctor --facts wrote; - reads standard input. [default: this host]",
+        OPTION_NAME,
+        metavar="FILE",
+    )
+
+
+@contextmanager
+def host_facts(path: str | None) -> Iterator[HostFacts]:
+    """Give the facts of a file, or of this host. Raises RequestError for a file that has none.
+
+    Inside, wanting a value that was not read in time raises RefusedError: it is not known to be absent.
+    """
+    from ringleader.fabric.unread_areas import UnreadError, known
+
+    try:
+        yield known(_facts(path))
+    except UnreadError as unread:
+        where, hint = path or "this host", "read it again when the host is less busy"
+        raise RefusedError(str(unread), where=where, hint=hint) from None
+
+
+def _facts(path: str | None) -> HostFacts:
+    if path is None:
+        from ringleader.fabric.readers import read_host
+
+        return read_host(environ=os.environ, seconds=READ_SECONDS)
+    from ringleader.cli.doctor.stored_facts import read_facts
+
+    found = read_facts([path], _standard_input_or_file)
+    if len(found) > 1:
+        hint = f"it holds {', '.join(list(found)[:5])}; doctor -H HOST --facts writes one"
+        raise RequestError(
+            f"{path} holds {len(found)} hosts, and one is wanted", where=OPTION_NAME, hint=hint
+        )
+    return next(iter(found.values()))
+
+
+def _standard_input_or_file(path: str) -> str:
+    return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
+
+
+ENV_HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
+
+\b
+  eval "$(ringleader render env)"
+  ringleader render env --facts-from node7.json --format docker-env > node7.env
+
+A library that decides better by itself is left alone, and so is what you have set. ringleader run does the
+same on every host of a job; this is for what others start.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvOptions:
+    """The options, as they were written."""
+
+    facts_from: str | None = facts_from_option()
+    local_rank: int | None = option(
+        "Also what fits this rank of the host alone: the NIC at its GPU.", metavar="N"
+    )
+    format: str = option(
+        "Lines for eval, a file for --env-file, the env of a container, or all as JSON.",
+        default="shell",
+        metavar="shell|docker-env|kubernetes|json",
+        choices=("shell", "docker-env", "kubernetes", "json"),
+    )
+
+
+def env(options: EnvOptions) -> None:
+    """Print the settings."""
+    from ringleader.fabric.settings.recommended_settings import recommend
+    from ringleader.render.transport_settings import FORMATS
+
+    # The facts of another host have that host's environment, and ours says nothing about it.
+    user = os.environ if options.facts_from is None else {}
+    with host_facts(options.facts_from) as facts:
+        sys.stdout.write(
+            FORMATS[options.format](
+                facts.hostname, recommend(facts, local_rank=options.local_rank, user=user)
+            )
+        )
+
+
+env_command = Command("env", options=EnvOptions, run=env, help=ENV_HELP)
+
 
 HELP = """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
 
