@@ -1,6 +1,6 @@
-"""The groups of commands below ``ringleader``: bench, image, operator, render; each command is imported when called.
+"""The groups of commands: bench, image, operator, render; each command is imported when it is called.
 
-`main` has the commands themselves.
+`main` has the commands that are in none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``ringleader operator manifests`` and ``crd``: what a cluster needs for the operator, to be applied or kept."""
+"""``ringleader operator manifests`` and ``crd``: what a cluster needs for the operator, printed."""
 
 from __future__ import annotations
 

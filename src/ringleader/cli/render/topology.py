@@ -1,4 +1,4 @@
-"""``ringleader render topology`` and ``env``: how a host's GPUs and NICs are connected, and the variables that fit it."""
+"""``ringleader render topology`` and ``env``: how GPUs and NICs are connected; variables that fit a host."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _standard_input_or_file(path: str) -> str:
     return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
 
 
-ENV_HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
+_HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
 
 \b
   eval "$(ringleader render env)"
@@ -110,7 +110,7 @@ def env(options: EnvOptions) -> None:
         )
 
 
-env_command = Command("env", options=EnvOptions, run=env, help=ENV_HELP)
+env_command = Command("env", options=EnvOptions, run=env, help=_HELP)
 
 
 HELP = """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
