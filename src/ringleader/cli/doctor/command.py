@@ -91,8 +91,6 @@ def doctor(options: DoctorOptions) -> int:
         if not options.image:
             return 0
     if options.image:
-        from ringleader.cli.doctor.image_check import check_image
-
         return check_image(options.timeout, options.json)
     with opened(options.json.json_file) as file:
         if options.on_kubernetes:

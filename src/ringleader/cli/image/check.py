@@ -14,6 +14,9 @@ from ringleader.cli.image.recipe_options import (
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.images import bundled_recipes
+from ringleader.images.check import check, selection_of
+from ringleader.images.tables import load
 from ringleader.option_fields import argument, flag, group, many, option
 
 if TYPE_CHECKING:
@@ -97,10 +100,6 @@ command = Command(
 
 def _checked(options: CheckOptions) -> list[Checked]:
     """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
-    from ringleader.images import bundled_recipes
-    from ringleader.images.check import check, selection_of
-    from ringleader.images.tables import load
-
     faults: list[Fault] = []
     found: list[Checked] = []
     for name in options.recipes or bundled_recipes.names():

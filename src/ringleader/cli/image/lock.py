@@ -18,6 +18,7 @@ from ringleader.cli.image.recipe_options import (
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.images import lock_file, pip_resolver
 from ringleader.option_fields import flag, group, option
 
 HELP = """Write down every Python package that a recipe comes to, with version and hash.
@@ -51,8 +52,6 @@ class LockOptions:
 
 def write_lock(options: LockOptions) -> None:
     """Ask pip, and write down what it says."""
-    from ringleader.images import lock_file, pip_resolver
-
     faults = unwritable("--output", options.output)
     if faults:
         raise RequestError(faults)

@@ -11,6 +11,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from ringleader.errors import Fault, RequestError
+from ringleader.finding import Level
+from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.images.check import check, selection_of
+from ringleader.images.tables import load
 from ringleader.option_fields import argument, many, option
 from ringleader.text_files import decoded, printed, read_bytes
 
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
 
 def complete_recipe(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a profile, or of a file."""
-    from ringleader.images import bundled_recipes
-
     names = [CompletionItem(name) for name in bundled_recipes.names() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 
@@ -65,8 +67,6 @@ def opened(profile_or_file: str, changes: RecipeOptions = UNCHANGED) -> Recipe:
 
     RequestError has every fault of the text and of the changes.
     """
-    from ringleader.images import bundled_recipes, recipe_parser
-
     if profile_or_file in bundled_recipes.names():
         text, where = bundled_recipes.text(profile_or_file), profile_or_file
     else:
@@ -87,8 +87,6 @@ def _text(file: str) -> str:
 
 
 def _absent(file: str, error: Exception) -> Fault:
-    from ringleader.images import bundled_recipes
-
     reason = getattr(error, "strerror", None) or str(error)
     if "/" in file or file.endswith(".toml"):
         return Fault(where=file, what=f"cannot be read: {reason}")
@@ -103,10 +101,6 @@ def refuse_what_clashes(recipe: Recipe) -> None:
 
     What of a historical image cannot be fetched today, or never fitted, is doubtful: it is as it was.
     """
-    from ringleader.finding import Level
-    from ringleader.images.check import check, selection_of
-    from ringleader.images.tables import load
-
     faults = []
     for one in check(selection_of(recipe), load()):
         because = "".join(f"; {row}" for row in one.rows)

@@ -20,8 +20,9 @@ from ringleader.cli.image.recipe_options import (
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.images.build_context import Content, put
-from ringleader.images.rendered_files import MARK
+from ringleader.images import apptainer, dockerfile, image_assembly
+from ringleader.images.build_context import Content, contents, put
+from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, MARK, ignore_text
 from ringleader.option_fields import flag, group, option
 
 if TYPE_CHECKING:
@@ -131,8 +132,6 @@ class RenderOptions:
 
 def render(options: RenderOptions) -> None:
     """Print the text, or write the directory."""
-    from ringleader.images import apptainer, dockerfile, image_assembly
-
     recipe = opened(options.recipe, options.changes)
     if not options.no_check:
         refuse_what_clashes(recipe)
@@ -146,10 +145,6 @@ def render(options: RenderOptions) -> None:
 
 
 def _write(image: Image, recipe: Recipe, options: RenderOptions) -> None:
-    from ringleader.images import apptainer, dockerfile
-    from ringleader.images.build_context import contents
-    from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, ignore_text
-
     texts = {
         DOCKERFILE: dockerfile.text(image),
         DEFINITION: apptainer.text(image),

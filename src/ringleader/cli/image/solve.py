@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.images.check import clashes
+from ringleader.images.solve.constraints import parse
+from ringleader.images.solve.search import solve
+from ringleader.images.solve.solution_text import parts, recipe_text
+from ringleader.images.tables import load
 from ringleader.option_fields import argument, flag, group
 
 if TYPE_CHECKING:
@@ -46,12 +51,6 @@ class SolveOptions:
 
 def propose(options: SolveOptions) -> None:
     """Print the versions."""
-    from ringleader.images.check import clashes
-    from ringleader.images.solve.constraints import parse
-    from ringleader.images.solve.search import solve
-    from ringleader.images.solve.solution_text import parts, recipe_text
-    from ringleader.images.tables import load
-
     if not options.constraints:
         hint = "ringleader image solve torch=2.8 gpu=h100"
         raise RequestError(Fault(where="CONSTRAINT", what="nothing was requested", hint=hint))

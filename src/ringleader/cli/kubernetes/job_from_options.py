@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from ringleader.cli.kubernetes import option_syntax, rdma_from_options
+from ringleader.cli.kubernetes import option_syntax
 from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
@@ -160,7 +160,7 @@ def _with_nics(request: JobRequest, given: PodOptions, faults: Faults) -> JobReq
     """Add the NICs of the workers."""
     resources = dict(request.resources)
     gpus = resources.get(given.gpu_resource, "")
-    nics = rdma_from_options.allocation(
+    nics = allocation(
         given.nics,
         gpus=int(gpus) if gpus.isdigit() else 0,
         asked=resources,

@@ -9,7 +9,9 @@ from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.mpijob.crd import crd as definition
 from ringleader.option_fields import flag, group, option
+from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
 
 IMAGE = f"ringleader-operator:{__version__}"
 
@@ -56,8 +58,6 @@ class ManifestsOptions:
 
 def print_manifests(options: ManifestsOptions) -> None:
     """Print the objects."""
-    from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
-
     namespace = options.namespace
     if namespace is not None and options.cluster_scope:
         raise RequestError(Fault(where="--namespace", what="and --cluster-scope exclude each other"))
@@ -110,8 +110,6 @@ class CrdOptions:
 
 def crd(options: CrdOptions) -> None:
     """Print the definition."""
-    from ringleader.mpijob.crd import crd as definition
-
     value = definition()
     show(options.json, value, lambda: yaml_of([value]))
 

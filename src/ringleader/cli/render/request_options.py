@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.kubernetes.connection import checked_namespace, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.option_fields import names_of
+from ringleader.render.rdma.resource_claims import template
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> Jo
 
 def said_namespace(namespace: str | None, faults: Faults) -> str:
     """Return the namespace of ``--namespace``; empty: kubectl's own."""
-    from ringleader.cli.kubernetes.connection import checked_namespace
-
     try:
         return checked_namespace(namespace)
     except RequestError as error:
@@ -47,8 +46,6 @@ def said_namespace(namespace: str | None, faults: Faults) -> str:
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
     """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
-    from ringleader.render.rdma.resource_claims import template
-
     nics = request.rdma
     if nics is None or not nics.makes_template:
         return []

@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringleader import text_files
+from ringleader.cli.doctor.stored_facts import read_facts
+from ringleader.cli.json_output import dumped
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.fabric.readers import read_host
+from ringleader.fabric.settings.recommended_settings import recommend
+from ringleader.fabric.topology.drawing import machine_drawing
+from ringleader.fabric.topology.matrix import topology_matrix
+from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
+from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.option_fields import option
+from ringleader.ranks.hardware import output
+from ringleader.render import transport_settings
+from ringleader.render.host_topology import topology_text, topology_values
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
@@ -39,8 +50,6 @@ def host_facts(path: str | None) -> Iterator[HostFacts]:
 
     Inside, wanting a value that was not read in time raises RefusedError: it is not known to be absent.
     """
-    from ringleader.fabric.unread_areas import UnreadError, known
-
     try:
         yield known(_facts(path))
     except UnreadError as unread:
@@ -50,10 +59,7 @@ def host_facts(path: str | None) -> Iterator[HostFacts]:
 
 def _facts(path: str | None) -> HostFacts:
     if path is None:
-        from ringleader.fabric.readers import read_host
-
         return read_host(environ=os.environ, seconds=READ_SECONDS)
-    from ringleader.cli.doctor.stored_facts import read_facts
 
     found = read_facts([path], _standard_input_or_file)
     if len(found) > 1:
@@ -97,14 +103,11 @@ class EnvOptions:
 
 def env(options: EnvOptions) -> None:
     """Print the settings."""
-    from ringleader.fabric.settings.recommended_settings import recommend
-    from ringleader.render.transport_settings import FORMATS
-
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
     with host_facts(options.facts_from) as facts:
         sys.stdout.write(
-            FORMATS[options.format](
+            transport_settings.FORMATS[options.format](
                 facts.hostname, recommend(facts, local_rank=options.local_rank, user=user)
             )
         )
@@ -140,20 +143,14 @@ class TopologyOptions:
 
 def topology(options: TopologyOptions) -> None:
     """Print or write the topology."""
-    from ringleader.render.host_topology import topology_text, topology_values
-
     faults = [*options.faults, *unwritable("--output", options.output)]
     if faults:
         raise RequestError(faults)
     with host_facts(options.facts_from) as facts:
         matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
         if options.format == "svg":
-            from ringleader.fabric.topology.drawing import machine_drawing
-
             text = machine_drawing(facts)
         elif options.format == "json":
-            from ringleader.cli.json_output import dumped
-
             text = dumped(topology_values(facts, matrix, otherwise))
         else:
             text = topology_text(facts, matrix, otherwise)
@@ -162,10 +159,6 @@ def topology(options: TopologyOptions) -> None:
 
 def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple[str, ...]]:
     """Return the matrix, and where nvidia-smi says something else; it is asked about this host alone."""
-    from ringleader.fabric.topology.matrix import topology_matrix
-    from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
-    from ringleader.ranks.hardware import output
-
     ours = topology_matrix(facts)
     if not is_here or not facts.gpus:
         return ours, ()
