@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, replace
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import click
@@ -182,9 +183,11 @@ def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
     found.setdefault("type", Value(part))
     shown = f"[{'|'.join(declared.choices)}]" if declared.choices else None
     found["metavar"] = shown if declared.metavar is None else declared.metavar
-    if part.default not in (MISSING, None, (), ""):
-        found["default"] = part.default
-        found.setdefault("show_default", bool(part.default) and "efault:" not in (declared.help or ""))
+    # A default that the help does not show is the field's: the same parameter may belong to several fields.
+    if part.default in (MISSING, None, (), "", 0) or "efault:" in (declared.help or ""):
+        return found
+    if found.setdefault("show_default", True):
+        found["default"] = str(part.default) if isinstance(part.default, StrEnum) else part.default
     return found
 
 
