@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 from ringleader.cli.doctor.doctor_options import DoctorOptions
 from ringleader.cli.json_output import JsonFile, dumped
 from ringleader.doctor.hosts_reading import HostsReading
@@ -32,12 +34,7 @@ def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
         )
         for node in facts.nodes
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in (header, *rows)
-    )
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return f"{tabulate(rows, headers=header, tablefmt='plain', disable_numparse=True)}\n"
 
 
 def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[dict[str, Any]]:
