@@ -196,34 +196,34 @@ def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -
 
     ``where``: only those that are declared for one of these families of commands.
     """
-    found: dict[str, click.Parameter] = {}
+    found: list[click.Parameter] = []
+    _collect(found, kind, where, changed or {}, "")
+    return found
+
+
+def _collect(found: list[click.Parameter], kind: type, where: str, changed: Changes, after: str) -> str:
+    """Add the parameters of a class, behind ``after`` if that is given; return behind which the next stands."""
     for part in parts(kind):
         if part.kind is not None:
             how = part.group
-            made = parameters(
-                part.kind,
-                where=how.get("where") or where,
-                changed={**how.get("changed", {}), **(changed or {})},
-            )
+            changes = {**how["changed"], **changed}
+            last = _collect(found, part.kind, how["where"] or where, changes, how["after"] or after)
         elif part.declared is None or not part.declared.belongs(where):
             continue
         else:
-            how, made = part.declared.attributes, [_parameter(part, (changed or {}).get(part.parameter, {}))]
-        new = {one.name or "": one for one in made if one.name not in found}
-        found = _inserted(found, new, how.get("after", ""))
-    return list(found.values())
+            made = _parameter(part, changed.get(part.parameter, {}))
+            _insert(found, made, part.declared.attributes.get("after", after))
+            last = part.parameter
+        after = last if after else ""
+    return after
 
 
-def _inserted(
-    found: dict[str, click.Parameter], new: dict[str, click.Parameter], after: str
-) -> dict[str, click.Parameter]:
-    """Put new parameters behind the first of these that is there; behind all where there is none."""
-    places = [name for name in after.split() if name in found]
-    if not places:
-        return found | new
-    items = list(found.items())
-    position = list(found).index(places[0]) + 1
-    return dict([*items[:position], *new.items(), *items[position:]])
+def _insert(found: list[click.Parameter], made: click.Parameter, after: str) -> None:
+    """Put a parameter behind the first of these that is there, else behind all; of one name the first stays."""
+    names = [one.name for one in found]
+    if made.name not in names:
+        places = [names.index(name) + 1 for name in after.split() if name in names]
+        found.insert(places[0] if places else len(found), made)
 
 
 def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
