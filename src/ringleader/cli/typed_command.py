@@ -202,7 +202,7 @@ def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -
 
 
 def _collect(found: list[click.Parameter], kind: type, where: str, changed: Changes, after: str) -> str:
-    """Add the parameters of a class, behind ``after`` if that is given; return behind which the next stands."""
+    """Add a class's parameters, behind ``after`` if that is given; return behind which the next stands."""
     for part in parts(kind):
         if part.kind is not None:
             how = part.group
@@ -219,7 +219,7 @@ def _collect(found: list[click.Parameter], kind: type, where: str, changed: Chan
 
 
 def _insert(found: list[click.Parameter], made: click.Parameter, after: str) -> None:
-    """Put a parameter behind the first of these that is there, else behind all; of one name the first stays."""
+    """Put a parameter behind the first of these that is there, else behind all; one of a name is enough."""
     names = [one.name for one in found]
     if made.name not in names:
         places = [names.index(name) + 1 for name in after.split() if name in names]
