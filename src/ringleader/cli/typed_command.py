@@ -269,7 +269,7 @@ class Command(ShortHelp, Generic[Options]):
         settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
         every = parameters(options, changed=changed)
         leading = {name: position for position, name in enumerate(first)}
-        every.sort(key=lambda one: leading.get(one.name or "", len(leading)))
+        every.sort(key=lambda one: (leading.get(one.name or "", len(leading)), one.name == "command"))
         super().__init__(name, everyday=everyday, context_settings=settings, params=every, **attributes)
         self._options, self._run, self._overridden = options, run, overridden
 

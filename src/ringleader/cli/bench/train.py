@@ -53,6 +53,15 @@ class TrainOptions:
 
     model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS))
     batch: int | None = option("Samples of one rank's step. [default: the model's]", metavar="N")
+    arms: str | None = option(
+        "Ways to couple the ranks, which take turns: ringleader, ringleader-sharded, ddp-gloo, "
+        "ddp-nccl, uncoupled, in-step (a barrier for each step), alone (one rank trains). [default: all that "
+        "can run]",
+        metavar="NAME[,NAME]",
+    )
+    steps: int = option("Steps of each arm in a repetition.", default=20, metavar="N")
+    warmup: int = option("Steps of each arm that come first.", default=5, metavar="N")
+    repeats: int = option("Repetitions.", default=5, metavar="N")
     precision: str = option(
         "Of what is computed; weights and gradients are float32.",
         default="float32",
@@ -69,15 +78,6 @@ class TrainOptions:
         default="auto",
         metavar="|".join(DEVICES),
     )
-    arms: str | None = option(
-        "Ways to couple the ranks, which take turns: ringleader, ringleader-sharded, ddp-gloo, "
-        "ddp-nccl, uncoupled, in-step (a barrier for each step), alone (one rank trains). [default: all that "
-        "can run]",
-        metavar="NAME[,NAME]",
-    )
-    steps: int = option("Steps of each arm in a repetition.", default=20, metavar="N")
-    warmup: int = option("Steps of each arm that come first.", default=5, metavar="N")
-    repeats: int = option("Repetitions.", default=5, metavar="N")
     image_size: int | None = option("Height and width of images. [default: the model's]", metavar="PIXELS")
     num_classes: int | None = option("Classes to tell apart. [default: the model's]", metavar="N")
     seq_len: int | None = option("Tokens of a sequence. [default: the model's]", metavar="N")

@@ -21,13 +21,13 @@ HELP = """Delete each JOB with everything that belongs to it, and wait until its
 class DeleteOptions:
     """The options, as they were written."""
 
-    jobs: tuple[str, ...] = argument("JOB...")
     no_wait: bool = flag("Do not wait until the Pods are gone.")
     timeout: float = option(
         "Wait so long for them. [default: 60]", default=60.0, metavar="SECONDS", unit="seconds"
     )
     dry_run: bool = flag("Say what would be deleted.")
     cluster: ClusterOptions = group(ClusterOptions)
+    jobs: tuple[str, ...] = argument("JOB...")
 
 
 def delete(options: DeleteOptions) -> None:

@@ -26,9 +26,9 @@ to do about it."""
 class ExplainOptions:
     """The options, as they were written."""
 
-    job: str = argument("JOB")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
+    job: str = argument("JOB")
 
 
 def explain(options: ExplainOptions) -> None:

@@ -35,7 +35,6 @@ LOOK_AGAIN = 0.5
 class LogsOptions:
     """The options, as they were written."""
 
-    job: str = argument("JOB")
     follow: bool = flag("Wait for it, and go on until its end.", "-f", "--follow")
     worker: int | None = option(
         "Of this worker, counted from 0. [default: the launcher]", metavar="I", least=0, wrong=LEAST
@@ -44,6 +43,7 @@ class LogsOptions:
     previous: bool = flag("Of the container's run before the present one.")
     container: str | None = option("[default: the one that runs the job]", metavar="NAME")
     cluster: ClusterOptions = group(ClusterOptions)
+    job: str = argument("JOB")
     faults: tuple[Fault, ...] = ()
 
 

@@ -35,13 +35,13 @@ HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it wai
 class StatusOptions:
     """The options, as they were written."""
 
-    job: str | None = argument("[JOB]", default=None)
     watch: bool = flag(
         "Go on: a new line for each change, with --json an object. Ends by Ctrl-C.", "-w", "--watch"
     )
     all_namespaces: bool = flag("Jobs of all namespaces.", "-A", "--all-namespaces")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
+    job: str | None = argument("[JOB]", default=None)
 
 
 def status(options: StatusOptions) -> None:

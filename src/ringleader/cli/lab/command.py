@@ -243,8 +243,8 @@ def shell(options: HostOptions) -> None:
 class ExecOptions(LabOptions):
     """The options of ``lab exec``."""
 
-    words: tuple[str, ...] = argument("[HOST] -- COMMAND…", default=(), command=True)
     all: bool = flag("On all hosts side by side, each line with its host.")
+    words: tuple[str, ...] = argument("[HOST] -- COMMAND…", default=(), command=True)
 
 
 def run_on_host(options: ExecOptions) -> int:
