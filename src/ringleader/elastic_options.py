@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ringleader.errors import Fault
@@ -20,7 +19,7 @@ COOLDOWN = (10.0, 600.0)
 COOLDOWN_OF_PODS = (5.0, 60.0)
 """The same where they are Pods: one that failed is replaced by another, which has its name."""
 
-_COUNT: Mapping[str, Any] = {"metavar": "N", "least": 1, "wrong": "{}"}
+_COUNT: dict[str, Any] = {"metavar": "N", "least": 1, "wrong": "{}"}
 
 
 @dataclass(frozen=True, kw_only=True)

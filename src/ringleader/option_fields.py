@@ -131,7 +131,12 @@ def argument(metavar: str, *, default: Any = MISSING, **attributes: Any) -> Any:
 
 
 def group(
-    kind: type, *, where: str = "", after: str = "", given: bool = False, **changed: Mapping[str, Any]
+    kind: type,
+    *,
+    where: str = "",
+    after: str = "",
+    given: bool = False,
+    changed: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
     """Return a field whose value is an object of options.
 
@@ -139,7 +144,7 @@ def group(
     which they stand in the help. ``given``: the value is a mapping of those fields that were set, not an
     object. ``changed``: parameter → what is said of it otherwise.
     """
-    how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed}
+    how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
     return field(default_factory=dict if given else kind, metadata={_GROUP: how})
 
 
@@ -206,7 +211,7 @@ class Part:
 
 
 @cache
-def parts(kind: type) -> tuple[Part, ...]:
+def parts(kind: type[Any]) -> tuple[Part, ...]:
     """Return the fields of a class of options."""
     return tuple(_parts(kind))
 
@@ -243,7 +248,7 @@ def parameter_name(name: str, names: tuple[str, ...]) -> str:
     return name if not spelt or name in spelt else max(spelt, key=len)
 
 
-def faults_of_values(values: object) -> list[Fault]:
+def faults_of_values(values: Any) -> list[Fault]:
     """Return what is beyond the bounds that options declare, in an object and the objects in it."""
     found = []
     for part in parts(type(values)):
@@ -257,7 +262,7 @@ def faults_of_values(values: object) -> list[Fault]:
     return found
 
 
-def words_of(values: object, usual: object) -> list[str]:
+def words_of(values: Any, usual: Any) -> list[str]:
     """Return the words of a command line that set what differs from ``usual``: flags behind the others."""
     flags: list[str] = []
     found: list[str] = []

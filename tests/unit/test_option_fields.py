@@ -54,8 +54,8 @@ def test_all_wrong_words_are_reported_at_once() -> None:
     _, faults = read("-w", "three", "--seconds", "0", "--often", "many")
     assert [str(one) for one in faults] == [
         "--word: 'three' is unknown\n    → use one or two",
-        "--often: 'many' is no whole number",
         "--seconds: 0 seconds\n    → use a number above 0",
+        "--often: 'many' is no whole number",
     ]
     _, faults = read("--often", "10", "--seconds", "long")
     assert [fault.what for fault in faults] == ["10 times", "'long' is not a number of seconds"]

@@ -9,9 +9,8 @@ import sys
 from ringleader.cli import interrupts
 from ringleader.cli.doctor.doctor_options import DoctorOptions, NodeOptions
 from ringleader.cli.doctor.stored_facts import read_profile
-from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonFile
-from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
 from ringleader.cli.kubernetes.job_from_options import allocation
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.terminal_progress import ProgressLine

@@ -73,7 +73,7 @@ class DoctorOptions:
         metavar="SECONDS",
     )
     json: JsonOptions = group(JsonOptions)
-    hosts: HostOptions = group(HostOptions, on=_ON)
+    hosts: HostOptions = group(HostOptions, changed={"on": _ON})
     job: Job = group(Job, where="hosts")
     nodes: NodeOptions = group(NodeOptions)
 

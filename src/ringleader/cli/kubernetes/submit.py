@@ -59,7 +59,7 @@ class SubmitOptions:
     convert: bool = flag("Take manifests of v1alpha1, v1alpha2 and v1 too.")
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions)
-    job: JobOptions = group(JobOptions, command={"metavar": "FILE|COMMAND..."})
+    job: JobOptions = group(JobOptions, changed={"command": {"metavar": "FILE|COMMAND..."}})
 
 
 def submit(options: SubmitOptions) -> int:
@@ -78,9 +78,11 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]
     """Return the jobs. Raises RequestError with every fault at once."""
     files, follow = options.job.job.command, options.follow
     namespace = options.cluster.namespace
-    for one in given(click.get_current_context()):
-        if one.name not in _OF_FILES:
-            faults.add(spelling(one), "is for a job made from options", "edit the file, or give --image")
+    for parameter in given(click.get_current_context()):
+        if parameter.name not in _OF_FILES:
+            faults.add(
+                spelling(parameter), "is for a job made from options", "edit the file, or give --image"
+            )
     rendered = read_files(files, faults.found, converting=options.convert)
     for other in rendered:
         if not other.name:

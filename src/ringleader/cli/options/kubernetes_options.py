@@ -166,9 +166,9 @@ _ELASTIC_HELP: Mapping[str, Mapping[str, Any]] = {
 class JobOptions:
     """What kind of job."""
 
-    job: Job = group(Job, where="cluster", **_HELP)
+    job: Job = group(Job, where="cluster", changed=_HELP)
     ranks: RankOptions = group(RankOptions, where="cluster")
-    elastic: Mapping[str, Any] = group(ElasticOptions, where="cluster", given=True, **_ELASTIC_HELP)
+    elastic: Mapping[str, Any] = group(ElasticOptions, where="cluster", given=True, changed=_ELASTIC_HELP)
     pods: PodOptions = group(PodOptions)
     name: str | None = option(
         "Name of the job. [default: COMMAND's, with five random letters]", metavar="NAME", after="image"
@@ -208,7 +208,7 @@ class FollowOptions:
 
     quiet: bool = flag("Do not show the launcher's log.")
     dry_run: bool = flag("Print the YAML that would be sent, and stop.")
-    json: JsonOptions = group(JsonOptions, **OF_A_JOB)
+    json: JsonOptions = group(JsonOptions, changed=OF_A_JOB)
     start_timeout: float | None = option(
         "Give up after so long if the job does not run by then. [default: wait]",
         where="scale",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
@@ -59,7 +59,7 @@ class MpiJobOptions:
     namespace: str | None = option(
         "Namespace. [default: none is said, and kubectl takes its own]", metavar="NAME"
     )
-    job: JobOptions = group(JobOptions, name=NAME, command={"metavar": "FILE…|COMMAND…"})
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
 
 def mpijob(options: MpiJobOptions) -> None:

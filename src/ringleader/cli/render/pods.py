@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
@@ -59,7 +59,7 @@ class PodsOptions:
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions, where="pods")
-    job: JobOptions = group(JobOptions, name=NAME, command={"metavar": "COMMAND…"})
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
 
 
 def pods(options: PodsOptions) -> None:

@@ -15,7 +15,6 @@ import click
 
 from ringleader.batch_system import slurm_job_id
 from ringleader.cli import interrupts
-from ringleader.cli.typed_command import is_full_help
 from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     ON,
@@ -35,7 +34,7 @@ from ringleader.cli.options.kubernetes_options import (
 from ringleader.cli.options.option_checks import Faults, ranks_of
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
 from ringleader.cli.run.outcome_values import error_json, outcome_json
-from ringleader.cli.typed_command import Command, given, spelling
+from ringleader.cli.typed_command import Command, given, is_full_help, spelling
 from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
@@ -66,7 +65,7 @@ Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else
 class RunOptions:
     """All options of ``run``."""
 
-    hosts: HostOptions = group(HostOptions, on=ON)
+    hosts: HostOptions = group(HostOptions, changed={"on": ON})
     job: Job = group(Job)
     ranks: RankOptions = group(RankOptions)
     show_ranks: frozenset[int] | None = option(
@@ -77,7 +76,7 @@ class RunOptions:
         after="quiet",
     )
     dry_run: bool = flag("Look at the hosts, then print what would be executed and stop.", after="workdir")
-    json: JsonOptions = group(JsonOptions, after="dry_run", **OF_A_JOB)
+    json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
     kubernetes: KubernetesOptions = group(KubernetesOptions)
 

@@ -106,8 +106,8 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     merged["command"] = ctx.params["command"] or stored.context.command
     if "repeats" not in now:
         merged["repeats"] = stored.repeats
-    faults = tuple(faults_of_words(ctx))
-    return options_of(ScaleOptions, merged, faults=faults), _words(ctx, values)
+    wrong = tuple(faults_of_words(ctx))
+    return options_of(ScaleOptions, merged, faults=wrong), _words(ctx, values)
 
 
 def _variables(kept: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class ScaleOptions:
     json: JsonOptions = group(JsonOptions)
     dry_run: bool = flag("Print the runs in their order and stop.")
     sizes: bool = flag("Print the sizes that the hosts there take and stop.")
-    hosts: HostOptions = group(HostOptions, on=ON)
+    hosts: HostOptions = group(HostOptions, changed={"on": ON})
     job: Job = group(Job, where="hosts scale")
     ranks: RankOptions = group(RankOptions, where="scale")
     cluster: ClusterOptions = group(ClusterOptions)
