@@ -267,11 +267,11 @@ def test_all_faults_come_at_once() -> None:
         "--hostfile bad.txt -n zero --ssh-port x --map-by y -x 1 --env-file bad.env --timeout t --bind b"
     )
     assert wheres(job) == [
-        "--ssh-port",
         "-n",
+        "--ssh-port",
         "--map-by",
-        "--bind",
         "--timeout",
+        "--bind",
         "bad.txt:1",
         "bad.txt:3",
         "bad.env:2",

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from ringleader.cli.doctor.doctor_options import DoctorOptions
 from ringleader.cli.json_output import JsonFile, dumped
 from ringleader.doctor.hosts_reading import HostsReading
@@ -23,6 +21,8 @@ from ringleader.report.number_format import plural
 
 def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
     """Return a row for each node: whether it is ready, its NICs, GPUs and taints."""
+    from tabulate import tabulate  # a host alone is judged without it
+
     header = ("node", "ready", needs.resource or "NICs", "GPUs", "taints")
     rows = [
         (
