@@ -11,9 +11,8 @@ import click
 import pytest
 from tests import fabric_hosts
 
-from ringleader.cli.typed_command import full_help
 from ringleader.cli.main import main, ringleader
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import Option, full_help
 from ringleader.fabric.facts import document
 
 OLD = [

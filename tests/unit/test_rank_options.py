@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import click
 import pytest
 
-from ringleader.cli.typed_command import full_help
 from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
 from ringleader.cli.options.option_checks import ranks_of
 from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import RunOptions, build_job, command
-from ringleader.cli.typed_command import Option, faults_of_words, options_of
+from ringleader.cli.typed_command import Option, faults_of_words, full_help, options_of
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.job import Host, Job, Placement, Ssh, faults_of
 from ringleader.option_fields import WrongValueError, names_of
