@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from typing import Any
 
 from ringleader.errors import Fault
@@ -210,10 +209,14 @@ class Part:
         return WrongValueError(f"{text[:80]!r} is not a number")
 
 
-@cache
-def parts(kind: type[Any]) -> tuple[Part, ...]:
+_KNOWN: dict[type, tuple[Part, ...]] = {}
+
+
+def parts(kind: type) -> tuple[Part, ...]:
     """Return the fields of a class of options."""
-    return tuple(_parts(kind))
+    if kind not in _KNOWN:
+        _KNOWN[kind] = tuple(_parts(kind))
+    return _KNOWN[kind]
 
 
 def _parts(kind: type) -> Iterator[Part]:

@@ -124,10 +124,8 @@ class BadWord(click.BadParameter):
 class Option(click.Option):
     """An option as a field declares it: it may have old spellings, and a shell can complete its values."""
 
-    def __init__(self, part: Part) -> None:
-        """Take all from the field."""
-        declared = part.declared
-        assert declared is not None
+    def __init__(self, part: Part, declared: Declared) -> None:
+        """Take all from the field; ``declared`` is what this command says of it."""
         self.part, self.old, self._choices = part, frozenset(declared.old), tuple(declared.choices)
         names = [*part.names, *declared.old, part.parameter]
         super().__init__(names, help=declared.help, **_attributes(part, declared))
@@ -173,6 +171,7 @@ class Option(click.Option):
 def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
     """Return what click is given of an option, besides its names and its help."""
     found = dict(declared.attributes)
+    found.pop("after", None)
     if part.type.startswith("bool"):
         found["is_flag"] = True
         if any("/" in name for name in part.names):
@@ -196,51 +195,50 @@ def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -
 
     ``where``: only those that are declared for one of these families of commands.
     """
-    found: list[click.Parameter] = []
-    _collect(found, kind, where, changed or {}, "")
-    return found
+    found: dict[str, click.Parameter] = {}
+    order: list[str] = []
+    _collect(found, order, kind, where, changed or {}, "")
+    return [found[name] for name in order]
 
 
-def _collect(found: list[click.Parameter], kind: type, where: str, changed: Changes, after: str) -> str:
+def _collect(
+    found: dict[str, click.Parameter], order: list[str], kind: type, where: str, changed: Changes, after: str
+) -> str:
     """Add a class's parameters, behind ``after`` if that is given; return behind which the next stands."""
     for part in parts(kind):
         if part.kind is not None:
             how = part.group
             changes = {**how["changed"], **changed}
-            last = _collect(found, part.kind, how["where"] or where, changes, how["after"] or after)
+            last = _collect(found, order, part.kind, how["where"] or where, changes, how["after"] or after)
         elif part.declared is None or not part.declared.belongs(where):
             continue
         else:
-            made = _parameter(part, changed.get(part.parameter, {}))
-            _insert(found, made, part.declared.attributes.get("after", after))
             last = part.parameter
+            if last not in found:
+                found[last] = _parameter(part, changed.get(last, {}))
+                places = part.declared.attributes.get("after", after).split()
+                place = next((order.index(name) + 1 for name in places if name in found), len(order))
+                order.insert(place, last)
         after = last if after else ""
     return after
 
 
-def _insert(found: list[click.Parameter], made: click.Parameter, after: str) -> None:
-    """Put a parameter behind the first of these that is there, else behind all; one of a name is enough."""
-    names = [one.name for one in found]
-    if made.name not in names:
-        places = [names.index(name) + 1 for name in after.split() if name in names]
-        found.insert(places[0] if places else len(found), made)
-
-
 def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
-    assert part.declared is not None
-    ours = {name: value for name, value in changes.items() if hasattr(part.declared, name)}
-    rest = {name: value for name, value in changes.items() if name not in ours}
-    attributes = {**part.declared.attributes, **rest}
-    attributes.pop("after", None)
-    if not attributes.pop("positional", False):
-        return Option(replace(part, declared=replace(part.declared, attributes=attributes, **ours)))
+    declared = part.declared
+    assert declared is not None
+    if changes:
+        ours = {name: value for name, value in changes.items() if hasattr(declared, name)}
+        rest = {name: value for name, value in changes.items() if name not in ours}
+        declared = replace(declared, attributes={**declared.attributes, **rest}, **ours)
+    if not declared.attributes.get("positional"):
+        return Option(part, declared)
+    attributes = {name: value for name, value in declared.attributes.items() if name != "positional"}
     if attributes.pop("command", False):
         attributes |= {"type": click.UNPROCESSED, "shell_complete": complete_files}
     if part.type.startswith("tuple["):
         attributes["nargs"] = -1
-    metavar = ours.get("metavar", part.declared.metavar)
     is_required = part.default is MISSING
-    return click.Argument([part.parameter], required=is_required, metavar=metavar, **attributes)
+    return click.Argument([part.parameter], required=is_required, metavar=declared.metavar, **attributes)
 
 
 class Command(ShortHelp, Generic[Options]):
