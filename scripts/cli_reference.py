@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from ringleader.cli.help_pages import full_help
 from ringleader.cli.main import ringleader
+from ringleader.cli.typed_command import full_help
 
 
 def sections(command: click.Command, words: tuple[str, ...]) -> list[str]:

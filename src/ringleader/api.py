@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -78,6 +79,10 @@ class Printer:
         self._outlets.close()
 
 
+_SAME = {part.name for part in fields(Job)} - {"hosts", "ssh", "placement", "env", "require"}
+"""Keywords of `run` that are fields of the job as they are."""
+
+
 @accepts_horovod
 def run(
     function: Callable[..., R],
@@ -128,40 +133,19 @@ def run(
     RefusedError and its family where hosts or MPI refuse. A signal that arrives meanwhile stops the ranks
     and then does to the caller what it always does.
     """
+    asked = {name: value for name, value in locals().items() if name in _SAME}
     parsed, faults = _hosts(hosts)
     payload = _package(function, tuple(args), dict(kwargs or {}))
     job = Job(
         command=(python or sys.executable, "-P", "-m", "ringleader.ranks.run_function"),
-        np=np,
         hosts=parsed,
-        mpi=mpi,
         ssh=ssh or Ssh(),
         placement=Placement(placement),
-        oversubscribe=oversubscribe,
-        share_gpus=share_gpus,
-        all_gpus=all_gpus,
-        bind=bind,
-        threads=threads,
-        network_interface=network_interface,
-        master_port=master_port,
         env=tuple((env or {}).items()),
-        output_dir=output_dir,
-        quiet=quiet,
-        prefix_output=prefix_output,
-        timeout=timeout,
-        start_timeout=start_timeout,
-        grace=grace,
-        lost_after=lost_after,
-        workdir=workdir,
-        python=python,
-        uncoupled=uncoupled,
-        consistency_check=consistency_check,
-        elastic=elastic,
-        as_horovod=as_horovod,
-        transport_settings=transport_settings,
         require=(require,) if isinstance(require, str) else tuple(require),
         extra_mpirun_args=tuple(mpirun_args),
         faults=faults,
+        **asked,
     )
     printer = Printer(size=np or 1, prefix=prefix_output)
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ringleader.errors import Fault
+from ringleader.option_fields import SECONDS, faults_of_values, flag, option
 from ringleader.value_class import dataclass
 
 RESET_LIMIT = "(--reset-limit)"
@@ -16,52 +19,101 @@ COOLDOWN = (10.0, 600.0)
 COOLDOWN_OF_PODS = (5.0, 60.0)
 """The same where they are Pods: one that failed is replaced by another, which has its name."""
 
+_COUNT: dict[str, Any] = {"metavar": "N", "least": 1, "wrong": "{}"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticOptions:
     """Between which bounds an elastic job may change, and what it does where something fails."""
 
-    min_np: int = 1
-    """Ranks below which it waits for hosts."""
-    max_np: int | None = None
-    """Ranks at most; ``None``: as many as the hosts have slots."""
-    min_hosts: int = 1
-    max_hosts: int | None = None
-    discovery_script: str | None = None
-    """Command that prints the hosts; ``None``: they are fixed, or a hostfile's."""
+    min_np: int = option(
+        "The job is elastic: ranks and hosts may fail, come and go, as long as N ranks can train. "
+        "[default: -n with --host-discovery-script, else 1]",
+        default=1,
+        old=("--min-num-proc",),
+        where="cluster",
+        **_COUNT,
+    )
+    max_np: int | None = option(
+        "The job is elastic: it grows to N ranks where hosts allow. [default: all slots they have]",
+        old=("--max-num-proc",),
+        where="cluster",
+        **_COUNT,
+    )
+    min_hosts: int = option(
+        "Of an elastic job: hosts at least. [default: 1]", default=1, where="cluster", **_COUNT
+    )
+    max_hosts: int | None = option("Of an elastic job: hosts at most.", where="cluster", **_COUNT)
+    discovery_script: str | None = option(
+        "The job is elastic: COMMAND, run every second, prints its hosts, 'h1' or 'h1:2' a line. Without it "
+        "a --hostfile is read again when it changes, and in a Slurm job without -H its nodes are asked for "
+        "every 30 s.",
+        "--host-discovery-script",
+        metavar="COMMAND",
+    )
     hostfile: str | None = None
     """Hostfile that is read again when it changes."""
     slurm_job: str | None = None
     """Slurm's number of the surrounding job, whose nodes are the hosts and are followed."""
     discovery_seconds: float | None = None
     """Between two looks at the hosts; ``None``: as often as befits where they come from."""
-    slots: int | None = None
-    """Slots of a host whose line in either says none; ``None``: as many as it has cores."""
-    rank_restarts: int = 3
-    """Starts of a slot's rank anew within 60 s before the slot is left out."""
-    exclude_hosts: bool = False
-    """A rank that fails takes its host out of the job, as in Horovod, instead of being replaced."""
-    reset_limit: int | None = None
+    slots: int | None = option(
+        "Slots of a host for which COMMAND or the hostfile says none. [default: its cores]",
+        "--slots-per-host",
+        old=("--slots",),
+        **_COUNT,
+    )
+    rank_restarts: int = option(
+        "A rank that fails is replaced so often within 60 s; then its slot is left out. [default: 3]",
+        default=3,
+        where="cluster",
+        **(_COUNT | {"least": 0}),
+    )
+    exclude_hosts: bool = flag(
+        "A rank that fails is not replaced: its host leaves the job, as in Horovod.", where="cluster"
+    )
+    reset_limit: int | None = option(
+        "End an elastic job at the reset after so many.", where="cluster", **(_COUNT | {"least": 0})
+    )
     """Generations after the first; ``None``: any number."""
-    cooldown: tuple[float, float] | None = None
-    """Seconds that a host that failed stays out, shortest and longest; ``None``: for good."""
-    timeout: float = 600.0
-    """Seconds for hosts to come, and for a rank to ask for its next generation."""
-    hang_seconds: float | None = None
-    """Seconds after which a rank that does not take part in an operation is ended; ``None``: ``timeout``
-    counts, and only once its generation is over."""
-    checkpoint_dir: str | None = None
-    """Directory, on each host, for files of commits."""
-    checkpoint_every: int = 10
-    """Every so many commits one becomes a file."""
+    cooldown: tuple[float, float] | None = option(
+        "Seconds that a host that failed stays out, doubled each time. [default: 10 600 where hosts are "
+        "discovered, a hostfile's or Slurm's, else for good]",
+        "--blacklist-cooldown-range",
+        nargs=2,
+        metavar="SHORTEST LONGEST",
+        unit="seconds",
+        where="cluster",
+    )
+    """``None``: it stays out for good."""
+    timeout: float = option(
+        "For enough hosts to come, and for ranks to call init again. [default: 600]",
+        "--elastic-timeout",
+        default=600.0,
+        most=LONGEST_TIMEOUT,
+        where="cluster",
+        **SECONDS,
+    )
+    hang_seconds: float | None = option(
+        "A rank that keeps others waiting for so long is ended and replaced.",
+        "--elastic-hang-seconds",
+        most=LONGEST_TIMEOUT,
+        where="cluster",
+        **SECONDS,
+    )
+    """``None``: ``timeout`` counts, and only once its generation is over."""
+    checkpoint_dir: str | None = option(
+        "On each host: commits become files here, read when the job starts with none.",
+        metavar="DIR",
+        where="cluster",
+    )
+    checkpoint_every: int = option(
+        "Every so many commits one becomes a file. [default: 10]", default=10, where="cluster", **_COUNT
+    )
 
     def faults(self, np: int | None) -> list[Fault]:
         """Return what is wrong with it, ``np`` ranks being asked for."""
-        found = [
-            Fault(where=option, what=f"{value}", hint=f"use {least} or more")
-            for option, value, least in self._whole_numbers()
-            if value is not None and value < least
-        ]
+        found = faults_of_values(self)
         found += [
             _below(f"--min-{what}, --max-{what}", least, most)
             for what, least, most in (
@@ -79,26 +131,7 @@ class ElasticOptions:
             found.append(Fault(where="--blacklist-cooldown-range", what=what, hint=hint))
         if self.checkpoint_dir == "":
             found.append(Fault(where="--checkpoint-dir", what="names no directory", hint="give its path"))
-        seconds = (("--elastic-timeout", self.timeout), ("--elastic-hang-seconds", self.hang_seconds))
-        found += [
-            Fault(where=option, what=f"{value:g} seconds", hint=f"above 0, at most {LONGEST_TIMEOUT:g}")
-            for option, value in seconds
-            if value is not None and not 0 < value <= LONGEST_TIMEOUT
-        ]
         return found
-
-    def _whole_numbers(self) -> tuple[tuple[str, int | None, int], ...]:
-        """Return option, value and the least that it may be."""
-        return (
-            ("--min-np", self.min_np, 1),
-            ("--max-np", self.max_np, 1),
-            ("--min-hosts", self.min_hosts, 1),
-            ("--max-hosts", self.max_hosts, 1),
-            ("--slots-per-host", self.slots, 1),
-            ("--checkpoint-every", self.checkpoint_every, 1),
-            ("--rank-restarts", self.rank_restarts, 0),
-            ("--reset-limit", self.reset_limit, 0),
-        )
 
 
 def _below(where: str, least: int, most: int) -> Fault:

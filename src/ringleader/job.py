@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import PORT, SECONDS, argument, faults_of_values, flag, group, many, option
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only elastic jobs pay for it
@@ -95,90 +96,208 @@ class Mpi:
 class Ssh:
     """How hosts are reached."""
 
-    port: int | None = None
+    port: int | None = option("Port of every host's sshd.", "--ssh-port", where="hosts", **PORT)
     """``None``: what the ssh configuration says, else 22."""
-    identity: str | None = None
-    """Private key file."""
-    config: str | None = None
-    """ssh configuration file (jump hosts, per-host users); ``None``: the user's own."""
-    accept_new: bool = False
-    """Take unknown host keys the first time (``StrictHostKeyChecking=accept-new``); changed keys never."""
+    identity: str | None = option("Private key for ssh.", "--ssh-identity", metavar="FILE", where="hosts")
+    config: str | None = option(
+        "ssh configuration (jump hosts, per-host users) instead of ~/.ssh/config.",
+        "--ssh-config",
+        metavar="FILE",
+        where="hosts",
+    )
+    """``None``: the user's own."""
+    accept_new: bool = flag(
+        "Take host keys that are not known yet; a changed key is still refused.",
+        "--accept-new-host-keys",
+        where="hosts",
+    )
     connect_timeout: float = 10.0
     """Seconds for one connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A complete request. ``check`` finds everything wrong in it at once."""
+    """A complete request. ``check`` finds everything wrong in it at once.
 
-    command: tuple[str, ...]
+    Fields that declare an option are options of ``ringleader run``, with its help; below them is what a
+    Python program should know besides.
+    """
+
+    command: tuple[str, ...] = argument("COMMAND...", default=(), command=True, where="scale cluster")
     """Program and arguments, passed to the ranks byte for byte; no shell is involved."""
-    np: int | None = None
-    """Number of ranks; ``None``: one for each slot (with no hosts given: one)."""
     hosts: tuple[Host, ...] = ()
     """Empty: this machine."""
-    mpi: str | None = None
-    """``embedded``, a family name, or a path of an mpirun or an MPI prefix; ``None``: what is found."""
-    ssh: Ssh = Ssh()
-    placement: Placement = Placement.SLOT
-    oversubscribe: bool = False
-    """Allow more ranks than slots."""
-    share_gpus: bool = False
-    """Allow more ranks of a host than it has GPUs."""
-    all_gpus: bool = True
-    """Let each rank see all GPUs of its host, its own at the place of its local rank; else it sees only its
-    own, as device 0."""
-    bind: str = "auto"
-    """``auto``: each rank gets its share of the host's cores; ``none``: all ranks roam."""
-    threads: int | None = None
-    """OMP_NUM_THREADS for each rank; ``None``: its share of cores, unless the user's environment sets it."""
-    network_interface: str | None = None
-    """Interface (or several, comma separated) for start-up and for MPI's TCP traffic."""
-    transport_settings: bool = True
-    """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
-    but for those that the user has set."""
-    master_port: int | None = None
-    """MASTER_PORT; ``None``: a free port on the first rank's host."""
-    env: tuple[tuple[str, str], ...] = ()
-    """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
-    output_dir: str | None = None
-    """Directory for one file per rank and stream."""
-    quiet: bool = False
-    """Ranks' output goes to ``output_dir`` only (or nowhere); failures are still shown."""
-    prefix_output: bool = True
-    """Put ``[rank] `` before each line."""
-    timeout: float | None = None
-    """Seconds after which the job is stopped and every rank's Python stack is printed."""
-    start_timeout: float = 60.0
+    ssh: Ssh = group(Ssh)
+    network_interface: str | None = option(
+        "Interfaces for start-up and for the ranks' TCP traffic.", metavar="NAME[,NAME]", where="hosts"
+    )
+    mpi: str | None = option(
+        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun, or of an MPI's root.",
+        metavar="MPI",
+        where="hosts",
+    )
+    """``None``: what is found."""
+    python: str | None = option(
+        "Interpreter of Ringleader on every host, where it is not ours.", metavar="PATH", where="hosts"
+    )
+    start_timeout: float = option(
+        "Until every rank must have started; hosts may take longer to answer in proportion. [default: 60]",
+        default=60.0,
+        where="hosts",
+        **SECONDS,
+    )
     """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
     grow with it: see ``patience``."""
-    grace: float = 30.0
-    """Seconds between SIGTERM and SIGKILL when ranks are stopped; who ends sooner is not waited for. 30, as
-    torchrun and Kubernetes give: enough for most checkpoints."""
-    max_restarts: int = 0
-    """How often all ranks start again after a failure."""
-    warm: bool = False
-    """Fork the ranks of a restart from a Python of their host that has imported the script's framework."""
-    lost_after: float = 10.0
-    """Seconds of silence after which a host is lost: it is down, or the network to it is."""
-    workdir: str = ""
-    """Working directory of the ranks; empty: the launcher's own."""
-    python: str | None = None
-    """Interpreter that runs the rank agent on every host; ``None``: the launcher's own path."""
+    np: int | None = option(
+        "Number of ranks. [default: one for each slot of the hosts; without hosts: 1]",
+        *("-n", "-np", "--np"),
+        called="-n",
+        metavar="N",
+        least=1,
+        most=MOST_RANKS,
+        unit="ranks asked for",
+        hint=f"ask for 1 to {MOST_RANKS}",
+        where="bench cluster",
+    )
+    placement: Placement = option(
+        "Fill one host after the other, or one slot on each in turn.",
+        "--map-by",
+        default=Placement.SLOT,
+        metavar="slot|node",
+        choices=tuple(Placement),
+        read=Placement,
+        where="bench cluster",
+    )
+    oversubscribe: bool = flag("Allow more ranks than slots.", where="scale bench")
+    share_gpus: bool = flag("Allow more ranks of a host than it has GPUs.", where="scale bench")
+    all_gpus: bool = flag(
+        "Let every rank see its own GPU only, as device 0, for scripts that pick none.",
+        "--own-gpu",
+        default=True,
+        negated=True,
+        where="scale",
+    )
+    """Let each rank see all GPUs of its host, its own at the place of its local rank."""
+    bind: str = option(
+        "Bind each rank to its share of the cores, or let all roam.",
+        default="auto",
+        metavar="auto|none",
+        choices=("auto", "none"),
+        where="scale bench",
+    )
+    threads: int | None = option(
+        "Threads of each rank: OMP_NUM_THREADS, and TensorFlow's and XLA's variables. [default: yours, else "
+        "its share of the cores]",
+        metavar="N",
+        least=1,
+        unit="threads",
+        where="scale bench cluster",
+    )
+    master_port: int | None = option(
+        "MASTER_PORT. [default: a free one on the first rank's host]",
+        old=("--master_port",),
+        where="cluster",
+        **PORT,
+    )
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
+    as_horovod: bool = flag(
+        "For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.", where="scale"
+    )
+    """Also where a real Horovod is installed."""
+    require: tuple[str, ...] = many(
+        "What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
+        "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
+        "before the start where that is known then. Not for elastic jobs.",
+        metavar="WIRE[,WIRE]",
+        where="scale",
+    )
+    transport_settings: bool = flag(
+        "Set no variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run shows them.",
+        "--no-settings",
+        default=True,
+        negated=True,
+        where="scale bench",
+    )
+    """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
+    but for those that the user has set."""
+    consistency_check: str | None = option(
+        "Compare the ranks' parameters from time to time (at most 0.1% of a step), and warn where they "
+        "differ, or end the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
+        choices=CONSISTENCY,
+        where="scale cluster",
+    )
+    output_dir: str | None = option(
+        "Directory for a file of each rank and stream.",
+        *("-o", "--output"),
+        old=("--output-dir",),
+        metavar="DIR",
+    )
+    quiet: bool = flag("Show no output of the ranks; failures are still explained.")
+    prefix_output: bool = flag(
+        "Leave out '[rank] ' before each line.", "--no-prefix", default=True, negated=True
+    )
+    timeout: float | None = option(
+        "Stop the job after so long and print the Python stack of every rank.",
+        where="scale cluster",
+        **SECONDS,
+    )
+    grace: float = option(
+        "Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
+        "[default: 30]",
+        default=30.0,
+        metavar="SECONDS",
+        least=0,
+        most=LONGEST_GRACE,
+        unit="seconds",
+        hint=f"use a number from 0 (kill at once) to {LONGEST_GRACE:g}",
+        where="scale",
+    )
+    """Who ends sooner is not waited for. 30, as torchrun and Kubernetes give: enough for most checkpoints."""
+    lost_after: float = option(
+        "Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
+        default=10.0,
+        metavar="SECONDS",
+        least=2,
+        most=LONGEST_SILENCE,
+        unit="seconds",
+        hint=f"use a number from 2 to {LONGEST_SILENCE:g}",
+        where="scale",
+    )
+    max_restarts: int = option(
+        "Start all ranks again so often after a failure, as torchrun does; the script reads "
+        "TORCHELASTIC_RESTART_COUNT and goes on from its checkpoint. [default: 0]",
+        default=0,
+        old=("--max_restarts",),
+        metavar="N",
+        least=0,
+        unit="restarts",
+        hint="use 0 or more",
+    )
+    warm: bool = flag(
+        "With --max-restarts: restarts do not import PyTorch again; each host keeps a Python that has, from "
+        "which ranks are forked."
+    )
+    workdir: str = option(
+        "Working directory of the ranks. [default: this one]",
+        default="",
+        metavar="DIR",
+        where="scale cluster",
+    )
+    """Empty: the launcher's own."""
+    extra_mpirun_args: tuple[str, ...] = many(
+        "One more word for mpirun's own command line, as it is; may be given again.",
+        "--mpirun-arg",
+        metavar="WORD",
+        after="mpi",
+        where="hosts cluster",
+    )
     uncoupled: bool = False
     """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
     in_step: bool = False
     """Of ranks that exchange nothing: let them meet where they would exchange something."""
-    as_horovod: bool = False
-    """In the ranks' Python ``horovod`` stands for ``ringleader``, also where a real Horovod is installed."""
-    require: tuple[str, ...] = ()
-    """Wires that must have carried the ranks' bytes (``rdma``, ``shm``, …); empty: any may."""
-    consistency_check: str | None = None
-    """What is done where the ranks' parameters differ; ``None``: as their environment says, else ``warn``."""
     elastic: ElasticOptions | None = None
     """How the job may change while it runs; ``None``: it does not."""
-    extra_mpirun_args: tuple[str, ...] = ()
-    """Added to mpirun's own arguments as they are."""
     faults: tuple[Fault, ...] = field(default=(), repr=False)
     """Faults that were found while the request was being read; ``check`` reports them with its own."""
 
@@ -199,9 +318,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(
             Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
         )
-    if job.np is not None and not 1 <= job.np <= MOST_RANKS:
-        hint = f"ask for 1 to {MOST_RANKS}"
-        found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint=hint))
+    found += faults_of_values(job)
     found += [
         Fault(
             where=f"hosts[{index}].slots",
@@ -211,20 +328,8 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         for index, host in enumerate(job.hosts)
         if host.slots is not None and host.slots < 1
     ]
-    ports = (("--ssh-port", job.ssh.port), ("--master-port", job.master_port))
-    found += [
-        Fault(where=option, what=f"{port} is not a port number", hint="use 1 to 65535")
-        for option, port in ports
-        if port is not None and not 1 <= port <= 65535
-    ]
-    if job.threads is not None and job.threads < 1:
-        found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
-    if job.max_restarts < 0:
-        fault = Fault(where="--max-restarts", what=f"{job.max_restarts} restarts", hint="use 0 or more")
-        found.append(fault)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
     found += _faults_of_warm(job)
-    found += _faults_of_seconds(job)
     if job.elastic is not None:
         found += job.elastic.faults(job.np)
         if job.require:
@@ -240,11 +345,6 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     if job.mpi is not None and "/" not in job.mpi and job.mpi not in MPI_WORDS:
         hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
         found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
-    if job.bind not in ("auto", "none"):
-        found.append(Fault(where="--bind", what=f"{job.bind!r} is unknown", hint="use auto or none"))
-    if job.consistency_check not in (None, *CONSISTENCY):
-        what, hint = f"{job.consistency_check!r} is unknown", f"use one of {', '.join(CONSISTENCY)}"
-        found.append(Fault(where="--consistency-check", what=what, hint=hint))
     return tuple(found)
 
 
@@ -264,22 +364,6 @@ def _faults_of_warm(job: Job) -> list[Fault]:
         hint = "add --max-restarts N, or leave it out"
         return [Fault(where="--warm", what="means nothing without restarts", hint=hint)]
     return []
-
-
-def _faults_of_seconds(job: Job) -> list[Fault]:
-    seconds = (("--timeout", job.timeout), ("--start-timeout", job.start_timeout))
-    found = [
-        Fault(where=option, what=f"{value} seconds", hint="use a number above 0")
-        for option, value in seconds
-        if value is not None and not value > 0
-    ]
-    if not 2 <= job.lost_after <= LONGEST_SILENCE:
-        hint = f"use a number from 2 to {LONGEST_SILENCE:g}"
-        found.append(Fault(where="--lost-after", what=f"{job.lost_after:g} seconds", hint=hint))
-    if not 0 <= job.grace <= LONGEST_GRACE:
-        hint = f"use a number from 0 (kill at once) to {LONGEST_GRACE:g}"
-        found.append(Fault(where="--grace", what=f"{job.grace:g} seconds", hint=hint))
-    return found
 
 
 def check(job: Job) -> Job:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import run_file
-from ringleader.cli.report.command import report
-from ringleader.cli.report.report_options import ReportOptions
+from ringleader.cli.report.command import ReportOptions, report
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
@@ -157,7 +156,7 @@ def test_wrong_results_fail_the_guard(
     wrong = replace(series, results=(replace(result, out_of_place=timing), *series.results[1:]))
     run_file.write(collective, tmp_path / "base")
     run_file.write(replace(collective, series=(wrong, *collective.series[1:])), tmp_path / "now")
-    options = ReportOptions(runs=(str(tmp_path / "now"),), against=str(tmp_path / "base"), fail_below="0.9")
+    options = ReportOptions(runs=(str(tmp_path / "now"),), against=str(tmp_path / "base"), fail_below=0.9)
     assert report(options) == 1
     assert "7 wrong elements (#wrong), so its rates mean nothing" in capsys.readouterr().err
 
@@ -169,7 +168,7 @@ def guarded(directory: Path, before: AnyRun, after: AnyRun, *, allow_missing: bo
         ReportOptions(
             runs=(str(directory / "now"),),
             against=str(directory / "base"),
-            fail_below="0.9",
+            fail_below=0.9,
             allow_missing=allow_missing,
         )
     )
@@ -211,12 +210,12 @@ def test_words_of_report_that_do_not_go_together(tmp_path: Path) -> None:
         "report", "a", "b", "--against", "c", "--fail-below", "x", "--port", "y", "--replace", cwd=tmp_path
     )
     assert done.returncode == 2
-    for text in ("--against: compares one RUN; 2 given", "--fail-below: x is not a number above 0",
-                 "--port: counts with --serve only", "--port: y is not a port",
-                 "--replace: counts with -o only"):  # fmt: skip
+    for text in ("--against: compares one RUN; 2 given", "--fail-below: 'x' is not a number above 0",
+                 "--port: 'y' is not a port", "--replace: counts with -o only"):  # fmt: skip
         assert text in done.stderr
-    alone = ringleader("report", "a", "--against", "c", "--allow-missing", cwd=tmp_path)
+    alone = ringleader("report", "a", "--against", "c", "--allow-missing", "--port", "80", cwd=tmp_path)
     assert alone.returncode == 2 and "--allow-missing: counts with --fail-below only" in alone.stderr
+    assert "--port: counts with --serve only" in alone.stderr
     served = ringleader("report", "--serve", "--json", "nowhere", cwd=tmp_path)
     assert served.returncode == 2 and "--json does not go with it" in served.stderr
 

@@ -18,7 +18,7 @@ from tests.time_limits import patience
 
 from ringleader.cli.image import build as image_build
 from ringleader.cli.image import lock
-from ringleader.cli.image.build_display import BuildDisplay, clock
+from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_context, build_process, ringleader_wheel
 from ringleader.images.build import Task, build

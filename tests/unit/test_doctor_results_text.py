@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.cli.doctor.results_document import documents_of, has_failure
-from ringleader.cli.doctor.results_text import results_text
+from ringleader.cli.doctor.judged_hosts import documents_of, has_failure, results_text
 from ringleader.doctor.merged_results import merged
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 

@@ -151,7 +151,7 @@ def test_defaults_for_which_horovod_has_no_options() -> None:
     environ = {"RINGLEADER_OPT_RUN_MPI": "mpich", "RINGLEADER_OPT_RUN_SSH_CONFIG": "config"}
     found = asked("-np 1 -H a:1 python", environ=environ)
     assert (found.job.mpi, found.job.ssh.config, found.job.env) == ("mpich", "config", ())
-    assert "--mpi mpich --ssh-config config" in same_command(found)
+    assert "--ssh-config config --mpi mpich" in same_command(found)
 
 
 @pytest.mark.parametrize(
@@ -292,16 +292,16 @@ def test_the_same_command_of_an_elastic_job() -> None:
     found = same_command(asked(f"{line} --max-np 4 --blacklist-cooldown-range 1 20 python t.py"))
     assert "--oversubscribe" not in found
     assert found.endswith(
-        " --exclude-hosts --blacklist-cooldown-range 1 20 --min-np 2 --max-np 4 --host-discovery-script f"
-        " --slots-per-host 3 --reset-limit 5 --elastic-timeout 9 python t.py"
+        " --min-np 2 --max-np 4 --host-discovery-script f --slots-per-host 3 --reset-limit 5"
+        " --blacklist-cooldown-range 1 20 --elastic-timeout 9 --exclude-hosts python t.py"
     )
 
 
 def test_verbose_names_the_same_command() -> None:
     found = asked("-np 2 -H a:1,b:1 -p 22022 --tcp --fusion-threshold-mb 1 python t.py --lr 1")
     assert same_command(found).startswith(
-        "ringleader run --as-horovod --all-gpus --share-gpus -n 2 -H a:1,b:1 "
-        "--ssh-port 22022 -x HOROVOD_FUSION_THRESHOLD=1048576 -x NCCL_IB_DISABLE=1 "
+        "ringleader run --all-gpus --ssh-port 22022 -n 2 --share-gpus --as-horovod -H a:1,b:1 "
+        "-x HOROVOD_FUSION_THRESHOLD=1048576 -x NCCL_IB_DISABLE=1 "
     )
     assert same_command(found).endswith(" python t.py --lr 1")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.image_world import PROFILES, ROOT
 from tests.unit.test_start_cost import HEAVY, loaded
 
-from ringleader.cli.image import commands as image
+from ringleader.cli.command_groups import image as group
 from ringleader.cli.main import main
 from ringleader.images.instructions import Image
 from ringleader.images.rendered_files import ignore_text
@@ -245,10 +245,10 @@ def test_list(call: Call) -> None:
 def test_help_names_every_command_and_loads_none(call: Call) -> None:
     code, out, _ = call("--help")
     assert code == 0
-    assert all(f"\n  {name} " in out for name in image.COMMANDS)
+    assert all(f"\n  {name} " in out for name in group.list_commands(None))
 
 
-@pytest.mark.parametrize("name", image.COMMANDS)
+@pytest.mark.parametrize("name", group.list_commands(None))
 def test_every_command_has_help(call: Call, name: str) -> None:
     code, out, _ = call(name, "--help")
     assert (code, out.startswith("Usage: ringleader image")) == (0, True)

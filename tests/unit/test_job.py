@@ -53,8 +53,8 @@ def test_all_faults_come_at_once_with_those_found_while_reading() -> None:
     assert [fault.where for fault in caught.value.faults] == [
         "hosts.txt:3",
         "COMMAND",
-        "-n",
         "--ssh-port",
+        "-n",
         "--bind",
     ]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.option_words import options_from
 
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, request_of
-from ringleader.cli.options.elastic_options import ElasticJobOptions
-from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import unexpanded
@@ -28,7 +28,8 @@ TRAIN = ("python", "train.py", "--lr", "0.1")
 
 def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[JobRequest, Faults]:
     faults = Faults()
-    given = JobOptions(**({"command": TRAIN, "image": "example.org/train:1", "name": "train"} | words))
+    named = {"command": TRAIN, "image": "example.org/train:1", "name": "train"}
+    given = options_from(JobOptions, **(named | words))
     request = request_of(
         given, faults=faults, namespace="team", suffix="x7k2p", environ=environ or {}, read=no_file
     )
@@ -89,16 +90,14 @@ GOLDENS: dict[str, dict[str, Any]] = {
         "np": "8",
         "gpus": "2",
         "cpu": "16",
-        "elastic": ElasticJobOptions(
-            min_np="3",
-            max_np="16",
-            min_hosts="2",
-            reset_limit="100",
-            blacklist_cooldown_range=("10", "60.5"),
-            elastic_timeout="3600",
-            checkpoint_dir="/ckpt",
-            exclude_hosts=True,
-        ),
+        "min_np": "3",
+        "max_np": "16",
+        "min_hosts": "2",
+        "reset_limit": "100",
+        "blacklist_cooldown_range": ("10", "60.5"),
+        "elastic_timeout": "3600",
+        "checkpoint_dir": "/ckpt",
+        "exclude_hosts": True,
         "claim": ("ckpt:/ckpt",),
         "x": ("A=a $(B)",),
         "secret_env": ("WANDB_API_KEY=wandb/key",),
@@ -152,7 +151,7 @@ def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: in
 def test_an_elastic_jobs_ranks_become_workers(
     words: Any, given: Any, workers: int, notes: tuple[str, str | None]
 ) -> None:
-    made = job(**words, elastic=ElasticJobOptions(**given))
+    made = job(**words, **given)
     found = made.metadata.annotations
     assert (made.workers, (found[MIN_WORKERS], found.get(MAX_WORKERS))) == (workers, notes)
     container = made.spec.mpi_replica_specs.launcher.template["spec"]["containers"][0]
@@ -195,7 +194,7 @@ def test_an_elastic_jobs_ranks_become_workers(
     ],
 )
 def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fault: str) -> None:
-    assert faults_of(**words, elastic=ElasticJobOptions(**given)) == [fault]
+    assert faults_of(**words, **given) == [fault]
 
 
 @pytest.mark.parametrize(
@@ -205,10 +204,10 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"image": "a b"}, "--image: 'a b' is not an image"),
         ({"command": ()}, "COMMAND: nothing to run"),
         ({"command": ("a\0b",)}, "COMMAND: an argument holds a NUL byte, which no program can be given"),
-        ({"np": "0"}, "-n: 0, must be at least 1"),
+        ({"np": "0"}, "-n: 0 ranks asked for"),
         ({"np": "many"}, "-n: 'many' is no whole number"),
-        ({"slots_per_worker": "0"}, "--slots-per-worker: 0, must be at least 1"),
-        ({"gpus": "-1"}, "--gpus: -1, must be at least 0"),
+        ({"slots_per_worker": "0"}, "--slots-per-worker: 0, must be at least 1 and at most 2^63-1"),
+        ({"gpus": "-1"}, "--gpus: -1, must be at least 0 and at most 2^63-1"),
         ({"cpu": "four"}, "--cpu: 'four' is not a quantity"),
         ({"memory": "8GB"}, "--memory: '8GB' is not a quantity"),
         ({"cpu": "1e400"}, "--cpu: '1e400' is not a finite amount: 2^63-1 is the largest"),
@@ -224,7 +223,10 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
             "--resource rdma/hca: '1e400' is not a finite amount: 2^63-1 is the largest",
         ),
         ({"volume": ("scratch:1e400:/a",)}, "--volume scratch:1e400:/a: cannot be read"),
-        ({"gpus": "9" * 30, "slots_per_worker": "1"}, "--gpus: 1e+30, must be at most 2^63-1"),
+        (
+            {"gpus": "9" * 30, "slots_per_worker": "1"},
+            f"--gpus: {'9' * 30}, must be at least 0 and at most 2^63-1",
+        ),
         ({"resource": ("rdma/hca",)}, "--resource rdma/hca: is not a resource"),
         ({"cpu": "1", "resource": ("cpu=2",)}, "--resource: cpu is asked for twice"),
         ({"mpi_implementation": "openmpi"}, "--mpi-implementation: 'openmpi' is unknown"),
@@ -242,8 +244,8 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"image_pull_policy": "never"}, "--image-pull-policy: 'never' is unknown"),
         ({"clean_pod_policy": "Some"}, "--clean-pod-policy: 'Some' is unknown"),
         ({"spawn": "rsh"}, "--spawn: 'rsh' is unknown"),
-        ({"ttl": "-1"}, "--ttl: -1, must be at least 0"),
-        ({"timeout": "0"}, "--timeout: 0, must be at least 1"),
+        ({"ttl": "-1"}, "--ttl: -1, must be at least 0 and at most 2^63-1"),
+        ({"timeout": "0"}, "--timeout: 0 seconds"),
         ({"backoff_limit": "x"}, "--backoff-limit: 'x' is no whole number"),
         ({"workdir": "here"}, "--workdir: 'here' is not absolute"),
         ({"master_port": "70000"}, "--master-port: 70000 is not a port number"),
@@ -268,9 +270,9 @@ def test_each_fault_has_its_option(words: Any, fault: str) -> None:
 def test_all_faults_at_once() -> None:
     found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), name="-")
     assert [one.partition(":")[0] for one in found] == [
-        "--memory",
         "-n",
         "--image",
+        "--memory",
         "--toleration a",
         "metadata.name",
     ]

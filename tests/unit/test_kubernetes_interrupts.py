@@ -13,7 +13,7 @@ from ringleader.cli.kubernetes.follow_job import Interrupts, _Session
 
 def session(pressed: Interrupts) -> _Session:
     nothing: Any = None
-    return _Session(nothing, nothing, nothing, nothing, pressed, "train", None, False)
+    return _Session(nothing, nothing, nothing, nothing, pressed, "train")
 
 
 @pytest.mark.parametrize("steps", range(4))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import pytest
 import yaml
@@ -148,10 +149,11 @@ def test_the_deployment() -> None:
 
 
 def test_every_argument_is_one_that_the_operator_knows() -> None:
-    from ringleader.cli.operator.run import OPTIONS
+    from ringleader.cli.operator.run import command
 
-    known = {word for option in OPTIONS for word in (*option.opts, *option.secondary_opts)}
-    variables = {getattr(option, "envvar", None) for option in OPTIONS}
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    known = {word for option in options for word in (*option.opts, *option.secondary_opts)}
+    variables = {getattr(option, "envvar", None) for option in options}
     for wish in WISHES:
         objects = {one["kind"]: one for one in manifests(wish)}
         container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]

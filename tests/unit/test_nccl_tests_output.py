@@ -13,7 +13,7 @@ from ringleader.bench.nccl_tests.json_parser import parse_json
 from ringleader.bench.nccl_tests.parsed_output import operation_named, runs_of
 from ringleader.bench.nccl_tests.text_parser import parse_text
 from ringleader.bench.nccl_tests.text_table import as_text, comparison, fitted, row
-from ringleader.cli.bench.stored_nccl_tests import read_runs
+from ringleader.cli.bench.collectives import read_runs
 from ringleader.errors import RequestError
 from ringleader.measurements.collective import (
     CollectiveResult,

@@ -11,25 +11,19 @@ import click
 import pytest
 from tests import fabric_hosts
 
-from ringleader.cli.help_pages import full_help
-from ringleader.cli.json_output import JobJsonOptions, JsonOptions
 from ringleader.cli.main import main, ringleader
-from ringleader.cli.typed_command import Option
-from ringleader.errors import RequestError
+from ringleader.cli.typed_command import Option, full_help
 from ringleader.fabric.facts import document
 
 OLD = [
     ("run", ("--output-dir", "d"), "output", "d"),
-    ("run", ("--rank-filter", "0,3"), "show_ranks", "0,3"),
-    ("run", ("--master_port", "1"), "master_port", "1"),
+    ("run", ("--rank-filter", "0,3"), "show_ranks", frozenset((0, 3))),
+    ("run", ("--master_port", "1"), "master_port", 1),
     ("run", ("--nproc_per_node", "2"), "nproc_per_node", "2"),
-    ("run", ("--max_restarts", "2"), "max_restarts", "2"),
-    ("run", ("--min-num-proc", "1"), "min_np", "1"),
-    ("run", ("--max-num-proc", "2"), "max_np", "2"),
-    ("run", ("--slots", "2"), "slots_per_host", "2"),
-    ("run", ("--json", "f.json"), "json", "f.json"),
-    ("run", ("--json=f.json",), "json", "f.json"),
-    ("submit", ("--json", "f.json"), "json", "f.json"),
+    ("run", ("--max_restarts", "2"), "max_restarts", 2),
+    ("run", ("--min-num-proc", "1"), "min_np", 1),
+    ("run", ("--max-num-proc", "2"), "max_np", 2),
+    ("run", ("--slots", "2"), "slots_per_host", 2),
     ("scale", ("--output", "d"), "output", "d"),
     ("image lock", ("--output", "f"), "output", "f"),
     ("operator run", ("--threadiness", "3"), "parallel_jobs", 3),
@@ -37,7 +31,6 @@ OLD = [
 ]
 ARGUMENTS = {
     "run": ("x",),
-    "submit": ("job.yaml",),
     "scale": ("x",),
     "image lock": ("r",),
     "operator run": (),
@@ -73,43 +66,20 @@ def test_every_hidden_spelling_is_called_above_and_in_no_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "value"),
+    ("argv", "value", "words"),
     [
-        (("--json", "--", "x"), "-"),
-        (("--json", "-n", "2", "x"), "-"),
-        (("--json", "-", "x"), "-"),
-        (("--json-file", "f", "x"), None),
-        (("x", "--json"), None),
+        (("--json", "--", "x"), True, ("x",)),
+        (("--json", "-n", "2", "x"), True, ("x",)),
+        (("--json", "x", "y"), True, ("x", "y")),
+        (("--json-file", "f", "x"), None, ("x",)),
+        (("x", "--json"), None, ("x", "--json")),
     ],
 )
-def test_json_without_a_file_is_standard_output(argv: tuple[str, ...], value: str | None) -> None:
-    with command_of("run").make_context("run", list(argv)) as ctx:
-        assert ctx.params["json"] == value
-
-
-def test_where_the_outcome_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert JobJsonOptions().checked() == JsonOptions()
-    assert JobJsonOptions(json="-").checked() == JsonOptions(json=True)
-    assert JobJsonOptions(json="-", json_file="f").checked() == JsonOptions(json=True, json_file="f")
-    assert JobJsonOptions(json="f").checked() == JsonOptions(json_file="f")
-    with pytest.raises(RequestError, match="name one"):
-        JobJsonOptions(json="f", json_file="g").checked()
-    with pytest.raises(RequestError, match="'python3' is a program"):
-        JobJsonOptions(json="python3").checked()
-    (tmp_path / "python3").write_text("")
-    assert JobJsonOptions(json="python3").checked() == JsonOptions(json_file="python3")
-
-
-def test_submit_does_not_write_over_the_manifest_that_stands_behind_json(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_json_takes_no_word_of_the_command(
+    argv: tuple[str, ...], value: bool | None, words: tuple[str, ...]
 ) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text("kind: MPIJob\n")
-    with pytest.raises(SystemExit) as left:
-        main(["submit", "--json", str(file)])
-    assert left.value.code == 2 and "write --json behind FILE" in capsys.readouterr().err
-    assert file.read_text() == "kind: MPIJob\n"
+    with command_of("run").make_context("run", list(argv)) as ctx:
+        assert (ctx.params["json"] or None, ctx.params["command"]) == (value, words)
 
 
 JSON = [

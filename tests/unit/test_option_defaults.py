@@ -164,7 +164,7 @@ def test_config_shows_what_is_in_force_and_from_where(
     assert code == 0 and "'A=b c'" in out and "RINGLEADER_OPT_LAB_UP_HOSTS" in out
     project(surroundings, '[image.bild]\nbuilder = "podman"\n[image.build]\nbuilder = "kaniko"\n')
     code, _, err = call(capsys, "config")
-    assert code == 2 and "did you mean build?" in err and "'kaniko' is not one of" in err
+    assert code == 2 and "did you mean build?" in err and "'kaniko' is unknown" in err
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.option_words import options_from
 
 from ringleader.bench.program_commands import PROGRAMS, command, osu_command, runs_of
-from ringleader.cli.bench.p2p_options import PairOptions, make_request
+from ringleader.cli.bench.p2p import PairOptions, make_request
 from ringleader.cli.bench.pair_text import as_text, verdicts
 from ringleader.cli.main import main
 from ringleader.cli.options.option_checks import Faults
@@ -18,9 +19,10 @@ from ringleader.scaling import Context, HostContext
 
 
 def asked(hosts=(), np=None, placement=Placement.SLOT, **words):
-    faults = Faults()
     job = Job(command=("python",), hosts=hosts, np=np, placement=placement)
-    return make_request(PairOptions(**words), job, "x", faults), [fault.where for fault in faults.found]
+    options = options_from(PairOptions, **words)
+    faults = Faults(found=list(options.shared.job.faults))
+    return make_request(options, job, "x", faults), [fault.where for fault in faults.found]
 
 
 TWO = (Host(name="h1", slots=2), Host(name="h2", slots=2))

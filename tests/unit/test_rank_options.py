@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import click
 import pytest
 
-from ringleader.cli.help_pages import full_help
-from ringleader.cli.options.elastic_options import ElasticRunOptions
 from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
-from ringleader.cli.options.kubernetes_options import is_for_clusters
-from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RunOptions, make_job
-from ringleader.cli.run.command import RunCommandOptions, command
-from ringleader.cli.typed_command import Option, options_of
-from ringleader.errors import Fault, LabError
+from ringleader.cli.options.option_checks import ranks_of
+from ringleader.cli.options.rank_options import make_job
+from ringleader.cli.run.command import RunOptions, build_job, command
+from ringleader.cli.typed_command import Option, faults_of_words, full_help, options_of
+from ringleader.errors import Fault, LabError, RequestError
 from ringleader.job import Host, Job, Placement, Ssh, faults_of
+from ringleader.option_fields import WrongValueError, names_of
 
 FILES = {
     "hosts.txt": "h1 slots=2\nh2:4\n",
@@ -45,20 +42,19 @@ def find_lab(name: str | None) -> FakeLab:
     return FakeLab(hostfile=f"/labs/{name}") if name else FakeLab()
 
 
-def parse(words: str | list[str]) -> tuple[RunOptions, HostOptions]:
+def parse(words: str | list[str]) -> RunOptions:
     """Parse a command line as click does, without running anything."""
     argv = words.split() if isinstance(words, str) else list(words)
     with command.make_context("run", argv) as ctx:
-        options = options_of(RunCommandOptions, ctx.params)
-        return options.ranks, options.hosts
+        return options_of(RunOptions, ctx.params, faults=tuple(faults_of_words(ctx)))
 
 
 def job_of(words: str | list[str], environ: dict[str, str] | None = None) -> Job:
     """The job of a command line, with every fault in it."""
-    options, where = parse(words)
-    environ = environ if environ is not None else {}
-    chosen = choose_hosts(where, environ=environ, read=read, find_lab=find_lab)
-    return make_job(options, where, chosen=chosen, environ=environ, read=read, current_dir="/work dir")
+    options = parse(words)
+    asked, environ = options.job, environ if environ is not None else {}
+    chosen = choose_hosts(options.hosts, asked.ssh, environ=environ, read=read, find_lab=find_lab)
+    return make_job(asked, options.ranks, chosen=chosen, environ=environ, read=read, current_dir="/work dir")
 
 
 def wheres(job: Job) -> list[str]:
@@ -171,7 +167,7 @@ def test_no_lab_is_said_by_the_lab() -> None:
         raise LabError(Fault(where="--lab", what="there is no lab"))
 
     with pytest.raises(LabError):
-        choose_hosts(HostOptions(lab=True), environ={}, read=read, find_lab=no_lab)
+        choose_hosts(HostOptions(lab=True), Ssh(), environ={}, read=read, find_lab=no_lab)
 
 
 def test_torchruns_words() -> None:
@@ -192,19 +188,19 @@ def test_torchruns_words() -> None:
 )
 def test_one_of_several_copies_does_not_start_a_whole_job(size: str, rank: str) -> None:
     environ = {size: "4", rank: "1"}
-    (fault,) = choose_hosts(HostOptions(), environ=environ, read=read, find_lab=find_lab).faults
+    (fault,) = choose_hosts(HostOptions(), Ssh(), environ=environ, read=read, find_lab=find_lab).faults
     assert fault.where == f"{size}=4" and "this is task 1 of 4" in fault.what and "srun -N1 -n1" in fault.hint
     for given in (environ | {size: "1"}, {size: "4"}, {rank: "1"}, environ | {size: "x"}):
-        assert choose_hosts(HostOptions(), environ=given, read=read, find_lab=find_lab).faults == ()
+        assert choose_hosts(HostOptions(), Ssh(), environ=given, read=read, find_lab=find_lab).faults == ()
     alone = HostOptions(no_allocation=True)
-    assert choose_hosts(alone, environ=environ, read=read, find_lab=find_lab).faults == ()
+    assert choose_hosts(alone, Ssh(), environ=environ, read=read, find_lab=find_lab).faults == ()
 
 
 SLURM = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 
 
 def test_an_allocation_is_used_and_shown() -> None:
-    chosen = choose_hosts(HostOptions(), environ=SLURM, read=read, find_lab=find_lab)
+    chosen = choose_hosts(HostOptions(), Ssh(), environ=SLURM, read=read, find_lab=find_lab)
     assert chosen.hosts == (Host(name="n1", slots=2), Host(name="n2", slots=2))
     assert chosen.allocation is not None
     text = allocation_text(chosen.allocation)
@@ -270,16 +266,16 @@ def test_all_faults_come_at_once() -> None:
         "--hostfile bad.txt -n zero --ssh-port x --map-by y -x 1 --env-file bad.env --timeout t --bind b"
     )
     assert wheres(job) == [
+        "-n",
+        "--ssh-port",
+        "--map-by",
+        "--timeout",
+        "--bind",
         "bad.txt:1",
         "bad.txt:3",
-        "--ssh-port",
-        "-n",
-        "--map-by",
         "bad.env:2",
         "-x 1",
-        "--timeout",
         "COMMAND",
-        "--bind",
     ]
 
 
@@ -304,9 +300,8 @@ def test_help_explains_every_option() -> None:
 
 
 def test_options_hold_nothing_that_a_job_does_not_use() -> None:
-    words: dict[str, Any] = vars(parse("x")[0]) | vars(parse("x")[1]) | vars(ElasticRunOptions())
-    named = {param.name for param in command.params if param.expose_value} - {"json_file"}
-    assert set(words) == {name for name in named if not is_for_clusters(name)}
+    named = {param.name for param in command.params if param.expose_value}
+    assert named == names_of(RunOptions)
 
 
 @pytest.mark.parametrize(
@@ -335,11 +330,17 @@ def test_a_timeline_is_a_variable_of_the_ranks(words: str, expected: str) -> Non
     ],
 )
 def test_ranks_to_show(text: str, expected: set[int] | None) -> None:
-    faults = Faults()
-    assert faults.ranks("--show-ranks", text) == expected
-    assert len(faults.found) == (expected is None)
+    if expected is not None:
+        assert ranks_of(text) == expected
+        return
+    with pytest.raises(WrongValueError, match="names no ranks"):
+        ranks_of(text)
 
 
 def test_a_rank_to_show_must_be_there() -> None:
-    assert wheres(job_of(["-n", "4", "--show-ranks", "0-4", "x"])) == ["--show-ranks"]
-    assert wheres(job_of(["-n", "4", "--show-ranks", "3", "x"])) == []
+    with pytest.raises(RequestError) as caught:
+        build_job(parse(["-n", "4", "--show-ranks", "0-4", "true"]), environ={})
+    assert [str(fault) for fault in caught.value.faults] == [
+        "--show-ranks: there is no rank 4\n    → the last one is 3"
+    ]
+    assert build_job(parse(["-n", "4", "--show-ranks", "3", "true"]), environ={}).np == 4

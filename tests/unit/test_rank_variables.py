@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.cli.options.rank_variables import parse_assignments, parse_env_file
+from ringleader.cli.options.rank_options import parse_assignments, parse_env_file
 
 CALLER = {"HERE": "from the caller", "EMPTY": ""}
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.option_words import options_from
 
 from ringleader.cli.kubernetes.job_from_options import request_of
-from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.launch.kubernetes.pod_template import single_pod
@@ -262,12 +263,10 @@ def test_a_launcher_without_ranks_never_has_a_nic(
     needs: dict[str, Any] = dict(NEEDS.get(profile, {}))
     if labels != ("nfd",) or profile not in ("efa", "erdma"):
         needs |= {"node_label": labels if profile != "none" else ()}
-    words = JobOptions(
-        **{"command": ("train",), "image": "a", "np": str(np), "gpus": str(gpus), "spawn": spawn}
-        | {"mpi_implementation": mpi, "rdma": profile, **needs}
-    )
+    words = {"command": ("train",), "image": "a", "np": np, "gpus": gpus, "spawn": spawn}
+    asked = options_from(JobOptions, **words, mpi_implementation=mpi, rdma=profile, **needs)
     faults = Faults()
-    request = request_of(words, faults=faults, namespace="", suffix="", environ={}, read=str)
+    request = request_of(asked, faults=faults, namespace="", suffix="", environ={}, read=str)
     assert not faults.found
     specs = mpijob(request).spec.mpi_replica_specs
     launcher = specs.launcher.template

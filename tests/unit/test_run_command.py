@@ -80,7 +80,7 @@ def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_faults_for_programs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    code, out, _ = run(capsys, "-n", "0", "--json", str(file), "true")
+    code, out, _ = run(capsys, "-n", "0", "--json-file", str(file), "true")
     assert (code, out) == (2, "")
     found = json.loads(file.read_text())
     assert (found["exit_code"], found["whose"], found["command"]) == (2, "ringleader", ["true"])
@@ -88,7 +88,7 @@ def test_faults_for_programs(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 def test_a_json_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, _, err = run(capsys, "-n", "0", "--json", str(tmp_path / "none" / "out.json"), "true")
+    code, _, err = run(capsys, "-n", "0", "--json-file", str(tmp_path / "none" / "out.json"), "true")
     assert code == 2
     assert "--json" in err
     assert "cannot be written" in err

@@ -16,10 +16,9 @@ from ringleader.bench.scale import Scale
 from ringleader.bench.turn_order import turns, turns_left
 from ringleader.cli.scale.command import command
 from ringleader.cli.scale.read_sitting import read_sitting
-from ringleader.cli.scale.scale_options import ScaleOptions
-from ringleader.cli.scale.sitting import Sitting
+from ringleader.cli.scale.scale_options import ScaleOptions, Sitting
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import options_of
+from ringleader.cli.typed_command import faults_of_words, options_of
 from ringleader.errors import RequestError
 from ringleader.job import Host, Job
 from ringleader.scaling import HostContext, Request, Run
@@ -170,7 +169,8 @@ def test_values_that_cannot_be(change: dict[str, object], said: str) -> None:
 
 def sitting(*words: str) -> Sitting:
     with command.make_context("scale", list(words)) as context:
-        return read_sitting(options_of(ScaleOptions, context.params), ProgressLine(prefix=""))
+        options = options_of(ScaleOptions, context.params, faults=tuple(faults_of_words(context)))
+        return read_sitting(options, ProgressLine(prefix=""))
 
 
 @pytest.fixture

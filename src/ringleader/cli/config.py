@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import click
 
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.option_defaults import Configuration, Setting
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.option_fields import group
 
 HELP = """Show the defaults of options that are in force, and from where.
 
@@ -37,7 +38,7 @@ Every name and value in them is checked. A table belongs to a command, a key is 
 class ConfigOptions:
     """The options, as they were written."""
 
-    json: JsonOptions = field(default_factory=JsonOptions)
+    json: JsonOptions = group(JsonOptions)
 
 
 def config(options: ConfigOptions) -> None:
@@ -65,7 +66,7 @@ def config(options: ConfigOptions) -> None:
         print("ringleader: no file and no variable sets a default", file=sys.stderr)
 
 
-command = Command("config", options=ConfigOptions, run=config, params=[*JSON_OPTIONS], help=HELP)
+command = Command("config", options=ConfigOptions, run=config, help=HELP)
 
 
 def _leaves(ctx: click.Context) -> Iterator[click.Context]:

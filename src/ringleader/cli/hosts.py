@@ -10,6 +10,7 @@ import click
 
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RefusedError
+from ringleader.option_fields import argument
 
 ANSWER_SECONDS = 90.0
 """Two runs of a discovery script that take as long as they may, and what comes between."""
@@ -24,7 +25,7 @@ def command() -> None:
 class RefreshOptions:
     """The options, as they were written."""
 
-    job: str | None = None
+    job: str | None = argument("[JOB]", default=None)
 
 
 def refresh(options: RefreshOptions) -> None:
@@ -63,7 +64,6 @@ command.add_command(
         "refresh",
         options=RefreshOptions,
         run=refresh,
-        params=[click.Argument(["job"], required=False, metavar="[JOB]")],
         help="""Have a running elastic job look at its hosts now, and print what it found.
 
         Run it on the machine where the job was started, as the same user. JOB, its name or how that begins,

@@ -9,60 +9,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.ranks.program_search import which
+from ringleader.option_fields import flag, option
 from ringleader.value_class import dataclass
-
-STANDARD_OUTPUT = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOptions:
-    """Where a result goes as JSON."""
+    """Where a result goes as JSON: to standard output in place of the text for people, or to a file too."""
 
-    json: bool = False
-    """To standard output, in place of the text for people."""
-    json_file: str | None = None
-    """To this file, whatever standard output shows."""
+    json: bool = flag("Print JSON.")
+    json_file: str | None = option("Write the JSON to a file, too, over what is in it.", metavar="FILE")
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobJsonOptions:
-    """The same for a job, whose own output has standard output unless ``--json`` takes it."""
-
-    json: str | None = None
-    """``-``: standard output. A file: the former ``--json FILE``."""
-    json_file: str | None = None
-
-    def checked(self) -> JsonOptions:
-        """Return where the outcome goes. Raises RequestError where that is not clear."""
-        if self.json in (None, STANDARD_OUTPUT):
-            return JsonOptions(json=self.json is not None, json_file=self.json_file)
-        if self.json_file is not None:
-            raise RequestError(Fault(where="--json and --json-file", what="two files", hint="name one"))
-        if "/" not in self.json and not Path(self.json).exists() and which(self.json):
-            hint = f"--json -- {self.json} … prints JSON; --json-file {self.json} writes to that file"
-            what = f"{self.json!r} is a program: is it COMMAND, or the name of a file?"
-            raise RequestError(Fault(where="--json", what=what, hint=hint))
-        return JsonOptions(json_file=self.json)
-
-
-JSON_OPTIONS = (
-    Option(["--json"], is_flag=True, help="Print JSON."),
-    Option(["--json-file"], metavar="FILE", help="Write the JSON to a file, too, over what is in it."),
-)
-JOB_JSON_OPTIONS = (
-    Option(
-        ["--json"],
-        is_flag=False,
-        flag_value=STANDARD_OUTPUT,
-        metavar="",
-        help="Print the outcome as JSON; what the job prints goes to standard error. Before COMMAND: "
-        "--json -- COMMAND.",
-    ),
-    Option(["--json-file"], metavar="FILE", help="Write the outcome to a file as JSON, over what is in it."),
-)
+OF_A_JOB: Mapping[str, Mapping[str, Any]] = {
+    "json": {"help": "Print the outcome as JSON; what the job prints goes to standard error."},
+    "json_file": {"help": "Write the outcome to a file as JSON, over what is in it."},
+}
+"""What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
 
 
 def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:

@@ -272,7 +272,7 @@ def _read(
         texts = _texts(option, value, is_variable=rank == VARIABLE)
         converted = [option.type.convert(text, option, ctx) for text in texts]
     except click.UsageError as error:
-        return Fault(where=where, what=error.message.rstrip("."))
+        return Fault(where=where, what=error.message.rstrip("."), hint=getattr(error, "hint", ""))
     kept: object = tuple(texts) if option.multiple else converted[0] if option.is_flag else texts[0]
     return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
 

@@ -1,45 +1,145 @@
-"""What every command has: typed options with old spellings, completion, defaults from files and variables."""
+"""Commands whose options are fields of a dataclass, which `ringleader.option_fields` declares.
+
+From the fields come click's parameters with old spellings and completion. Defaults of files and variables are
+put under them (`option_defaults`), and what is wrong with any word is told at once, together with what the
+command itself finds wrong where its options have a field ``faults``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, replace
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ringleader.cli.help_pages import ShortHelp
 from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError
-from ringleader.text_files import MOST_DIGITS
+from ringleader.option_fields import Declared, Part, WrongValueError, parts
+
+_ALL = "ringleader.help_all"
+
+
+class ShortHelp(click.Command):
+    """A command whose help may be short."""
+
+    def __init__(self, name: str, *, everyday: Collection[str] = (), **attributes: Any) -> None:
+        """``everyday``: parameters of the short help; without them there is one help only."""
+        super().__init__(name, **attributes)
+        self._everyday = frozenset(everyday)
+        if everyday:
+            self.params.append(_help_all())
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the sections of the help."""
+        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
+        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
+        if ctx.meta.get(_ALL):
+            yield "More options", rest
+
+    def is_everyday(self, parameter: click.Parameter) -> bool:
+        """Say whether a parameter belongs to the short help."""
+        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
+        return is_help or parameter.name in self._everyday
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        for title, parameters in self.sections(ctx):
+            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _help_all() -> click.Option:
+    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            click.echo(full_help(ctx), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show every option and exit.",
+    )
+
+
+def full_help(ctx: click.Context) -> str:
+    """Return the help of a command with all its options."""
+    ctx.meta[_ALL] = True
+    return ctx.get_help()
+
+
+def is_full_help(ctx: click.Context) -> bool:
+    """Say whether all options are to be shown."""
+    return bool(ctx.meta.get(_ALL))
+
 
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
+Changes = Mapping[str, Mapping[str, Any]]
+"""Parameter → what is said of it otherwise than its field declares: ``{"np": {"help": …}}``."""
 
 REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
 
 _COMMAND_LINE, _VARIABLE = 9, 8
+_FAULTS = "ringleader.faults"
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]
+    """Reads a word as a field declares it."""
+
+    def __init__(self, part: Part) -> None:
+        """Keep the field."""
+        self._part = part
+        self.name = part.kind_of_value
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of a word; BadParameter where it has none."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._part.read(value)
+        except WrongValueError as wrong:
+            raise BadWord(wrong, ctx, param) from None
+
+
+class BadWord(click.BadParameter):
+    """What is wrong with a word, and what to write instead."""
+
+    def __init__(self, wrong: WrongValueError, ctx: click.Context | None, param: click.Parameter | None):
+        """Take both from the error."""
+        super().__init__(wrong.what, ctx, param)
+        self.hint = wrong.hint
 
 
 class Option(click.Option):
-    """An option that may have old spellings, and whose values a shell can complete."""
+    """An option as a field declares it: it may have old spellings, and a shell can complete its values."""
 
-    def __init__(self, names: Sequence[str], *, old: Sequence[str] = (), **attributes: Any) -> None:
-        """``old``: spellings that keep working and are not shown."""
-        super().__init__([*names, *old], **attributes)
-        self.old = frozenset(old)
+    def __init__(self, part: Part, declared: Declared) -> None:
+        """Take all from the field; ``declared`` is what this command says of it."""
+        self.part, self.old, self._choices = part, frozenset(declared.old), tuple(declared.choices)
+        names = [*part.names, *declared.old, part.parameter]
+        super().__init__(names, help=declared.help, **_attributes(part, declared))
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Read a value; BadParameter also for a number that is not finite, or has hundreds of digits."""
-        found = super().type_cast_value(ctx, value)
-        for one in found if isinstance(found, tuple) else (found,):
-            if isinstance(one, int | float) and not abs(one) < 10**MOST_DIGITS:
-                raise click.BadParameter(f"{str(value)[:80]!r} is not a finite number", ctx, self)
-        return found
+        """Read a value; what is wrong with it is kept, to be told with all other faults."""
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            if ctx.resilient_parsing:
+                raise
+            what, hint = error.message.rstrip("."), getattr(error, "hint", "")
+            faults_of_words(ctx).append(Fault(where=self.part.spelling, what=what, hint=hint))
+            return () if self.multiple else None
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""
@@ -58,12 +158,87 @@ class Option(click.Option):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a value by what the help calls it: FILE, DIR, or ``one|other``."""
         metavar = self.metavar or ""
-        if metavar in ("FILE", "DIR"):
-            return [CompletionItem(incomplete, type=metavar.lower())]
-        if "|" in metavar and not set(metavar) & set("[]=: "):
-            words = (word for word in metavar.split("|") if not word.isupper())
+        if metavar in ("FILE", "DIR", "COMMAND"):
+            return [CompletionItem(incomplete, type="dir" if metavar == "DIR" else "file")]
+        words = self._choices
+        if not words and "|" in metavar and not set(metavar) & set("[]=: "):
+            words = tuple(word for word in metavar.split("|") if not word.isupper())
+        if words:
             return [CompletionItem(word) for word in words if word.startswith(incomplete)]
         return super().shell_complete(ctx, incomplete)
+
+
+def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
+    """Return what click is given of an option, besides its names and its help."""
+    found = dict(declared.attributes)
+    found.pop("after", None)
+    if part.type.startswith("bool"):
+        found["is_flag"] = True
+        if any("/" in name for name in part.names):
+            found["default"] = part.default
+        return found
+    if part.type.startswith("tuple[") and "nargs" not in found:
+        found.setdefault("multiple", True)
+    found.setdefault("type", Value(part))
+    shown = f"[{'|'.join(declared.choices)}]" if declared.choices else None
+    found["metavar"] = shown if declared.metavar is None else declared.metavar
+    # A default that the help does not show is the field's: the same parameter may belong to several fields.
+    if part.default in (MISSING, None, (), "", 0) or "efault:" in (declared.help or ""):
+        return found
+    if found.setdefault("show_default", True):
+        found["default"] = str(part.default) if isinstance(part.default, StrEnum) else part.default
+    return found
+
+
+def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -> list[click.Parameter]:
+    """Return the parameters of a class of options, in the order of its fields; of one name the first.
+
+    ``where``: only those that are declared for one of these families of commands.
+    """
+    found: dict[str, click.Parameter] = {}
+    order: list[str] = []
+    _collect(found, order, kind, where, changed or {}, "")
+    return [found[name] for name in order]
+
+
+def _collect(
+    found: dict[str, click.Parameter], order: list[str], kind: type, where: str, changed: Changes, after: str
+) -> str:
+    """Add a class's parameters, behind ``after`` if that is given; return behind which the next stands."""
+    for part in parts(kind):
+        if part.kind is not None:
+            how = part.group
+            changes = {**how["changed"], **changed}
+            last = _collect(found, order, part.kind, how["where"] or where, changes, how["after"] or after)
+        elif part.declared is None or not part.declared.belongs(where):
+            continue
+        else:
+            last = part.parameter
+            if last not in found:
+                found[last] = _parameter(part, changed.get(last, {}))
+                places = part.declared.attributes.get("after", after).split()
+                place = next((order.index(name) + 1 for name in places if name in found), len(order))
+                order.insert(place, last)
+        after = last if after else ""
+    return after
+
+
+def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
+    declared = part.declared
+    assert declared is not None
+    if changes:
+        ours = {name: value for name, value in changes.items() if hasattr(declared, name)}
+        rest = {name: value for name, value in changes.items() if name not in ours}
+        declared = replace(declared, attributes={**declared.attributes, **rest}, **ours)
+    if not declared.attributes.get("positional"):
+        return Option(part, declared)
+    attributes = {name: value for name, value in declared.attributes.items() if name != "positional"}
+    if attributes.pop("command", False):
+        attributes |= {"type": click.UNPROCESSED, "shell_complete": complete_files}
+    if part.type.startswith("tuple["):
+        attributes["nargs"] = -1
+    is_required = part.default is MISSING
+    return click.Argument([part.parameter], required=is_required, metavar=declared.metavar, **attributes)
 
 
 class Command(ShortHelp, Generic[Options]):
@@ -75,18 +250,25 @@ class Command(ShortHelp, Generic[Options]):
         *,
         options: type[Options],
         run: Callable[[Options], int | None],
+        first: Iterable[str] = (),
         everyday: Collection[str] = (),
+        changed: Changes | None = None,
         overridden: Callable[[Strength, Mapping[str, Any]], Collection[str]] | None = None,
         context_settings: Mapping[str, Any] | None = None,
         **attributes: Any,
     ) -> None:
-        """``everyday``: parameters of the short help; without them there is one help only.
+        """``first``: parameters that lead the help. ``everyday``: those of the short help, if there is one.
+
+        ``changed``: what is said of parameters otherwise than their fields declare.
 
         ``overridden`` returns those options that stronger ones make void: a host file in a configuration
         file, where the command line names the hosts.
         """
         settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
-        super().__init__(name, everyday=everyday, context_settings=settings, **attributes)
+        every = parameters(options, changed=changed)
+        leading = {name: position for position, name in enumerate(first)}
+        every.sort(key=lambda one: (leading.get(one.name or "", len(leading)), one.name == "command"))
+        super().__init__(name, everyday=everyday, context_settings=settings, params=every, **attributes)
         self._options, self._run, self._overridden = options, run, overridden
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -116,21 +298,58 @@ class Command(ShortHelp, Generic[Options]):
         return [item for item in super().shell_complete(ctx, incomplete) if item.value not in old]
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command; return its exit code."""
-        code = self._run(options_of(self._options, ctx.params)) or 0
+        """Run the command; return its exit code. RequestError for words that are no values."""
+        faults = tuple(faults_of_words(ctx))
+        if faults and not _takes_faults(self._options):
+            raise RequestError(faults)
+        code = self._run(options_of(self._options, ctx.params, faults=faults)) or 0
         if code:
             ctx.exit(code)
         return code
 
 
-def options_of(kind: type[Options], params: Mapping[str, Any]) -> Options:
-    """Return click's parameters as a value. A field that is made by a dataclass takes its own of them."""
-    values = {}
-    for part in fields(kind):  # type: ignore[arg-type]
-        made_by: Any = part.default_factory
-        is_nested = is_dataclass(made_by)
-        values[part.name] = options_of(made_by, params) if is_nested else params[part.name]
-    return kind(**values)
+def faults_of_words(ctx: click.Context) -> list[Fault]:
+    """Return what is wrong with the words that were read so far."""
+    found: list[Fault] = ctx.meta.setdefault(_FAULTS, [])
+    return found
+
+
+def _takes_faults(kind: type) -> bool:
+    """Return whether a class of options tells of wrong words itself, with all else that is wrong."""
+    return any(
+        one.name == "faults" or (one.kind is not None and _takes_faults(one.kind)) for one in parts(kind)
+    )
+
+
+def options_of(
+    kind: type[Options], params: Mapping[str, Any], *, where: str = "", faults: tuple[Fault, ...] = ()
+) -> Options:
+    """Return click's parameters as a value. A field that holds options takes its own of them.
+
+    ``where``: only the options of these families. ``faults``: of the words, for the fields of this name.
+    """
+    return kind(**_values(kind, params, where, faults))
+
+
+def _values(kind: type, params: Mapping[str, Any], where: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
+    """Return those fields that were set."""
+    values: dict[str, Any] = {}
+    for part in parts(kind):
+        if part.kind is not None:
+            inner = _values(part.kind, params, part.group.get("where") or where, faults)
+            if part.group.get("given"):
+                values[part.name] = {
+                    name: one for name, one in inner.items() if one is not False and one != ()
+                }
+            else:
+                values[part.name] = part.kind(**inner)
+        elif part.name == "faults":
+            values["faults"] = faults
+        elif part.declared is None or not part.declared.belongs(where):
+            continue
+        elif (value := params.get(part.parameter)) is not None:
+            values[part.name] = not value if part.declared.negated else value
+    return values
 
 
 def given(ctx: click.Context) -> list[click.Parameter]:

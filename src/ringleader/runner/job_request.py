@@ -19,6 +19,7 @@ from ringleader.horovod_elastic import elastic_options
 from ringleader.horovod_run import START_TIMEOUT, accepts_new_host_keys, mpirun_words
 from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Job, Ssh
+from ringleader.option_fields import words_of
 from ringleader.render.mpirun_command import KEPT, OUTER_MPI
 from ringleader.render.rank_environment import NEVER_FORWARDED, OF_THE_COMMAND_LINE, RESERVED
 from ringleader.runner.common.util import config_parser
@@ -139,45 +140,19 @@ def forwarded(environ: Mapping[str, str]) -> dict[str, str]:
 
 def same_command(request: JobRequest) -> str:
     """Return the ``ringleader run`` that does the same, as a line of a shell."""
-    job = request.job
-    words = ["ringleader", "run", "--as-horovod", "--all-gpus", "--share-gpus"]
-    words += ["-n", str(job.np)] if job.np is not None else []
-    words += ["--oversubscribe"] if job.oversubscribe else []
+    job, elastic = request.job, request.job.elastic
+    words = ["ringleader", "run", "--all-gpus", *words_of(job, Job(require=job.require, workdir=job.workdir))]
     if job.hosts:
         words += ["-H", ",".join(f"{host.name}:{host.slots or 1}" for host in job.hosts)]
-    words += ["--accept-new-host-keys"] if job.ssh.accept_new else []
-    for option, value in (
-        ("--mpi", job.mpi),
-        ("--ssh-config", job.ssh.config),
-        ("--ssh-port", job.ssh.port),
-        ("--ssh-identity", job.ssh.identity),
-        ("--network-interface", job.network_interface),
-        ("-o", job.output_dir),
-    ):
-        words += [option, str(value)] if value is not None else []
-    words += _elastic_words(job.elastic) if job.elastic is not None else []
-    words += ["--bind", "none"] if job.bind == "none" else []
-    words += ["--start-timeout", f"{job.start_timeout:g}"] if job.start_timeout != Job.start_timeout else []
+    if elastic is not None:
+        is_found = elastic.discovery_script is not None
+        words += ["--min-np", str(elastic.min_np)]
+        words += words_of(
+            replace(elastic, slots=elastic.slots if is_found else None, min_np=1), ElasticOptions()
+        )
     for name, value in request.variables:
         words += ["-x", f"{name}={value}"]
-    words += [f"--mpirun-arg={word}" for word in job.extra_mpirun_args]
     return shlex.join([*words, *job.command])
-
-
-def _elastic_words(elastic: ElasticOptions) -> list[str]:
-    words = ["--exclude-hosts"] if elastic.exclude_hosts else []
-    if elastic.cooldown is not None:
-        words += ["--blacklist-cooldown-range", *(f"{seconds:g}" for seconds in elastic.cooldown)]
-    for option, value in (
-        ("--min-np", elastic.min_np),
-        ("--max-np", elastic.max_np),
-        ("--host-discovery-script", elastic.discovery_script),
-        ("--slots-per-host", elastic.slots if elastic.discovery_script is not None else None),
-        ("--reset-limit", elastic.reset_limit),
-    ):
-        words += [option, str(value)] if value is not None else []
-    timeout = elastic.timeout
-    return [*words, *(["--elastic-timeout", f"{timeout:g}"] if timeout != ElasticOptions.timeout else [])]
 
 
 def _hosts(

@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringleader.common.util import gloo_built, mpi_built, nccl_built
-from ringleader.horovod_run import elastic_failure_text, failure_text
+from ringleader.horovod_run import IGNORED, NAMES, elastic_failure_text, failure_text
 from ringleader.runner.job_request import JobRequest, job_request, same_command
-from ringleader.runner.option_table import HorovodrunOptions, options_of
+from ringleader.runner.option_table import OPTIONS, HorovodrunOptions, options_of
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.launch.outcome import Outcome
 
 __all__ = ["check_build", "gloo_built", "mpi_built", "nccl_built", "parse_args", "run_commandline"]
+
+
+_OF_RUN = (NAMES - {*IGNORED, "num_proc"}) | {"hosts", "use_gloo"}
+"""Options that are keywords of `run` too."""
 
 
 def parse_args() -> Namespace:
@@ -151,26 +155,13 @@ def _run(args: Any) -> list[Any] | None:
         return None
     from ringleader.runner import run
 
+    same = {name: getattr(options, name) for name in OPTIONS.keys() & _OF_RUN}
     results: list[Any] = run(
         function,
         num_proc=options.num_proc or 1,
-        min_num_proc=options.min_num_proc,
-        max_num_proc=options.max_num_proc,
-        hosts=options.hosts,
-        hostfile=options.hostfile,
-        slots=options.slots,
-        reset_limit=options.reset_limit,
-        cooldown_range=options.cooldown_range,
-        host_discovery_script=options.host_discovery_script,
-        start_timeout=options.start_timeout,
-        ssh_port=options.ssh_port,
-        ssh_identity_file=options.ssh_identity_file,
-        output_filename=options.output_filename,
-        use_gloo=options.use_gloo,
-        use_mpi=options.use_mpi,
-        mpi_args=options.mpi_args,
         network_interfaces=sorted(options.nics) if options.nics else None,
         executable=getattr(args, "executable", None),
+        **same,
     )
     return results
 

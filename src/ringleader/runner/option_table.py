@@ -6,7 +6,7 @@ Names and meanings of options, keys and variables are Horovod's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from ringleader.job import CONSISTENCY
@@ -29,8 +29,8 @@ NO_LOG = "what goes wrong is always told; nothing else is logged"
 class HorovodOption:
     """One option, in all the places where it can be given."""
 
-    names: tuple[str, ...]
-    """Its spellings; for a switch those that turn it on."""
+    names: tuple[str, ...] = ()
+    """Its spellings; for a switch those that turn it on; empty: that of the field."""
     off: tuple[str, ...] = ()
     """Spellings that turn a switch off."""
     group: str = GENERAL
@@ -67,40 +67,18 @@ def _opposite(value: Any) -> str:
     return "0" if value else "1"
 
 
-def _option(*names: str, default: Any = None, **attributes: Any) -> Any:
-    """Return a field of `HorovodrunOptions` with its option beside it."""
-    return field(default=default, metadata={"option": HorovodOption(names=names, **attributes)})
+def _option(help: str, *names: str, **attributes: Any) -> Any:
+    """Return a field of `HorovodrunOptions` with its option beside it; see `_completed`."""
+    return field(default=None, metadata={"option": HorovodOption(names=names, help=help, **attributes)})
 
 
-def _tuning(*names: str, key: str, kind: Any, metavar: str, help: str, why: str = OWN_TUNING) -> Any:
+def _tuning(help: str, metavar: str = "N") -> Any:
     """Return a detail of ``--autotune``."""
-    return _option(
-        *names,
-        group=AUTOTUNE,
-        kind=kind,
-        metavar=metavar,
-        help=help,
-        section="autotune",
-        key=key,
-        variable=f"HOROVOD_AUTOTUNE_{key.upper().removesuffix('_FILE')}",
-        counts=kind is not str,
-        largest=1 if kind is float else None,
-        unused=why,
-    )
+    return _option(help, group=AUTOTUNE, section="autotune", metavar=metavar, unused=OWN_TUNING)
 
 
-def _hierarchy(name: str, what: str) -> Any:
-    return _option(
-        f"--{name}",
-        off=(f"--no-{name}",),
-        group=TUNEABLE,
-        help=what,
-        section="params",
-        key=name.replace("-", "_"),
-        variable=f"HOROVOD_{name.replace('-', '_').upper()}",
-        text=_switch,
-        unused=BY_SIZE,
-    )
+def _hierarchy(help: str, off: str) -> Any:
+    return _option(help, off=(off,), group=TUNEABLE, section="params", unused=BY_SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,233 +86,165 @@ class HorovodrunOptions:
     """What a command line of ``horovodrun`` says; ``None``: nothing. Fields are named as Horovod's are."""
 
     num_proc: int | None = _option(
-        "-np", "--num-proc", kind=int, metavar="N", help="Number of ranks; needed but for --check-build."
+        "Number of ranks; needed but for --check-build.", "-np", "--num-proc", metavar="N"
     )
     check_build: bool | None = _option(
-        "-cb", "--check-build", help="Print which frameworks, MPIs and transports are there, and stop."
+        "Print which frameworks, MPIs and transports are there, and stop.", "-cb", "--check-build"
     )
-    disable_cache: bool | None = _option(
-        "--disable-cache", help="As always here: hosts are looked at anew for each job."
-    )
+    disable_cache: bool | None = _option("As always here: hosts are looked at anew for each job.")
     start_timeout: int | None = _option(
-        "--start-timeout",
-        kind=int,
-        metavar="SECONDS",
-        help="Until every rank must have started. [default: HOROVOD_START_TIMEOUT, else 60]",
+        "Until every rank must have started. [default: HOROVOD_START_TIMEOUT, else 60]", metavar="SECONDS"
     )
     output_filename: str | None = _option(
-        "--output-filename",
-        kind=str,
-        metavar="DIR",
-        help="Also write the ranks' output to DIR/rank.N/stdout and stderr; N has leading zeros.",
+        "Also write the ranks' output to DIR/rank.N/stdout and stderr; N has leading zeros.", metavar="DIR"
     )
-    verbose: bool | None = _option("--verbose", help="Say which `ringleader run` does the same.")
+    verbose: bool | None = _option("Say which `ringleader run` does the same.")
     config_file: str | None = _option(
-        "--config-file",
-        kind=str,
-        metavar="FILE",
-        help="Options from a YAML file; those of the command line count before them.",
+        "Options from a YAML file; those of the command line count before them.", metavar="FILE"
     )
     nics: frozenset[str] | None = _option(
+        "Interfaces for start-up and for the ranks' traffic; may be given again.",
         "--network-interfaces",
         "--network-interface",
-        kind=str,
         metavar="NAME[,NAME]",
-        help="Interfaces for start-up and for the ranks' traffic; may be given again.",
     )
 
     ssh_port: int | None = _option(
-        "-p", "--ssh-port", group=SSH, kind=int, metavar="PORT", help="Port of every host's sshd."
+        "Port of every host's sshd.", "-p", "--ssh-port", group=SSH, metavar="PORT"
     )
     ssh_identity_file: str | None = _option(
-        "-i", "--ssh-identity-file", group=SSH, kind=str, metavar="FILE", help="Private key for ssh."
+        "Private key for ssh.", "-i", "--ssh-identity-file", group=SSH, metavar="FILE"
     )
     accept_new_host_keys: bool | None = _option(
-        "--accept-new-host-keys",
-        group=SSH,
-        help="Ringleader's own: take host keys that are not known yet; a changed key is still refused.",
+        "Ringleader's own: take host keys that are not known yet; a changed key is still refused.", group=SSH
     )
 
     fusion_threshold_mb: int | None = _option(
-        "--fusion-threshold-mb",
+        "Most memory of small operations that travel together; 0: each by itself.",
         group=TUNEABLE,
-        kind=int,
         metavar="MIB",
-        help="Most memory of small operations that travel together; 0: each by itself.",
         section="params",
-        key="fusion_threshold_mb",
         variable="HOROVOD_FUSION_THRESHOLD",
         text=lambda mib: str(mib * 1024 * 1024),
         counts=True,
     )
     cycle_time_ms: float | None = _option(
-        "--cycle-time-ms",
+        "Horovod's time between two exchanges.",
         group=TUNEABLE,
-        kind=float,
         metavar="MS",
-        help="Horovod's time between two exchanges.",
         section="params",
-        key="cycle_time_ms",
         variable="HOROVOD_CYCLE_TIME",
         counts=True,
         unused=NO_CYCLES,
     )
     cache_capacity: int | None = _option(
-        "--cache-capacity",
+        "Horovod's number of names that it remembers.",
         group=TUNEABLE,
-        kind=int,
         metavar="N",
-        help="Horovod's number of names that it remembers.",
         section="params",
-        key="cache_capacity",
-        variable="HOROVOD_CACHE_CAPACITY",
         counts=True,
         unused=NO_CYCLES,
     )
     hierarchical_allreduce: bool | None = _hierarchy(
-        "hierarchical-allreduce", "Reduce on each host first, or not."
+        "Reduce on each host first, or not.", "--no-hierarchical-allreduce"
     )
     hierarchical_allgather: bool | None = _hierarchy(
-        "hierarchical-allgather", "Gather on each host first, or not."
+        "Gather on each host first, or not.", "--no-hierarchical-allgather"
     )
     torus_allreduce: bool | None = _hierarchy(
-        "torus-allreduce", "Reduce in two dimensions with NCCL, or not."
+        "Reduce in two dimensions with NCCL, or not.", "--no-torus-allreduce"
     )
 
     autotune: bool | None = _option(
-        "--autotune",
+        "Try sizes of buckets during the first steps and go on with the best.",
         off=("--no-autotune",),
         group=AUTOTUNE,
-        help="Try sizes of buckets during the first steps and go on with the best.",
         section="autotune",
         key="enabled",
         variable="HOROVOD_AUTOTUNE",
-        text=_switch,
     )
-    autotune_log_file: str | None = _tuning(
-        "--autotune-log-file", key="log_file", kind=str, metavar="FILE", help="Horovod's log of trials."
-    )
-    autotune_warmup_samples: int | None = _tuning(
-        "--autotune-warmup-samples", key="warmup_samples", kind=int, metavar="N", help="Samples not counted."
-    )
-    autotune_steps_per_sample: int | None = _tuning(
-        "--autotune-steps-per-sample",
-        key="steps_per_sample",
-        kind=int,
-        metavar="N",
-        help="Steps of a sample.",
-    )
-    autotune_bayes_opt_max_samples: int | None = _tuning(
-        "--autotune-bayes-opt-max-samples",
-        key="bayes_opt_max_samples",
-        kind=int,
-        metavar="N",
-        help="Most samples of an optimisation.",
-    )
+    autotune_log_file: str | None = _tuning("Horovod's log of trials.", "FILE")
+    autotune_warmup_samples: int | None = _tuning("Samples not counted.")
+    autotune_steps_per_sample: int | None = _tuning("Steps of a sample.")
+    autotune_bayes_opt_max_samples: int | None = _tuning("Most samples of an optimisation.")
     autotune_gaussian_process_noise: float | None = _tuning(
-        "--autotune-gaussian-process-noise",
-        key="gaussian_process_noise",
-        kind=float,
-        metavar="0..1",
-        help="Regularisation against noise in samples.",
+        "Regularisation against noise in samples.", "0..1"
     )
 
     min_num_proc: int | None = _option(
+        "The job is elastic: ranks and hosts may fail and come as long as N ranks can train. "
+        "[default: the N of -np]",
         "--min-np",
         "--min-num-proc",
         group=ELASTIC,
-        kind=int,
         metavar="N",
-        help="The job is elastic: ranks and hosts may fail and come as long as N ranks can train. "
-        "[default: the N of -np]",
     )
     max_num_proc: int | None = _option(
+        "The job is elastic: it grows to N ranks where hosts allow. [default: all their slots]",
         "--max-np",
         "--max-num-proc",
         group=ELASTIC,
-        kind=int,
         metavar="N",
-        help="The job is elastic: it grows to N ranks where hosts allow. [default: all their slots]",
     )
     slots: int | None = _option(
+        "Slots of a host for which --host-discovery-script says none. [default: its cores]",
         "--slots-per-host",
         group=ELASTIC,
-        kind=int,
         metavar="N",
-        help="Slots of a host for which --host-discovery-script says none. [default: its cores]",
     )
     elastic_timeout: int | None = _option(
-        "--elastic-timeout",
-        group=ELASTIC,
-        kind=int,
-        metavar="SECONDS",
-        help="For enough hosts to come, and for ranks to call init again. "
+        "For enough hosts to come, and for ranks to call init again. "
         "[default: HOROVOD_ELASTIC_TIMEOUT, else 600]",
-    )
-    reset_limit: int | None = _option(
-        "--reset-limit",
         group=ELASTIC,
-        kind=int,
-        metavar="N",
-        help="End an elastic job at the reset after N.",
+        metavar="SECONDS",
     )
+    reset_limit: int | None = _option("End an elastic job at the reset after N.", group=ELASTIC, metavar="N")
     cooldown_range: tuple[int, ...] | None = _option(
+        "Shortest and longest time for which a host that failed is left out. [default: for good]",
         "--blacklist-cooldown-range",
         group=ELASTIC,
-        kind=int,
         count=2,
         metavar="SECONDS",
-        help="Shortest and longest time for which a host that failed is left out. [default: for good]",
     )
 
     timeline_filename: str | None = _option(
-        "--timeline-filename",
+        "Rank 0 writes what its operations go through as a Chrome trace.",
         group=TIMELINE,
-        kind=str,
         metavar="FILE",
-        help="Rank 0 writes what its operations go through as a Chrome trace.",
         section="timeline",
         key="filename",
         variable="HOROVOD_TIMELINE",
     )
     timeline_mark_cycles: bool | None = _option(
-        "--timeline-mark-cycles",
+        "Show each round of the ranks in it.",
         off=("--no-timeline-mark-cycles",),
         group=TIMELINE,
-        help="Show each round of the ranks in it.",
         section="timeline",
         key="mark_cycles",
         variable="HOROVOD_TIMELINE_MARK_CYCLES",
-        text=_switch,
     )
 
     no_stall_check: bool | None = _option(
-        "--no-stall-check",
+        "Do not tell of ranks for which others wait.",
         off=("--stall-check",),
         group=STALL,
-        help="Do not tell of ranks for which others wait.",
         section="stall_check",
         key="enabled",
         variable="HOROVOD_STALL_CHECK_DISABLE",
-        text=_switch,
     )
     stall_check_warning_time_seconds: int | None = _option(
-        "--stall-check-warning-time-seconds",
+        "After which a wait is told. [default: 60]",
         group=STALL,
-        kind=int,
         metavar="SECONDS",
-        help="After which a wait is told. [default: 60]",
         section="stall_check",
         key="warning_time_seconds",
         variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
         counts=True,
     )
     stall_check_shutdown_time_seconds: int | None = _option(
-        "--stall-check-shutdown-time-seconds",
+        "After which a wait is an error. [default: 0, never]",
         group=STALL,
-        kind=int,
         metavar="SECONDS",
-        help="After which a wait is an error. [default: 0, never]",
         section="stall_check",
         key="shutdown_time_seconds",
         variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
@@ -342,100 +252,72 @@ class HorovodrunOptions:
     )
 
     consistency_check: str | None = _option(
-        "--consistency-check",
+        "What is done where the ranks' parameters differ. [default: warn]",
         group=STALL,
-        kind=str,
         choices=CONSISTENCY,
-        help="What is done where the ranks' parameters differ. [default: warn]",
         variable="RINGLEADER_CONSISTENCY_CHECK",
     )
 
     mpi_threads_disable: bool | None = _option(
-        "--mpi-threads-disable",
+        "Let one thread only call MPI.",
         off=("--no-mpi-threads-disable",),
         group=LIBRARY,
-        help="Let one thread only call MPI.",
         section="library_options",
-        key="mpi_threads_disable",
-        variable="HOROVOD_MPI_THREADS_DISABLE",
-        text=_switch,
         unused="MPI is begun for several threads, as far as the library allows it",
     )
     mpi_args: str | None = _option(
-        "--mpi-args",
+        'Further words for mpirun; with an equals sign: --mpi-args="-x NAME=VALUE".',
         group=LIBRARY,
-        kind=str,
         metavar="'WORDS'",
-        help='Further words for mpirun; with an equals sign: --mpi-args="-x NAME=VALUE".',
     )
     tcp_flag: bool | None = _option(
-        "--tcp",
-        group=LIBRARY,
-        help="Use TCP only between hosts.",
-        variable="NCCL_IB_DISABLE",
-        text=_switch,
+        "Use TCP only between hosts.", "--tcp", group=LIBRARY, variable="NCCL_IB_DISABLE"
     )
     binding_args: str | None = _option(
-        "--binding-args",
+        "'--bind-to none' lets the ranks roam. [default: each is bound to its share of the cores]",
         group=LIBRARY,
-        kind=str,
         metavar="'WORDS'",
-        help="'--bind-to none' lets the ranks roam. [default: each is bound to its share of the cores]",
     )
     num_nccl_streams: int | None = _option(
-        "--num-nccl-streams",
+        "Horovod's number of streams of a GPU.",
         group=LIBRARY,
-        kind=int,
         metavar="N",
-        help="Horovod's number of streams of a GPU.",
         section="library_options",
-        key="num_nccl_streams",
-        variable="HOROVOD_NUM_NCCL_STREAMS",
         counts=True,
         unused="GPUs exchange on one stream",
     )
     thread_affinity: int | None = _option(
-        "--thread-affinity",
+        "Core of Horovod's own thread.",
         group=LIBRARY,
-        kind=int,
         metavar="CORE",
-        help="Core of Horovod's own thread.",
         section="library_options",
-        key="thread_affinity",
-        variable="HOROVOD_THREAD_AFFINITY",
         counts=True,
         unused="the engine's thread runs on the cores of its rank",
     )
     gloo_timeout_seconds: int | None = _option(
-        "--gloo-timeout-seconds",
+        "Until an operation of Gloo must be done.",
         group=LIBRARY,
-        kind=int,
         metavar="SECONDS",
-        help="Until an operation of Gloo must be done.",
         section="library_options",
-        key="gloo_timeout_seconds",
-        variable="HOROVOD_GLOO_TIMEOUT_SECONDS",
         counts=True,
         unused=NO_GLOO,
     )
 
     log_level: str | None = _option(
-        "--log-level",
+        "Least level of what Horovod's engine logs.",
         group=LOGGING,
-        kind=str,
         choices=LOG_LEVELS,
-        help="Least level of what Horovod's engine logs.",
         section="logging",
         key="level",
         variable="HOROVOD_LOG_LEVEL",
         unused=NO_LOG,
     )
     log_with_timestamp: bool | None = _option(
+        "Whether Horovod's log says when.",
         "--log-with-timestamp",
         "--no-log-hide-timestamp",
         off=("--log-without-timestamp", "--log-hide-timestamp"),
         group=LOGGING,
-        help="Whether Horovod's log says when.",
         section="logging",
         key="with_timestamp",
         variable="HOROVOD_LOG_HIDE_TIME",
@@ -444,55 +326,71 @@ class HorovodrunOptions:
         exclusive="timestamp",
     )
     prefix_output_with_timestamp: bool | None = _option(
+        "Put the time before each line of the ranks' output.",
         "-prefix-timestamp",
         "--prefix-output-with-timestamp",
         group=LOGGING,
-        help="Put the time before each line of the ranks' output.",
         exclusive="timestamp",
     )
 
     hosts: str | None = _option(
+        "Hosts and their slots. [default: localhost with one slot for each rank]",
         "-H",
         "--hosts",
         group=HOSTS,
-        kind=str,
         metavar="h1:2,h2:4",
-        help="Hosts and their slots. [default: localhost with one slot for each rank]",
         exclusive="hosts",
     )
     hostfile: str | None = _option(
+        "Hosts from a file, one a line: h1 slots=2.",
         "-hostfile",
         "--hostfile",
         group=HOSTS,
-        kind=str,
         metavar="FILE",
-        help="Hosts from a file, one a line: h1 slots=2.",
         exclusive="hosts",
     )
     host_discovery_script: str | None = _option(
-        "--host-discovery-script",
+        "The job is elastic: FILE, run every second, prints its hosts, h1 or h1:2 a line.",
         group=HOSTS,
-        kind=str,
         metavar="FILE",
-        help="The job is elastic: FILE, run every second, prints its hosts, h1 or h1:2 a line.",
         exclusive="hosts",
     )
 
     use_gloo: bool | None = _option(
-        "--gloo", group=CONTROLLER, help="As always here; for scripts that say it.", exclusive="controller"
+        "As always here; for scripts that say it.", "--gloo", group=CONTROLLER, exclusive="controller"
     )
     use_mpi: bool | None = _option(
-        "--mpi", group=CONTROLLER, help="Lines of ranks begin as mpirun writes them.", exclusive="controller"
+        "Lines of ranks begin as mpirun writes them.", "--mpi", group=CONTROLLER, exclusive="controller"
     )
     use_jsrun: bool | None = _option(
-        "--jsrun", group=CONTROLLER, help="Take the hosts of the LSF job.", exclusive="controller"
+        "Take the hosts of the LSF job.", "--jsrun", group=CONTROLLER, exclusive="controller"
     )
 
     command: tuple[str, ...] = ()
 
 
+def _completed(one: Field[Any]) -> HorovodOption:
+    """Return a field's option with all that follows from the field's name and type."""
+    said: HorovodOption = one.metadata["option"]
+    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+    kind = next((made for word, made in kinds.items() if word in str(one.type)), None)
+    key = said.key or (one.name.removeprefix("autotune_") if said.section else "")
+    is_tuning = one.name.startswith("autotune_")
+    variable = f"HOROVOD_{'AUTOTUNE_' if is_tuning else ''}{key.upper()}" if key else ""
+    return replace(
+        said,
+        names=said.names or (f"--{one.name.replace('_', '-')}",),
+        kind=kind,
+        key=key,
+        variable=said.variable or (variable.removesuffix("_FILE") if is_tuning else variable),
+        text=_switch if kind is None and said.text is str else said.text,
+        counts=said.counts or (is_tuning and kind is not str),
+        largest=1 if is_tuning and kind is float else said.largest,
+    )
+
+
 OPTIONS: dict[str, HorovodOption] = {
-    one.name: one.metadata["option"] for one in fields(HorovodrunOptions) if "option" in one.metadata
+    one.name: _completed(one) for one in fields(HorovodrunOptions) if "option" in one.metadata
 }
 """Field → its option, in the order of the help."""
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.fabric.check_cases import FAILING, efa, hgx, pod
 
-from ringleader.cli.doctor.host_lines import described
-from ringleader.cli.doctor.profile_files import write_profile
+from ringleader.cli.doctor.judged_hosts import described
+from ringleader.cli.doctor.stored_facts import write_profile
 from ringleader.doctor.judgement import host_results
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import RefusedError

@@ -1,7 +1,6 @@
 """What all commands of ``ringleader bench`` share: which ranks measure, and where the results go.
 
-The options of a command are a dataclass with the field
-``shared: BenchOptions = field(default_factory=BenchOptions)``; its parameters end with ``*BENCH_OPTIONS``.
+The last field of a command's options is ``shared: BenchOptions = group(BenchOptions)``.
 """
 
 from __future__ import annotations
@@ -9,77 +8,46 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-
-import click
+from typing import Any, TypeVar
 
 from ringleader import __version__
 from ringleader.bench import run_file
-from ringleader.cli.json_output import JSON_OPTIONS, JsonFile, JsonOptions, dumped
-from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
+from ringleader.cli import interrupts
+from ringleader.cli.json_output import JsonFile, JsonOptions, dumped, opened
+from ringleader.cli.options.host_options import HostOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
+from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.run.command import check_ssh_files, read_job
+from ringleader.cli.run_directory import run_directory
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import REPLACE, Option
+from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import RequestError
 from ringleader.job import Job, faults_of
 from ringleader.measurements.run_kinds import AnyRun
+from ringleader.option_fields import flag, group, option
 from ringleader.scaling import Context
 
-
-@dataclass(frozen=True, kw_only=True)
-class RankOptions:
-    """Options of ``run`` that mean the same here."""
-
-    np: str | None = None
-    map_by: str = "slot"
-    oversubscribe: bool = False
-    share_gpus: bool = False
-    bind: str = "auto"
-    threads: str | None = None
-    x: tuple[str, ...] = ()
-    env_file: tuple[str, ...] = ()
-    no_settings: bool = False
-
-    def of_run(self) -> RunOptions:
-        """Return them as the options of ``run``; what the ranks run comes later."""
-        return RunOptions(command=("python",), **vars(self))
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions:
     """The options, as they were written."""
 
-    name: str | None = None
-    output: str = "runs"
-    replace: bool = False
-    dry_run: bool = False
-    json: JsonOptions = field(default_factory=JsonOptions)
-    hosts: HostOptions = field(default_factory=HostOptions)
-    ranks: RankOptions = field(default_factory=RankOptions)
+    name: str | None = option("Name of the run. [default: what is measured, and the time]", metavar="NAME")
+    output: str = option(
+        "Directory the run's own is put in.", "-o", "--output", default="runs", metavar="DIR"
+    )
+    replace: bool = flag("Write over a run of the same name.", *REPLACE)
+    dry_run: bool = flag("Print what would be measured and started, and stop.")
+    json: JsonOptions = group(JsonOptions)
+    hosts: HostOptions = group(HostOptions)
+    job: Job = group(Job, where="hosts bench")
+    ranks: RankOptions = group(RankOptions, where="bench")
 
-
-_RANK_NAMES = {part.name for part in fields(RankOptions)}
-
-BENCH_OPTIONS: tuple[click.Parameter, ...] = (
-    Option(["--name"], metavar="NAME", help="Name of the run. [default: what is measured, and the time]"),
-    Option(
-        ["-o", "--output", "output"],
-        default="runs",
-        show_default=True,
-        metavar="DIR",
-        help="Directory the run's own is put in.",
-    ),
-    Option([*REPLACE], is_flag=True, help="Write over a run of the same name."),
-    Option(["--dry-run"], is_flag=True, help="Print what would be measured and started, and stop."),
-    *JSON_OPTIONS,
-    *HOST_OPTIONS,
-    *(parameter for parameter in RUN_OPTIONS if parameter.name in _RANK_NAMES),
-)
-"""To be put behind a command's own parameters."""
 
 EVERYDAY = (
     "np",
@@ -102,7 +70,8 @@ def requested_job(options: BenchOptions, line: ProgressLine, faults: Faults) -> 
 
     What is wrong is added to ``faults``. Raises LabError where a lab is meant and none is up.
     """
-    job, _chosen = read_job(options.ranks.of_run(), options.hosts, environ=os.environ, say=line.keep)
+    asked = replace(options.job, command=("python",))
+    job, _chosen = read_job(asked, options.ranks, options.hosts, environ=os.environ, say=line.keep)
     faults.found += faults_of(job)
     try:
         check_ssh_files(job)
@@ -134,9 +103,37 @@ def starting_context(options: BenchOptions, job: Job, measured: Sequence[str]) -
     )
 
 
-def keep(run: AnyRun, directory: Path) -> None:
-    """Write ``run.json``: to be called whenever there is more, so that nothing is lost."""
-    run_file.write(run, directory)
+def measured(
+    options: BenchOptions,
+    name: str,
+    line: ProgressLine,
+    measure: Callable[[Callable[[AnyRun], None]], Result],
+    shown: Callable[[Any, Path, JsonFile | None], None],
+) -> tuple[Any, Result]:
+    """Measure into the run's own directory; return the run, and what ``measure`` returned.
+
+    ``measure`` is given what keeps the run, to be called whenever there is more, so that nothing is lost.
+    ``shown`` shows the latest, also of a measurement that ends early.
+    """
+    with interrupts.held():
+        from ringleader.launch import signals
+
+    latest: list[AnyRun] = []
+    place = run_directory(options.output, name, replace=options.replace)
+    with opened(options.json.json_file) as file, place as directory:
+
+        def keep(run: AnyRun) -> None:
+            run_file.write(run, directory)
+            latest[:] = [run]
+
+        try:
+            with signals.caught(signals.FORWARDED):
+                result = measure(keep)
+        finally:
+            line.clear()
+            if latest:
+                shown(latest[0], directory, file)
+    return latest[0], result
 
 
 def show(

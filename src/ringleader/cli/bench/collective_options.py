@@ -5,11 +5,8 @@ Names are those of nccl-tests, but for ``--iters`` and ``--redop``: its ``-n`` a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-
-import click
 
 from ringleader.bench.collective_plan import (
     DTYPES,
@@ -23,10 +20,11 @@ from ringleader.bench.collective_plan import (
     sizes_between,
 )
 from ringleader.bench.message_sizes import MOST_SIZES, size_in_bytes
-from ringleader.cli.bench.bench_options import BENCH_OPTIONS, EVERYDAY, BenchOptions
+from ringleader.cli.bench.bench_options import EVERYDAY, BenchOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.typed_command import Option
+from ringleader.cli.typed_command import Changes
 from ringleader.job import Job
+from ringleader.option_fields import group, option
 
 FACTOR = 4
 """Between two sizes where neither ``-f`` nor ``-i`` is given: nine sizes from 1 KiB to 64 MiB."""
@@ -38,130 +36,88 @@ MOST_BYTES = 1 << 40
 class CollectiveOptions:
     """The options, as they were written."""
 
-    minbytes: str = "1K"
-    maxbytes: str = "64M"
-    stepfactor: str | None = None
-    stepbytes: str | None = None
-    warmup_iters: str = "5"
-    iters: str = "20"
-    check: str = "1"
-    datatype: str = "float"
-    redop: str | None = None
-    root: str | None = None
-    against: str | None = None
-    memory: str = "host"
-    framework: str = "auto"
-    seconds: str = "10"
-    from_file: str | None = None
-    shared: BenchOptions = field(default_factory=BenchOptions)
+    minbytes: str = option(
+        "Smallest size: bytes, or 64K, 8M, 1G (binary).",
+        "-b",
+        "--minbytes",
+        default="1K",
+        old=("--min-bytes",),
+        metavar="SIZE",
+    )
+    maxbytes: str = option(
+        "Largest size.", "-e", "--maxbytes", default="64M", old=("--max-bytes",), metavar="SIZE"
+    )
+    stepfactor: int | None = option(
+        f"Each size is N times the one before. [default: {FACTOR}]",
+        "-f",
+        "--stepfactor",
+        old=("--factor",),
+        metavar="N",
+        least=2,
+        wrong="{} leads to no other size",
+        hint="write 2 or more",
+    )
+    stepbytes: str | None = option("Or each size is so many bytes more.", "-i", "--stepbytes", metavar="SIZE")
+    warmup_iters: int = option(
+        "Iterations before those that are timed.",
+        "-w",
+        "--warmup_iters",
+        default=5,
+        old=("--warmup-iters",),
+        metavar="N",
+    )
+    iters: int = option("Timed iterations (nccl-tests' -n).", default=20, metavar="N")
+    check: int = option("Check the results N times; 0: not at all.", "-c", "--check", default=1, metavar="N")
+    datatype: str = option(
+        "Element type; also float32 and the like.",
+        "-d",
+        "--datatype",
+        default="float",
+        metavar="|".join(own for own, _bytes in DTYPES.values()),
+    )
+    redop: str | None = option(
+        "Reduction (nccl-tests' -o). [default: sum]",
+        metavar="|".join(REDOPS),
+        choices=REDOPS,
+    )
+    root: int | None = option("Whose array is sent. [default: 0]", "-r", "--root", metavar="RANK")
+    against: str | None = option(
+        "Measure these as well, in the same job, in turns.", metavar=",".join(IMPLEMENTATIONS[1:])
+    )
+    memory: str = option(
+        "Where the arrays lie; registered: in place in memory that the engine shares.",
+        default="host",
+        metavar="|".join(MEMORIES),
+        choices=MEMORIES,
+    )
+    framework: str = option(
+        "What the engine is given: PyTorch's tensors where it is installed, else NumPy's arrays.",
+        default="auto",
+        metavar="|".join(FRAMEWORKS),
+        choices=FRAMEWORKS,
+    )
+    seconds: float = option(
+        "Time of one implementation at one size; large sizes then have fewer iterations.",
+        default=10,
+        metavar="N",
+        unit="seconds",
+    )
+    from_file: str | None = option(
+        "Measure nothing: read and keep what nccl-tests printed, or wrote with -J (-: stdin).", metavar="FILE"
+    )
+    shared: BenchOptions = group(BenchOptions)
+
+
+def hidden(operation: str) -> Changes:
+    """Return the parameters without a meaning for an operation: the help hides them, and they are refused."""
+    without = {"redop": operation not in REDUCING, "root": operation != "broadcast"}
+    return {name: {"hidden": is_hidden} for name, is_hidden in without.items()}
 
 
 SHORT_HELP = (
     *("minbytes", "maxbytes", "stepfactor", "warmup_iters", "iters", "check", "datatype", "redop", "root"),
     *("against", "memory", "seconds", "from_file", *EVERYDAY),
 )
-
-
-def parameters(operation: str) -> list[click.Parameter]:
-    """Return the parameters of an operation's command: those without a meaning are hidden, and refused."""
-    return [
-        Option(
-            ["-b", "--minbytes", "minbytes"],
-            old=["--min-bytes"],
-            default="1K",
-            show_default=True,
-            metavar="SIZE",
-            help="Smallest size: bytes, or 64K, 8M, 1G (binary).",
-        ),
-        Option(
-            ["-e", "--maxbytes", "maxbytes"],
-            old=["--max-bytes"],
-            default="64M",
-            show_default=True,
-            metavar="SIZE",
-            help="Largest size.",
-        ),
-        Option(
-            ["-f", "--stepfactor"],
-            old=["--factor"],
-            metavar="N",
-            help=f"Each size is N times the one before. [default: {FACTOR}]",
-        ),
-        Option(["-i", "--stepbytes"], metavar="SIZE", help="Or each size is so many bytes more."),
-        Option(
-            ["-w", "--warmup_iters"],
-            old=["--warmup-iters"],
-            default="5",
-            show_default=True,
-            metavar="N",
-            help="Iterations before those that are timed.",
-        ),
-        Option(
-            ["--iters"],
-            default="20",
-            show_default=True,
-            metavar="N",
-            help="Timed iterations (nccl-tests' -n).",
-        ),
-        Option(
-            ["-c", "--check"],
-            default="1",
-            show_default=True,
-            metavar="N",
-            help="Check the results N times; 0: not at all.",
-        ),
-        Option(
-            ["-d", "--datatype"],
-            default="float",
-            show_default=True,
-            metavar="|".join(own for own, _bytes in DTYPES.values()),
-            help="Element type; also float32 and the like.",
-        ),
-        Option(
-            ["--redop"],
-            metavar="|".join(REDOPS),
-            hidden=operation not in REDUCING,
-            help="Reduction (nccl-tests' -o). [default: sum]",
-        ),
-        Option(
-            ["-r", "--root"],
-            metavar="RANK",
-            hidden=operation != "broadcast",
-            help="Whose array is sent. [default: 0]",
-        ),
-        Option(
-            ["--against"],
-            metavar=",".join(IMPLEMENTATIONS[1:]),
-            help="Measure these as well, in the same job, in turns.",
-        ),
-        Option(
-            ["--memory"],
-            default="host",
-            show_default=True,
-            metavar="|".join(MEMORIES),
-            help="Where the arrays lie; registered: in place in memory that the engine shares.",
-        ),
-        Option(
-            ["--framework"],
-            default="auto",
-            show_default=True,
-            metavar="|".join(FRAMEWORKS),
-            help="What the engine is given: PyTorch's tensors where it is installed, else NumPy's arrays.",
-        ),
-        Option(
-            ["--seconds"],
-            default="10",
-            show_default=True,
-            metavar="N",
-            help="Time of one implementation at one size; large sizes then have fewer iterations.",
-        ),
-        Option(
-            ["--from-file"],
-            metavar="FILE",
-            help="Measure nothing: read and keep what nccl-tests printed, or wrote with -J (-: stdin).",
-        ),
-        *BENCH_OPTIONS,
-    ]
 
 
 def ranks_of(job: Job) -> int | None:
@@ -184,20 +140,24 @@ def make_plan(
     if dtype is None:
         names = ", ".join(own for own, _bytes in DTYPES.values())
         faults.add("--datatype", f"{options.datatype!r} is unknown", f"one of {names}")
-    sizes = _sizes(options, faults)
+    reduces, has_root = operation in REDUCING, operation == "broadcast"
+    if options.redop is not None and not reduces:
+        faults.add("--redop", f"{operation} reduces nothing", "leave it out")
+    if options.root is not None and not has_root:
+        faults.add("--root", f"{operation} has no root", "leave it out")
     plan = CollectivePlan(
         operation=operation,
         implementations=("ringleader", *_against(options.against, faults)),
         dtype=dtype or "float32",
-        redop=_redop(operation, options.redop, faults),
-        root=_root(operation, options.root, faults),
-        sizes=sizes,
-        warmup=_number("--warmup_iters", options.warmup_iters, 5, faults),
-        iterations=_number("--iters", options.iters, 20, faults),
-        checks=_number("--check", options.check, 1, faults),
-        seconds=faults.seconds("--seconds", options.seconds) or 0.0,
-        memory=_word("--memory", options.memory, MEMORIES, faults),
-        framework=_word("--framework", options.framework, FRAMEWORKS, faults),
+        redop=options.redop or "sum" if reduces else "none",
+        root=options.root or 0 if has_root else -1,
+        sizes=_sizes(options, faults),
+        warmup=options.warmup_iters,
+        iterations=options.iters,
+        checks=options.check,
+        seconds=options.seconds,
+        memory=options.memory,
+        framework=options.framework,
     )
     if ranks is None:
         faults.add("-n", "how many ranks there are is known to the hosts only", "say it: -n 8")
@@ -209,10 +169,10 @@ def make_plan(
 
 def words_of(operation: str, options: CollectiveOptions, ranks: int) -> tuple[str, ...]:
     """Return the command with what its numbers depend on, hosts aside."""
-    step = ("-i", options.stepbytes) if options.stepbytes else ("-f", options.stepfactor or str(FACTOR))
+    step = ("-i", options.stepbytes) if options.stepbytes else ("-f", str(options.stepfactor or FACTOR))
     values = {
         "--redop": options.redop,
-        "--root": options.root,
+        "--root": None if options.root is None else str(options.root),
         "--against": options.against,
         "--memory": None if options.memory == "host" else options.memory,
         "--framework": None if options.framework == "auto" else options.framework,
@@ -220,8 +180,8 @@ def words_of(operation: str, options: CollectiveOptions, ranks: int) -> tuple[st
     named = (word for name, value in values.items() if value is not None for word in (name, value))
     sizes = ("-n", str(ranks), "-b", options.minbytes, "-e", options.maxbytes, *step)
     counts = ("--warmup_iters", options.warmup_iters, "--iters", options.iters, "--check", options.check)
-    measured = ("--datatype", options.datatype, "--seconds", options.seconds, *named)
-    return ("bench", operation, *sizes, *counts, *measured)
+    measured = ("--datatype", options.datatype, "--seconds", f"{options.seconds:g}", *named)
+    return ("bench", operation, *sizes, *map(str, counts), *measured)
 
 
 def steps_of(options: CollectiveOptions) -> tuple[int, int, int]:
@@ -229,35 +189,7 @@ def steps_of(options: CollectiveOptions) -> tuple[int, int, int]:
     largest = size_in_bytes(options.maxbytes) or 0
     if options.stepbytes is not None:
         return largest, 1, size_in_bytes(options.stepbytes) or 0
-    return largest, int(options.stepfactor or FACTOR), 0
-
-
-def _number(option: str, text: str, default: int, faults: Faults) -> int:
-    number = faults.whole(option, text)
-    return default if number is None else number
-
-
-def _word(option: str, word: str, known: Sequence[str], faults: Faults) -> str:
-    if word in known:
-        return word
-    faults.add(option, f"{word!r} is unknown", f"one of {', '.join(known)}")
-    return known[0]
-
-
-def _redop(operation: str, word: str | None, faults: Faults) -> str:
-    if operation in REDUCING:
-        return _word("--redop", word or "sum", REDOPS, faults)
-    if word is not None:
-        faults.add("--redop", f"{operation} reduces nothing", "leave it out")
-    return "none"
-
-
-def _root(operation: str, text: str | None, faults: Faults) -> int:
-    if operation == "broadcast":
-        return _number("--root", text or "0", 0, faults)
-    if text is not None:
-        faults.add("--root", f"{operation} has no root", "leave it out")
-    return -1
+    return largest, options.stepfactor or FACTOR, 0
 
 
 def _against(text: str | None, faults: Faults) -> tuple[str, ...]:
@@ -284,9 +216,7 @@ def _sizes(options: CollectiveOptions, faults: Faults) -> tuple[int, ...]:
     elif options.stepbytes is not None:
         factor, step = 1, _size("--stepbytes", options.stepbytes, faults)
     elif options.stepfactor is not None:
-        factor = _number("--stepfactor", options.stepfactor, FACTOR, faults)
-        if factor < 2:
-            faults.add("--stepfactor", f"{factor} leads to no other size", "write 2 or more")
+        factor = options.stepfactor
     if len(faults.found) == before and low > high:
         what = f"the smallest size, {options.minbytes}, is above the largest, {options.maxbytes}"
         faults.add("--minbytes", what)

@@ -3,39 +3,74 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ringleader.bench import run_file
 from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
 from ringleader.bench.collective_plan import REDOPS, REDUCING, CollectivePlan, cases
 from ringleader.bench.measurement_job import rank_program_job
 from ringleader.bench.nccl_tests.json_document import as_document
+from ringleader.bench.nccl_tests.json_parser import parse_json
+from ringleader.bench.nccl_tests.parsed_output import runs_of
+from ringleader.bench.nccl_tests.text_parser import parse_text
 from ringleader.bench.nccl_tests.text_table import as_text, comparison
-from ringleader.cli import interrupts
-from ringleader.cli.bench.bench_options import keep, requested_job, run_name, starting_context
+from ringleader.cli.bench.bench_options import measured, requested_job, run_name, starting_context
 from ringleader.cli.bench.collective_options import (
     SHORT_HELP,
     CollectiveOptions,
+    hidden,
     make_plan,
-    parameters,
     ranks_of,
     steps_of,
     words_of,
 )
-from ringleader.cli.bench.stored_nccl_tests import read_runs
 from ringleader.cli.json_output import JsonFile, dumped, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory, run_directory
+from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
-from ringleader.job import Job
 from ringleader.measurements.collective import CollectiveRun
+from ringleader.text_files import printed, read_text
+
+
+def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tuple[CollectiveRun, ...]:
+    """Return the runs of a file (``-``: standard input), numbered where there are several.
+
+    RequestError: all faults at once.
+    """
+    try:
+        text = sys.stdin.read() if path == "-" else read_text(path)
+    except OSError as error:
+        what = f"{path} cannot be read: {error.strerror or error}"
+        raise RequestError(Fault(where="--from-file", what=what)) from None
+    except UnicodeDecodeError:
+        raise RequestError(Fault(where="--from-file", what=f"{path} is no text file (UTF-8)")) from None
+    text = printed(text)
+    path = "standard input" if path == "-" else path
+    is_json = re.match(r"\s*(?:\{|\[\s*\{)", text) is not None
+    tests = (parse_json if is_json else parse_text)(text, path)
+    faults: list[Fault] = []
+    runs: list[CollectiveRun] = []
+    for test in tests:
+        found, wrong = runs_of(test, operation=operation, ranks=ranks, name=name, source=path)
+        faults += wrong
+        runs += found
+    if faults:
+        raise RequestError(list(dict.fromkeys(faults)))
+    if not runs:
+        raise RequestError(Fault(where=path, what="holds no results of nccl-tests"))
+    if len(runs) > 1:
+        runs = [replace(run, name=f"{name}-{number}") for number, run in enumerate(runs, 1)]
+    return tuple(runs)
+
 
 WRONG_RESULTS = 1
 """Exit code where an implementation computed or moved something wrong."""
@@ -83,9 +118,26 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         ours = rank_program_job(job, PROGRAM, plan, seconds=most_seconds(plan, ranks))
         print(dry_run_text(ours, environ=os.environ), end="")
         return 0
-    place = run_directory(options.shared.output, name, replace=options.shared.replace)
-    with opened(options.shared.json.json_file) as file, place as directory:
-        return _measure(job, plan, options, directory, line, file)
+    maximum, factor, step = steps_of(options)
+    context = starting_context(options.shared, job, words_of(plan.operation, options, ranks))
+    run, _ = measured(
+        options.shared,
+        name,
+        line,
+        lambda keep: measure(
+            job,
+            plan,
+            context,
+            name=name,
+            sweep=sweep_of(plan, maximum=maximum, factor=factor, step=step),
+            environ=os.environ,
+            progress=line.show,
+            link=_lab_link(options),
+            keep=keep,
+        ),
+        lambda run, directory, file: _show([run], options, file, [directory]),
+    )
+    return exit_code(run)
 
 
 def _output_faults(operation: str, options: CollectiveOptions) -> list[Fault]:
@@ -96,45 +148,6 @@ def _output_faults(operation: str, options: CollectiveOptions) -> list[Fault]:
     what = f"{word} is a reduction, and -o is the directory of runs"
     instead = f"--redop {word}, or" if operation in REDUCING and word in REDOPS else "leave it out, or"
     return [Fault(where="-o", what=what, hint=f"{instead} -o ./{word} for a directory of that name")]
-
-
-def _measure(
-    job: Job,
-    plan: CollectivePlan,
-    options: CollectiveOptions,
-    directory: Path,
-    line: ProgressLine,
-    file: JsonFile | None,
-) -> int:
-    with interrupts.held():
-        from ringleader.launch import signals
-
-    latest: list[CollectiveRun] = []
-
-    def kept(run: CollectiveRun) -> None:
-        keep(run, directory)
-        latest[:] = [run]
-
-    maximum, factor, step = steps_of(options)
-    context = starting_context(options.shared, job, words_of(plan.operation, options, job.np or 0))
-    try:
-        with signals.caught(signals.FORWARDED):
-            measure(
-                job,
-                plan,
-                context,
-                name=directory.name,
-                sweep=sweep_of(plan, maximum=maximum, factor=factor, step=step),
-                environ=os.environ,
-                progress=line.show,
-                link=_lab_link(options),
-                keep=kept,
-            )
-    finally:
-        line.clear()
-        if latest:
-            _show(latest, options, file, [directory])
-    return exit_code(latest[0])
 
 
 def _lab_link(options: CollectiveOptions) -> float | None:
@@ -148,14 +161,13 @@ def _lab_link(options: CollectiveOptions) -> float | None:
 
 
 def _from_file(operation: str, options: CollectiveOptions) -> int:
-    faults = Faults(found=_output_faults(operation, options))
-    ranks = faults.whole("-n", options.shared.ranks.np)
+    faults = Faults(found=[*options.shared.job.faults, *_output_faults(operation, options)])
     if options.against is not None:
         faults.add("--from-file and --against", "nothing is measured", "leave one out; report compares runs")
     name = run_name(options.shared, operation, faults)
     runs: tuple[CollectiveRun, ...] = ()
     try:
-        runs = read_runs(options.from_file or "", operation=operation, ranks=ranks, name=name)
+        runs = read_runs(options.from_file or "", operation=operation, ranks=options.shared.job.np, name=name)
     except RequestError as error:
         faults.found += error.faults
     if faults.found:
@@ -166,7 +178,7 @@ def _from_file(operation: str, options: CollectiveOptions) -> int:
             make_directory(options.shared.output, run.name, replace=options.shared.replace) for run in kept
         ]
         for run, directory in zip(kept, directories, strict=True):
-            keep(run, directory)
+            run_file.write(run, directory)
         _show(runs, options, file, directories)
     return max(exit_code(run) for run in runs)
 
@@ -236,7 +248,7 @@ def _command(operation: str) -> Command[CollectiveOptions]:
         run=partial(run_collective, operation),
         overridden=overridden,
         everyday=SHORT_HELP,
-        params=parameters(operation),
+        changed=hidden(operation),
         help=HELP.format(name=operation, what=WHAT[operation]),
     )
 

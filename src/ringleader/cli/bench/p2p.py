@@ -1,13 +1,17 @@
-"""``ringleader bench p2p``: latency and bandwidth between pairs of ranks."""
+"""``ringleader bench p2p``: its options, how they become a ``PairRequest``, and the command."""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from ringleader import __version__
 from ringleader.bench import run_file
+from ringleader.bench.measurement_job import on_each_host
+from ringleader.bench.message_sizes import message_sizes
 from ringleader.bench.pair_measurement import (
     PairRequest,
     job_of,
@@ -16,25 +20,201 @@ from ringleader.bench.pair_measurement import (
     plan_of,
     program_job_of,
 )
-from ringleader.bench.program_commands import OSU
+from ringleader.bench.program_commands import OSU, PROGRAMS
 from ringleader.bench.program_results import read_output
-from ringleader.cli import interrupts
-from ringleader.cli.bench.bench_options import keep, requested_job, run_name, show, starting_context
-from ringleader.cli.bench.p2p_options import PARAMETERS, SHORT_HELP, PairOptions, make_request
+from ringleader.cli.bench.bench_options import (
+    EVERYDAY,
+    BenchOptions,
+    measured,
+    requested_job,
+    run_name,
+    show,
+    starting_context,
+)
 from ringleader.cli.bench.pair_text import as_text
-from ringleader.cli.json_output import JsonFile, opened
+from ringleader.cli.json_output import opened
 from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.options.option_checks import Faults, ranks_of
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory, run_directory
+from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
-from ringleader.job import Job
+from ringleader.job import Job, Placement
 from ringleader.measurements.point_to_point import Place, PointToPointRun
+from ringleader.option_fields import flag, group, option
 from ringleader.scaling import Context
 from ringleader.text_files import printed, read_text
+
+LARGEST = 1 << 30
+"""Bytes of a message: each rank needs about twice as much memory."""
+MEMORIES = ("host", "cuda")
+MOST_RANKS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """The options, as they were written."""
+
+    min_bytes: str = option(
+        "Smallest message: bytes, or 64K, 8M.",
+        "-b",
+        "--min-bytes",
+        default="1",
+        old=("--minbytes",),
+        metavar="SIZE",
+    )
+    max_bytes: str = option(
+        "Largest message.", "-e", "--max-bytes", default="64M", old=("--maxbytes",), metavar="SIZE"
+    )
+    factor: str = option(
+        "Each size is so many times the one before.",
+        "-f",
+        "--factor",
+        default="2",
+        old=("--stepfactor",),
+        metavar="N",
+    )
+    window: int = option(
+        "Messages under way at once for rates; of large ones fewer, 64 MiB together.",
+        default=64,
+        metavar="N",
+        least=1,
+        most=4096,
+        wrong="{} messages at once",
+    )
+    bidirectional: bool = flag("Also measure both directions at once.")
+    seconds: float = option(
+        "Time for all pairs together, shared out among pairs and sizes; the start comes on top.",
+        default=20,
+        metavar="N",
+        above=0,
+        most=86400,
+        unit="seconds",
+    )
+    memory: str = option("Where the messages lie.", default="host", metavar="host|cuda", choices=MEMORIES)
+    ranks: frozenset[int] | None = option(
+        "Measure between these ranks only. [default: all; one on each host]",
+        metavar="0,1,4|0-3",
+        read=ranks_of,
+    )
+    per_host: int | None = option(
+        "N ranks on each host. [default: 1; of one host 2]",
+        metavar="N",
+        least=1,
+        most=MOST_RANKS,
+        wrong="{} ranks on each host",
+    )
+    program: str | None = option(
+        "Run this installed program instead: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
+        "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
+        metavar="NAME",
+    )
+    from_file: str | None = option(
+        "Measure nothing: read and keep what such programs printed (-: stdin).", metavar="FILE"
+    )
+    shared: BenchOptions = group(BenchOptions)
+
+
+SHORT_HELP = (
+    *("min_bytes", "max_bytes", "factor", "window", "bidirectional", "seconds", "memory", "ranks"),
+    *("per_host", "program", "from_file", *EVERYDAY),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ranks:
+    """Which ranks measure, and on which hosts they are."""
+
+    job: Job
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    """Of each of ``ranks``; empty: only the start shows it."""
+
+
+def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> PairRequest:
+    """Return what was asked for; everything wrong is added to ``faults``."""
+    sizes = message_sizes(
+        options.min_bytes, options.max_bytes, options.factor, most=LARGEST, faults=faults.found
+    )
+    path, _, test = (options.program or "mpi").partition(" ")
+    program = f"{PurePath(path).name} {test}".strip()
+    if options.program is not None and program not in PROGRAMS:
+        faults.add("--program", f"{options.program!r} is unknown", f"use one of {', '.join(PROGRAMS)}")
+    chosen = _chosen_ranks(options, job, faults)
+    if program in OSU and not chosen.hosts and chosen.ranks:
+        what = "where each rank will be is not known before the start"
+        faults.add("--program", what, "give hosts their slots, or --per-host instead of -n")
+    if options.memory == "cuda" and program not in ("mpi", *OSU):
+        faults.add("--memory", f"{options.program} is run with host memory only", "leave one of them out")
+    return PairRequest(
+        name=name,
+        job=chosen.job,
+        ranks=chosen.ranks,
+        hosts=chosen.hosts,
+        sizes=sizes,
+        window=options.window,
+        both_ways=options.bidirectional,
+        seconds=options.seconds,
+        memory=options.memory,
+        program=program,
+        path=path,
+    )
+
+
+def _chosen_ranks(options: PairOptions, job: Job, faults: Faults) -> _Ranks:
+    per_host, wanted = options.per_host, options.ranks
+    if per_host is not None and job.np is not None:
+        faults.add("-n and --per-host", "both say how many ranks there are", "leave one of them out")
+    placed = _placed(job, per_host, all_slots=wanted is not None)
+    count = placed.job.np
+    if count is None:
+        what = "how many ranks there are is not known: hosts have no slots"
+        faults.add("--ranks", what, "add -n or --per-host")
+        return placed
+    if count < 2:
+        faults.add("-n", "one rank has nobody to exchange messages with", "use at least 2 ranks")
+    if wanted is None:
+        return placed
+    if beyond := sorted(rank for rank in wanted if rank >= count):
+        what = f"there is no rank {', '.join(map(str, beyond[:8]))}"
+        faults.add("--ranks", what, f"the last one is {count - 1}; -n or --per-host starts more")
+        return placed
+    if len(wanted) < 2:
+        faults.add("--ranks", "one rank alone has no partner", "name at least two")
+    ranks = tuple(sorted(wanted))
+    return replace(placed, ranks=ranks, hosts=tuple(placed.hosts[rank] for rank in ranks if placed.hosts))
+
+
+def _placed(job: Job, per_host: int | None, *, all_slots: bool) -> _Ranks:
+    """Return all ranks that are started. ``all_slots``: one for each slot, where nothing else is said."""
+    names = [host.name for host in job.hosts] or ["localhost"]
+    if job.np is None and per_host is None and all_slots and job.hosts:
+        slots = [host.slots for host in job.hosts]
+        if None in slots:
+            return _Ranks(job=job, ranks=(), hosts=())
+        job = replace(job, np=sum(slot or 0 for slot in slots))
+    if job.np is None:
+        each = per_host or (1 if len(names) > 1 else 2)
+        made = on_each_host(job, each)
+        return _Ranks(
+            job=made,
+            ranks=tuple(range(each * len(names))),
+            hosts=tuple(name for name in names for _ in range(each)),
+        )
+    count = min(max(0, job.np), MOST_RANKS)
+    return _Ranks(job=job, ranks=tuple(range(count)), hosts=_hosts_by_slot(job, names, count))
+
+
+def _hosts_by_slot(job: Job, names: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return the host of each rank as ``-n`` fills slots, where the slots are known; else nothing."""
+    if len(names) == 1:
+        return (names[0],) * count
+    filled = [host.name for host in job.hosts for _ in range(host.slots or 0)]
+    known = all(host.slots for host in job.hosts) and job.placement is Placement.SLOT
+    return tuple(filled[:count]) if known and len(filled) >= count else ()
+
 
 HELP = """Measure latency and bandwidth between every pair of hosts, or of ranks.
 
@@ -61,9 +241,15 @@ def measure_pairs(options: PairOptions) -> int:
         print(_plan_text(asked), end="", flush=True)
         print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
         return 0
-    place = run_directory(options.shared.output, asked.name, replace=options.shared.replace)
-    with opened(options.shared.json.json_file) as file, place as directory:
-        return _measure(asked, options, directory, line, file)
+    context = starting_context(options.shared, asked.job, _words(options))
+    run, _ = measured(
+        options.shared,
+        asked.name,
+        line,
+        lambda keep: measure(asked, environ=os.environ, context=context, progress=line.show, keep=keep),
+        lambda run, directory, file: show(run, directory, options.shared.json, file, lambda: as_text(run)),
+    )
+    return 3 if run.failure or not run.transfers else 0
 
 
 def _job_shown(asked: PairRequest) -> Job:
@@ -75,7 +261,7 @@ def _job_shown(asked: PairRequest) -> Job:
 
 def _read(options: PairOptions) -> int:
     """Print and keep what is in the file; with ``--dry-run`` keep nothing."""
-    faults = Faults()
+    faults = Faults(found=list(options.shared.job.faults))
     source = options.from_file or ""
     name = run_name(options.shared, "p2p", faults)
     text = sys.stdin.read() if source == "-" else faults.text_of("--from-file", source, read_text)
@@ -102,7 +288,7 @@ def _read(options: PairOptions) -> int:
         return 0
     with opened(options.shared.json.json_file, [source]) as file:
         directory = make_directory(options.shared.output, name, replace=options.shared.replace)
-        keep(run, directory)
+        run_file.write(run, directory)
         show(run, directory, options.shared.json, file, lambda: as_text(run))
     return 0
 
@@ -113,7 +299,6 @@ command = Command(
     run=measure_pairs,
     overridden=overridden,
     everyday=SHORT_HELP,
-    params=list(PARAMETERS),
     help=HELP,
 )
 
@@ -139,27 +324,4 @@ def _plan_text(asked: PairRequest) -> str:
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
     sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
-    return ("bench", "p2p", *sizes, "--window", options.window, "--seconds", options.seconds)
-
-
-def _measure(
-    asked: PairRequest, options: PairOptions, directory: Path, line: ProgressLine, file: JsonFile | None
-) -> int:
-    with interrupts.held():
-        from ringleader.launch import signals
-
-    latest: list[PointToPointRun] = []
-
-    def kept(run: PointToPointRun) -> None:
-        keep(run, directory)
-        latest[:] = [run]
-
-    context = starting_context(options.shared, asked.job, _words(options))
-    try:
-        with signals.caught(signals.FORWARDED):
-            measure(asked, environ=os.environ, context=context, progress=line.show, keep=kept)
-    finally:
-        line.clear()
-        if latest:
-            show(latest[0], directory, options.shared.json, file, lambda: as_text(latest[0]))
-    return 3 if latest[0].failure or not latest[0].transfers else 0
+    return ("bench", "p2p", *sizes, "--window", str(options.window), "--seconds", f"{options.seconds:g}")

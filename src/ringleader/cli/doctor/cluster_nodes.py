@@ -8,12 +8,10 @@ import sys
 
 from ringleader.cli import interrupts
 from ringleader.cli.doctor.doctor_options import DoctorOptions, NodeOptions
-from ringleader.cli.doctor.profile_files import read_profile
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.doctor.stored_facts import read_profile
 from ringleader.cli.json_output import JsonFile
-from ringleader.cli.kubernetes.connection import Connection, with_cluster
-from ringleader.cli.kubernetes.rdma_from_options import allocation
-from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
+from ringleader.cli.kubernetes.job_from_options import allocation
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
@@ -30,13 +28,7 @@ LEAST_SECONDS = 5.0
 def allocation_of(options: NodeOptions) -> NicAllocation:
     """Return the NICs that each Pod gets. Raises RequestError with every fault."""
     faults = Faults()
-    given = JobOptions(
-        rdma=options.rdma,
-        rdma_resource=options.rdma_resource,
-        rdma_count=options.rdma_count,
-        rdma_network=options.rdma_network,
-    )
-    found = allocation(given, gpus=0, asked=("memory",), shm_size="", faults=faults)
+    found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
     if found is not None and found.makes_template and options.pod_image is not None:
         faults.add(
             "--rdma dra with --pod-image", "a claim needs a template of its own", "leave one of them out"
@@ -57,7 +49,7 @@ def check_nodes(options: DoctorOptions, file: JsonFile | None) -> int:
     line = ProgressLine()
     try:
         cluster, read = with_cluster(
-            options.cluster, lambda connection: _read(connection, options, nodes, line)
+            options.nodes.cluster, lambda connection: _read(connection, options, nodes, line)
         )
     finally:
         line.clear()

@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ringleader.cli import interrupts
-from ringleader.cli.doctor.doctor_options import DOCTOR_OPTIONS, EVERYDAY, DoctorOptions
-from ringleader.cli.json_output import opened
-from ringleader.cli.options.host_options import HOST_OPTIONS, overridden
-from ringleader.cli.options.option_checks import Faults, unwritable, write_text
+from ringleader.cli.doctor.doctor_options import EVERYDAY, DoctorOptions
+from ringleader.cli.json_output import JsonOptions, opened, show
+from ringleader.cli.options.host_options import HostOptions, overridden
+from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command, given, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
+from ringleader.option_fields import names_of
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.cli.json_output import JsonFile
     from ringleader.doctor.hosts_reading import HostsReading
+
+COLUMN = 100
+"""Widest text in a column of the table."""
+
+
+def check_image(seconds: float, json: JsonOptions) -> int:
+    """Run every check within ``seconds``, show what came of it; return the exit code."""
+    from ringleader.doctor import document_of
+    from ringleader.doctor.image_inspection import collect
+    from ringleader.doctor.software_findings import judge
+    from ringleader.finding import has_fault
+
+    line = ProgressLine(prefix="")
+    facts = collect(environ=os.environ, seconds=seconds, progress=line.show)
+    line.clear()
+    found = tuple(judge(facts))
+    checks = [document_of(one) for one in found]
+    image = facts.manifest.get("name") if facts.manifest else None
+    values: dict[str, Any] = {"image": image, "ok": not has_fault(found), "checks": checks}
+    show(json, values, lambda: f"{table_of(checks)}\n")
+    return 3 if has_fault(found) else 0
+
+
+def table_of(checks: Sequence[Mapping[str, str]]) -> str:
+    """Return the findings as a table for people."""
+    from tabulate import tabulate
+
+    rows = []
+    for one in checks:
+        words = f"{one['what']}\n→ {one['do']}" if one.get("do") else one["what"]
+        rows.append((one["id"], one["level"], words))
+    return str(tabulate(rows, headers=("check", "", "what"), maxcolwidths=[None, None, COLUMN]))
+
 
 HELP = """Say what is wrong with a host, or with several, and what to do about it.
 
@@ -55,8 +91,6 @@ def doctor(options: DoctorOptions) -> int:
         if not options.image:
             return 0
     if options.image:
-        from ringleader.cli.doctor.image_check import check_image
-
         return check_image(options.timeout, options.json)
     with opened(options.json.json_file) as file:
         if options.on_kubernetes:
@@ -71,22 +105,22 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     if options.names_hosts or options.active:
         return []
     naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
-    rest = [one for one in HOST_OPTIONS if one.name not in naming]
+    rest = (names_of(HostOptions) | names_of(Job, where="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return [
         Fault(where=spelling(one), what="means nothing where no rank is started", hint=hint)
         for one in given(click.get_current_context())
-        if one in rest
+        if one.name in rest
     ]
 
 
 def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
     with interrupts.held():
-        from ringleader.cli.doctor import profile_files
+        from ringleader.cli.doctor import stored_facts
     if options.write_expect is not None:
-        profile_files.check_new(options.write_expect, force=options.force)
-    profile = profile_files.read_profile(options.expect, read_text) if options.expect is not None else None
+        stored_facts.check_new(options.write_expect, force=options.force)
+    profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
     read = reading(options)
     for text in read.warnings:
         print(f"ringleader: {text}", file=sys.stderr)
@@ -95,14 +129,14 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     if not read.facts and (options.write_expect is not None or options.active):
         raise RefusedError(read.faults)
     if options.write_expect is not None:
-        profile_files.write_profile(options.write_expect, next(iter(read.facts.values())))
+        stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
     measured = None
     if options.active:
         from ringleader.cli.doctor.named_hosts import measure_hosts
 
         seconds = min(options.active_seconds, options.timeout)
-        measured = measure_hosts(options.hosts, read, seconds=seconds, environ=os.environ)
+        measured = measure_hosts(options, read, seconds=seconds, environ=os.environ)
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
         from ringleader.doctor.judgement import judge
@@ -122,16 +156,11 @@ def reading(options: DoctorOptions) -> HostsReading:
     if options.names_hosts:
         from ringleader.cli.doctor.named_hosts import read_named_hosts
 
-        return read_named_hosts(options.hosts, seconds=options.timeout, environ=os.environ)
+        return read_named_hosts(options, seconds=options.timeout, environ=os.environ)
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
 
-    faults = Faults()
-    start = faults.seconds("--start-timeout", options.hosts.start_timeout)
-    if faults.found:
-        raise RequestError(faults.found)
-    patience = Job(command=(), start_timeout=start or Job.start_timeout).patience
-    facts = read_host(environ=os.environ, seconds=min(SECONDS * patience, options.timeout))
+    facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
     if IMAGE_MANIFEST.exists():
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
@@ -153,7 +182,6 @@ command = Command(
     "doctor",
     options=DoctorOptions,
     run=doctor,
-    params=list(DOCTOR_OPTIONS),
     everyday=EVERYDAY,
     overridden=overridden,
     help=HELP,

@@ -2,53 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import click
-
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
-from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.json_output import JsonOptions
+from ringleader.cli.options.host_options import HostOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
 from ringleader.cli.options.option_checks import FiniteRange
-from ringleader.cli.options.rdma_options import RDMA_OPTIONS
-from ringleader.cli.typed_command import REPLACE, Option
+from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import Fault
+from ringleader.job import Job
+from ringleader.option_fields import flag, group, many, names_of, option
 
 PLACES = ("local", "ssh", "lab", "kubernetes")
+_ON = {
+    "metavar": "local|ssh|lab|kubernetes",
+    "help": "Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
     """Options of ``--on kubernetes``."""
 
-    nodes: str | None = None
-    pod_image: str | None = None
-    rdma: str | None = None
-    rdma_resource: str | None = None
-    rdma_count: str | None = None
-    rdma_network: tuple[str, ...] = ()
-    dry_run: bool = False
+    nodes: str | None = option(
+        "With --on kubernetes: nodes that have this label. [default: all nodes]", metavar="LABEL[=VALUE]"
+    )
+    pod_image: str | None = option(
+        "With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
+        metavar="IMAGE",
+    )
+    nics: NicOptions = group(NicOptions, where="nodes")
+    dry_run: bool = flag("With --on kubernetes: print the Pods as YAML, and stop.")
+    cluster: ClusterOptions = group(ClusterOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """The options, as they were written."""
+    """The options of ``doctor``."""
 
-    image: bool = False
-    sbom: str | None = None
-    verbose: bool = False
-    facts: bool = False
-    facts_from: tuple[str, ...] = ()
-    expect: str | None = None
-    write_expect: str | None = None
-    force: bool = False
-    active: bool = False
-    active_seconds: float = 30
-    timeout: float = 300
-    json: JsonOptions = field(default_factory=JsonOptions)
-    hosts: HostOptions = field(default_factory=HostOptions)
-    nodes: NodeOptions = field(default_factory=NodeOptions)
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    verbose: bool = flag("Show also what passed and what could not be judged.", "-v", "--verbose")
+    facts: bool = flag("Print what was read, as JSON, and judge nothing.")
+    facts_from: tuple[str, ...] = many(
+        "Judge facts that --facts has printed, here or elsewhere; several files are compared.", metavar="FILE"
+    )
+    expect: str | None = option("Hold every host against this profile: what it must have.", metavar="FILE")
+    write_expect: str | None = option(
+        "Write a profile of this host, or of the first of several.", metavar="FILE"
+    )
+    force: bool = flag("Let --write-expect replace a file.", *REPLACE)
+    active: bool = flag(
+        "Measure, too: rates and latencies between the hosts, and how fast their ranks compute."
+    )
+    active_seconds: float = option(
+        "What the measurements of --active may take together.",
+        default=30,
+        type=FiniteRange(min=0, min_open=True),
+        metavar="SECONDS",
+    )
+    image: bool = flag(
+        "Test the image that this container was made of, or this machine: load and start things."
+    )
+    sbom: str | None = option(
+        "Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
+        metavar="FILE",
+    )
+    timeout: float = option(
+        "What everything may take together.",
+        default=300,
+        type=FiniteRange(min=0, min_open=True),
+        metavar="SECONDS",
+    )
+    json: JsonOptions = group(JsonOptions)
+    hosts: HostOptions = group(HostOptions, changed={"on": _ON})
+    job: Job = group(Job, where="hosts")
+    nodes: NodeOptions = group(NodeOptions)
 
     @property
     def on_kubernetes(self) -> bool:
@@ -71,7 +98,7 @@ class DoctorOptions:
             "--on kubernetes": self.on_kubernetes,
         }
         given = [word for word, is_given in sources.items() if is_given]
-        found = []
+        found = list(self.job.faults)
         if len(given) > 1:
             what = "each of them says what is judged"
             found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
@@ -112,92 +139,13 @@ class DoctorOptions:
             here = {"--facts": self.facts, "--active": self.active, "--write-expect": self.write_expect}
             what, hint, given = "means nothing with --on kubernetes", "leave it out", here
         else:
-            own = {option.name: option for option in NODE_OPTIONS}
-            there = {**vars(self.nodes), **vars(self.cluster)}
-            given = {max(own[name].opts, key=len): value for name, value in there.items() if name in own}
+            there = vars(self.nodes) | vars(self.nodes.nics) | vars(self.nodes.cluster)
+            own = names_of(NodeOptions)
+            given = {f"--{name.replace('_', '-')}": there[name] for name in there if name in own}
             what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
         return [Fault(where=word, what=what, hint=hint) for word, value in given.items() if value]
 
 
-_RDMA = ("rdma", "rdma_resource", "rdma_count", "rdma_network")
-NODE_OPTIONS: tuple[Option, ...] = (
-    Option(
-        ["--nodes"],
-        metavar="LABEL[=VALUE]",
-        help="With --on kubernetes: nodes that have this label. [default: all nodes]",
-    ),
-    Option(
-        ["--pod-image"],
-        metavar="IMAGE",
-        help="With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
-    ),
-    *(option for option in RDMA_OPTIONS if option.name in _RDMA),
-    Option(["--dry-run"], is_flag=True, help="With --on kubernetes: print the Pods as YAML, and stop."),
-    *CLUSTER_OPTIONS,
-)
-_ON = Option(
-    ["--on"],
-    metavar="local|ssh|lab|kubernetes",
-    help="Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
-)
-_OWN = (
-    Option(["-v", "--verbose"], is_flag=True, help="Show also what passed and what could not be judged."),
-    Option(["--facts"], is_flag=True, help="Print what was read, as JSON, and judge nothing."),
-    Option(
-        ["--facts-from"],
-        multiple=True,
-        metavar="FILE",
-        help="Judge facts that --facts has printed, here or elsewhere; several files are compared.",
-    ),
-    Option(
-        ["--expect"],
-        metavar="FILE",
-        help="Hold every host against this profile: what it must have.",
-    ),
-    Option(
-        ["--write-expect"],
-        metavar="FILE",
-        help="Write a profile of this host, or of the first of several.",
-    ),
-    Option([*REPLACE, "force"], is_flag=True, help="Let --write-expect replace a file."),
-    Option(
-        ["--active"],
-        is_flag=True,
-        help="Measure, too: rates and latencies between the hosts, and how fast their ranks compute.",
-    ),
-    Option(
-        ["--active-seconds"],
-        type=FiniteRange(min=0, min_open=True),
-        default=30,
-        show_default=True,
-        metavar="SECONDS",
-        help="What the measurements of --active may take together.",
-    ),
-    Option(
-        ["--image"],
-        is_flag=True,
-        help="Test the image that this container was made of, or this machine: load and start things.",
-    ),
-    Option(
-        ["--sbom"],
-        metavar="FILE",
-        help="Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
-    ),
-    Option(
-        ["--timeout"],
-        type=FiniteRange(min=0, min_open=True),
-        default=300,
-        show_default=True,
-        metavar="SECONDS",
-        help="What everything may take together.",
-    ),
-    *JSON_OPTIONS,
-)
-DOCTOR_OPTIONS: tuple[click.Parameter, ...] = (
-    *_OWN,
-    *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
-    *NODE_OPTIONS,
-)
 EVERYDAY = (
     *(
         "verbose",

@@ -1,21 +1,218 @@
-"""What is said of hosts, shown as lines or as JSON."""
+"""What is said of hosts, as text for people and as JSON: the hosts, the table of nodes, each result."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ringleader.cli.doctor.doctor_options import DoctorOptions
-from ringleader.cli.doctor.host_lines import host_lines
-from ringleader.cli.doctor.node_table import node_table
-from ringleader.cli.doctor.results_document import documents_of
-from ringleader.cli.doctor.results_text import WIDTH, results_text
 from ringleader.cli.json_output import JsonFile, dumped
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
 from ringleader.fabric.active.pair_matrix import pair_matrix
-from ringleader.fabric.facts import document
+from ringleader.fabric.check_result import CheckResult, Verdict, listed
+from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
+from ringleader.fabric.facts import HostFacts, document
+from ringleader.report.number_format import plural
+
+
+def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
+    """Return a row for each node: whether it is ready, its NICs, GPUs and taints."""
+    from tabulate import tabulate  # a host alone is judged without it
+
+    header = ("node", "ready", needs.resource or "NICs", "GPUs", "taints")
+    rows = [
+        (
+            node.name,
+            ("yes" if node.schedulable else "cordoned") if node.ready else "no",
+            f"{node.allocatable.get(needs.resource, 0):.0f}" if needs.resource else "-",
+            f"{node.allocatable.get('nvidia.com/gpu', 0):.0f}",
+            ", ".join(map(str, node.taints)) or "-",
+        )
+        for node in facts.nodes
+    ]
+    return f"{tabulate(rows, headers=header, tablefmt='plain', disable_numparse=True)}\n"
+
+
+def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return one object for each result. ``hosts`` is there where a result is said of some of several."""
+    return [_document_of(one, groups) for one in results]
+
+
+def _document_of(one: CheckResult, groups: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "id": one.id,
+        "verdict": str(one.verdict),
+        "group": groups.get(one.id, ""),
+        "subject": one.subject,
+        "seen": one.seen,
+        "expected": one.expected,
+        "remedy": one.remedy,
+    }
+    return values | ({"hosts": list(one.hosts)} if one.hosts else {})
+
+
+def has_failure(results: Iterable[CheckResult]) -> bool:
+    """Tell whether any check failed."""
+    return any(one.verdict is Verdict.FAIL for one in results)
+
+
+MOST_KINDS = 4
+
+
+def host_lines(by_host: Mapping[str, HostFacts]) -> list[str]:
+    """Return one line for each kind of host among them, the most frequent first."""
+    kinds: dict[str, list[str]] = {}
+    for host, facts in by_host.items():
+        kinds.setdefault(described(facts), []).append(host)
+    ordered = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
+    lines = [f"{listed(hosts)}: {kind}" for kind, hosts in ordered[:MOST_KINDS]]
+    return lines + ([f"… and {len(ordered) - MOST_KINDS} other kinds"] if len(ordered) > MOST_KINDS else [])
+
+
+def described(facts: HostFacts) -> str:
+    """Return system, processors, memory, GPUs and RDMA devices: ``Ubuntu 24.04, 96 CPUs, 8 GPUs (…)``."""
+    memory = f"{(facts.memory + (1 << 29)) >> 30} GiB" if facts.memory else ""
+    place = " in ".join(one for one in (facts.container, facts.hypervisor) if one)
+    words = [
+        facts.system or "Linux",
+        "" if "the process" in facts.late_areas else plural(facts.process.cpus, "CPU"),
+        memory,
+        place,
+        _gpus(facts),
+        _rdma(facts),
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _gpus(facts: HostFacts) -> str:
+    if not facts.gpus:
+        return "GPUs not read" if "GPUs" in facts.late_areas else "no GPU"
+    names = Counter(one.name for one in facts.gpus if one.name)
+    kinds = f" ({', '.join(names)})" if names else ""
+    return plural(len(facts.gpus), "GPU") + kinds
+
+
+def _rdma(facts: HostFacts) -> str:
+    ports = [port for device in facts.rdma_devices for port in device.ports]
+    if not facts.rdma_devices:
+        return "RDMA devices not read" if "RDMA devices" in facts.late_areas else "no RDMA device"
+    rates = Counter(port.rate_text for port in ports if port.rate_text)
+    layers = Counter(port.link_layer for port in ports if port.link_layer)
+    kinds = ", ".join([*layers, *rates][:3])
+    return plural(len(facts.rdma_devices), "RDMA device") + (f" ({kinds})" if kinds else "")
+
+
+WORST_FIRST = tuple(Verdict)
+WIDTH = 100
+"""Columns where standard output is no terminal."""
+OTHER_GROUP = "Not applicable"
+"""Heading of what stands for several checks: a missing device."""
+MOST_REASONS = 3
+
+
+def results_text(
+    results: Sequence[CheckResult],
+    *,
+    groups: Mapping[str, str],
+    hosts: Sequence[str],
+    verbose: bool = False,
+    always: Collection[str] = (),
+    width: int = WIDTH,
+) -> str:
+    """Return the text.
+
+    ``groups``: id of each check that there is → its heading, in order. ``hosts``: all that were judged.
+    ``verbose``: also what passed or could not be judged, line by line; without it that is so for the ids
+    ``always``.
+    """
+    bad = (Verdict.FAIL, Verdict.WARN)
+    shown = [one for one in results if verbose or one.verdict in bad or one.id in always]
+    lines = [line for group in _grouped(shown, groups) for line in (*_group_lines(group, hosts, width), "")]
+    lines += _wrapped("", summary(results, groups, verbose=verbose), width, indent=2)
+    return "\n".join(lines) + "\n"
+
+
+Group = tuple[str, list[CheckResult]]
+
+
+def _grouped(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[Group]:
+    """Return headings with their results, worst first; of equal ones as they came."""
+    found: dict[str, list[CheckResult]] = {}
+    for one in results:
+        found.setdefault(groups.get(one.id, OTHER_GROUP), []).append(one)
+    ordered = [(name, sorted(own, key=_rank)) for name, own in found.items()]
+    return sorted(ordered, key=lambda group: _rank(group[1][0]))
+
+
+def _rank(result: CheckResult) -> int:
+    return WORST_FIRST.index(result.verdict)
+
+
+def _group_lines(group: Group, hosts: Sequence[str], width: int) -> Iterable[str]:
+    name, results = group
+    yield name
+    column = max(len(one.id) for one in results)
+    for at, one in enumerate(results):
+        start = f"  {str(one.verdict).upper()}  {one.id:<{column}}  "
+        yield from _wrapped(start, _sentence(one, hosts), width, indent=len(start))
+        following = results[at + 1] if at + 1 < len(results) else None
+        if one.remedy and not (following and (following.id, following.remedy) == (one.id, one.remedy)):
+            yield from _wrapped("        → ", one.remedy, width, indent=10)
+
+
+def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
+    """Return what was seen of what, held against what, and on which hosts."""
+    text = f"{one.subject}: {one.seen}" if one.subject else one.seen
+    if one.expected:
+        text += f" (expected: {one.expected})"
+    if len(hosts) > 1 or one.hosts:
+        is_some = one.hosts and set(one.hosts) != set(hosts)
+        named = listed(one.hosts) if is_some else f"all {len(hosts)} hosts"
+        text += f" [{named}]"
+    return text
+
+
+def _wrapped(start: str, text: str, width: int, *, indent: int) -> Iterable[str]:
+    """Yield lines of at most ``width`` columns; words are never cut."""
+    line, empty = start, True
+    for word in text.split():
+        if not empty and len(line) + 1 + len(word) > width:
+            yield line
+            line, empty = " " * indent, True
+        line += word if empty else f" {word}"
+        empty = False
+    yield line.rstrip()
+
+
+def summary(results: Sequence[CheckResult], groups: Mapping[str, str], *, verbose: bool = False) -> str:
+    """Return in one line how much failed and warns, how many checks passed or had nothing to judge."""
+    failures, warnings = (
+        sum(one.verdict is verdict for one in results) for verdict in (Verdict.FAIL, Verdict.WARN)
+    )
+    judged = {one.id for one in results if one.verdict is not Verdict.SKIP and one.id in groups}
+    bad = {one.id for one in results if one.verdict in (Verdict.FAIL, Verdict.WARN)}
+    parts = [f"{failures} failed"] if failures else []
+    parts += [plural(warnings, "warning")] if warnings else []
+    parts += [f"{len(judged - bad)} passed"]
+    idle = len(groups) - len(judged)
+    parts += [f"{idle} not applicable"] if idle else []
+    why = "" if verbose else ": " + "; ".join(_reasons(results, groups))
+    return ", ".join(parts) + why.removesuffix(": ") + ("" if verbose else " (--verbose shows all)")
+
+
+def _reasons(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[str]:
+    """Return what hosts lack that many checks need: devices, not packages."""
+    found = dict.fromkeys(
+        one.seen.partition(":")[0]
+        for one in results
+        if one.verdict is Verdict.SKIP and one.id not in groups and not one.hosts and "package" not in one.id
+    )
+    return [*found][:MOST_REASONS]
+
 
 NARROWEST, WIDEST = 60, 140
 

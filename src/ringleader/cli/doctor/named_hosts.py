@@ -7,38 +7,37 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ringleader.cli import interrupts
-from ringleader.cli.options.host_options import HostOptions, choose_hosts
-from ringleader.cli.options.rank_options import RunOptions, make_job
-from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.doctor.doctor_options import DoctorOptions
+from ringleader.cli.options.host_options import HostOptions
+from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import ProbeError
 from ringleader.job import Job, check
-from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.fabric.active.measurements import ActiveResults
 
 
-def job_on_hosts(where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
     """Return a job on the hosts that are meant; its command is still to come.
 
     Raises RequestError with all faults.
     """
-    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
-    options = RunOptions(command=("true",))
-    job = make_job(options, where, chosen=chosen, environ=environ, read=read_text, current_dir="/")
+    named = dataclasses.replace(asked, command=("true",))
+    job, _ = read_job(named, RankOptions(), where, environ=environ)
     check(job)
     check_ssh_files(job)
     return job
 
 
-def read_named_hosts(where: HostOptions, *, seconds: float, environ: Mapping[str, str]) -> HostsReading:
+def read_named_hosts(options: DoctorOptions, *, seconds: float, environ: Mapping[str, str]) -> HostsReading:
     """Read the facts of all hosts within ``seconds``; a line shows how far that has come.
 
     Where no host can be reached, there are faults alone.
     """
-    job = job_on_hosts(where, environ=environ)
+    job = job_on_hosts(options.job, options.hosts, environ=environ)
     with interrupts.held():
         from ringleader.doctor.facts_job import read_hosts
     line = ProgressLine()
@@ -51,11 +50,13 @@ def read_named_hosts(where: HostOptions, *, seconds: float, environ: Mapping[str
 
 
 def measure_hosts(
-    where: HostOptions, read: HostsReading, *, seconds: float, environ: Mapping[str, str]
+    options: DoctorOptions, read: HostsReading, *, seconds: float, environ: Mapping[str, str]
 ) -> ActiveResults:
     """Measure between the hosts that were read, or on this machine, for about ``seconds``."""
+    where = options.hosts
     names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
-    job = job_on_hosts(where if names_hosts else dataclasses.replace(where, on="local"), environ=environ)
+    where = where if names_hosts else dataclasses.replace(where, on="local")
+    job = job_on_hosts(options.job, where, environ=environ)
     job = dataclasses.replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
     with interrupts.held():
         from ringleader.doctor.active_job import measure

@@ -7,28 +7,74 @@ import platform
 import re
 import shlex
 import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ringleader.cli.image.build_display import BuildDisplay
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
-    RECIPE,
-    RECIPE_OPTIONS,
     RecipeOptions,
     opened,
+    recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.json_output import opened as opened_file
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.option_fields import flag, group, many, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
+    from ringleader.images.build_progress import Step
+
+
+class BuildDisplay:
+    """Shows steps and elapsed time on a stream."""
+
+    def __init__(self, *, stream: TextIO, is_tty: bool, width: int = 110) -> None:
+        """``is_tty``: the line is overwritten by the next one, and its clock runs."""
+        self._stream, self._is_tty, self._width = stream, is_tty, width
+        self._line = ProgressLine(prefix="", is_tty=is_tty, write=self._write, width=width + 1)
+        self._now = ""
+        self._second = -1
+
+    def step(self, step: Step, seconds: float) -> None:
+        """Show a step that begins."""
+        self._now = " ".join(str(step).split())
+        self._show(seconds)
+
+    def passing(self, seconds: float) -> None:
+        """Let the clock run."""
+        if self._is_tty and int(seconds) != self._second:
+            self._show(seconds)
+
+    def say(self, text: str) -> None:
+        """Show a sentence."""
+        self._line.keep(f"ringleader: {text}")
+
+    def finish(self) -> None:
+        """Leave an empty line behind."""
+        self._line.clear()
+
+    def _show(self, seconds: float) -> None:
+        self._second = int(seconds)
+        whole = f"[{clock(seconds)}] {self._now or 'the builder starts'}"
+        text = whole if len(whole) <= self._width else whole[: self._width - 1] + "…"
+        (self._line.show if self._is_tty else self._line.keep)(text)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as ``m:ss``."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
 
 HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
 
@@ -45,78 +91,40 @@ The registry's credentials are the builder's own (buildah login, podman login, d
 class BuildOptions:
     """The options, as they were written."""
 
-    recipe: str
-    tag: str = ""
-    builder: str | None = None
-    platform: str = ""
-    isolation: str | None = None
-    storage_driver: str = ""
-    builder_arg: tuple[str, ...] = ()
-    pull: str = "missing"
-    no_cache: bool = False
-    timestamp: int | None = None
-    no_check: bool = False
-    test: bool = False
-    sbom: str | None = None
-    timeout: float = 21600
-    dry_run: bool = False
-    changes: RecipeOptions = field(default_factory=RecipeOptions)
-    json: JsonOptions = field(default_factory=JsonOptions)
+    recipe: str = recipe_argument()
+    tag: str = option("[default: the recipe's name, latest]", default="", metavar="NAME:TAG")
+    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"])
+    platform: str = option("[default: the builder's own]", default="", metavar="OS/ARCH")
+    isolation: str | None = option(
+        "How buildah and podman isolate steps. [default: what works here]",
+        choices=["oci", "rootless", "chroot"],
+    )
+    storage_driver: str = option("Of buildah and podman: overlay, vfs.", default="", metavar="NAME")
+    builder_arg: tuple[str, ...] = many("A further word for the builder. Again for more.", metavar="WORD")
+    pull: str = option(
+        "When base images are fetched.", default="missing", choices=["missing", "always", "never"]
+    )
+    no_cache: bool = flag("Use no layer of an earlier build.")
+    timestamp: int | None = option(
+        "Date of everything in the image, since 1970, so that the same recipe gives the same image. "
+        "[default: SOURCE_DATE_EPOCH, else the time of the build]",
+        type=click.IntRange(min=0),
+        metavar="SECONDS",
+    )
+    no_check: bool = flag(NO_CHECK)
+    test: bool = flag("Run the self-test in the image; it must pass.")
+    sbom: str | None = option(
+        "Write the list of the image's packages, CycloneDX JSON; - prints it.", metavar="FILE"
+    )
+    timeout: float = option(
+        "What the builder may take.", default=21600, type=FiniteRange(min=0, min_open=True), metavar="SECONDS"
+    )
+    dry_run: bool = flag("Print context, Dockerfile and the builder's command.")
+    json: JsonOptions = group(JsonOptions)
+    changes: RecipeOptions = group(RecipeOptions)
 
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
-
-_OPTIONS: tuple[click.Parameter, ...] = (
-    RECIPE,
-    Option(["--tag"], default="", metavar="NAME:TAG", help="[default: the recipe's name, latest]"),
-    Option(["--builder"], type=click.Choice(["buildah", "podman", "docker"]), help="Use this one."),
-    Option(["--platform"], default="", metavar="OS/ARCH", help="[default: the builder's own]"),
-    Option(
-        ["--isolation"],
-        type=click.Choice(["oci", "rootless", "chroot"]),
-        help="How buildah and podman isolate steps. [default: what works here]",
-    ),
-    Option(["--storage-driver"], default="", metavar="NAME", help="Of buildah and podman: overlay, vfs."),
-    Option(
-        ["--builder-arg"],
-        multiple=True,
-        metavar="WORD",
-        help="A further word for the builder. Again for more.",
-    ),
-    Option(
-        ["--pull"],
-        type=click.Choice(["missing", "always", "never"]),
-        default="missing",
-        show_default=True,
-        help="When base images are fetched.",
-    ),
-    Option(["--no-cache"], is_flag=True, help="Use no layer of an earlier build."),
-    Option(
-        ["--timestamp"],
-        type=click.IntRange(min=0),
-        metavar="SECONDS",
-        help="Date of everything in the image, since 1970, so that the same recipe gives the same image. "
-        "[default: SOURCE_DATE_EPOCH, else the time of the build]",
-    ),
-    NO_CHECK,
-    Option(["--test"], is_flag=True, help="Run the self-test in the image; it must pass."),
-    Option(
-        ["--sbom"],
-        metavar="FILE",
-        help="Write the list of the image's packages, CycloneDX JSON; - prints it.",
-    ),
-    Option(
-        ["--timeout"],
-        type=FiniteRange(min=0, min_open=True),
-        default=21600,
-        show_default=True,
-        metavar="SECONDS",
-        help="What the builder may take.",
-    ),
-    Option(["--dry-run"], is_flag=True, help="Print context, Dockerfile and the builder's command."),
-    *JSON_OPTIONS,
-    *RECIPE_OPTIONS,
-)
 
 
 def build(options: BuildOptions) -> None:
@@ -128,7 +136,7 @@ def build(options: BuildOptions) -> None:
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
         return
-    from ringleader.cli.doctor.image_check import table_of
+    from ringleader.cli.doctor.command import table_of
     from ringleader.images.build import build as build_image
     from ringleader.images.build_selftest import faults_of
 
@@ -152,7 +160,6 @@ command = Command(
     "build",
     options=BuildOptions,
     run=build,
-    params=list(_OPTIONS),
     help=HELP,
     no_args_is_help=True,
 )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ringleader.cli.image.recipe_options import (
-    RECIPE_OPTIONS,
     RecipeOptions,
     complete_recipe,
     opened,
 )
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.images import bundled_recipes
+from ringleader.images.check import check, selection_of
+from ringleader.images.tables import load
+from ringleader.option_fields import argument, flag, group, many, option
 
 if TYPE_CHECKING:
     from ringleader.images.check import Finding
@@ -67,13 +68,18 @@ are exempt from the hardening of today's images. A fault of any other recipe: ex
 class CheckOptions:
     """The options, as they were written."""
 
-    recipes: tuple[str, ...] = ()
-    gpu: tuple[str, ...] = ()
-    driver: str = ""
-    network: str = ""
-    strict: bool = False
-    recipe: RecipeOptions = field(default_factory=RecipeOptions)
-    json: JsonOptions = field(default_factory=JsonOptions)
+    recipes: tuple[str, ...] = argument("[PROFILE|FILE]…", default=(), shell_complete=complete_recipe)
+    recipe: RecipeOptions = group(RecipeOptions)
+    gpu: tuple[str, ...] = many("A GPU it must run on: h100. Again for more.", metavar="NAME")
+    driver: str = option("The hosts' NVIDIA driver: 535.129.", default="", metavar="VERSION")
+    network: str = option(
+        "What joins the hosts: infiniband, roce, efa, erdma or tcp.",
+        default="",
+        choices=["", "infiniband", "roce", "efa", "erdma", "tcp"],
+        metavar="NAME",
+    )
+    strict: bool = flag("Exit code 2 also for historical images that cannot be built today.")
+    json: JsonOptions = group(JsonOptions)
 
 
 def check_recipes(options: CheckOptions) -> int:
@@ -88,35 +94,12 @@ command = Command(
     "check",
     options=CheckOptions,
     run=check_recipes,
-    params=[
-        click.Argument(["recipes"], nargs=-1, metavar="[PROFILE|FILE]…", shell_complete=complete_recipe),
-        *RECIPE_OPTIONS,
-        Option(["--gpu"], multiple=True, metavar="NAME", help="A GPU it must run on: h100. Again for more."),
-        Option(["--driver"], default="", metavar="VERSION", help="The hosts' NVIDIA driver: 535.129."),
-        Option(
-            ["--network"],
-            default="",
-            type=click.Choice(["", "infiniband", "roce", "efa", "erdma", "tcp"]),
-            metavar="NAME",
-            help="What joins the hosts: infiniband, roce, efa, erdma or tcp.",
-        ),
-        Option(
-            ["--strict"],
-            is_flag=True,
-            help="Exit code 2 also for historical images that cannot be built today.",
-        ),
-        *JSON_OPTIONS,
-    ],
     help=HELP,
 )
 
 
 def _checked(options: CheckOptions) -> list[Checked]:
     """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
-    from ringleader.images import bundled_recipes
-    from ringleader.images.check import check, selection_of
-    from ringleader.images.tables import load
-
     faults: list[Fault] = []
     found: list[Checked] = []
     for name in options.recipes or bundled_recipes.names():

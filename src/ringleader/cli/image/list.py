@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.typed_command import Command
+from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.images.check import selection_of
+from ringleader.images.check.version_lookup import VersionLookup
+from ringleader.images.tables import load
+from ringleader.option_fields import group
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -25,13 +30,11 @@ FRAMEWORKS = {
 class ListOptions:
     """The options, as they were written."""
 
-    json: JsonOptions = field(default_factory=JsonOptions)
+    json: JsonOptions = group(JsonOptions)
 
 
 def list_profiles(options: ListOptions) -> None:
     """Print the profiles."""
-    from ringleader.images import bundled_recipes, recipe_parser
-
     found = [_row(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()]
     show(options.json, found, lambda: _table(found))
 
@@ -40,7 +43,6 @@ command = Command(
     "list",
     options=ListOptions,
     run=list_profiles,
-    params=[*JSON_OPTIONS],
     help="Print the profiles: the recipes that are bundled.",
 )
 
@@ -73,10 +75,6 @@ def _row(recipe: Recipe) -> dict[str, Any]:
 
 def _cuda(recipe: Recipe) -> str:
     """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
-    from ringleader.images.check import selection_of
-    from ringleader.images.check.version_lookup import VersionLookup
-    from ringleader.images.tables import load
-
     selection = selection_of(recipe)
     brought = [one.cuda for one in VersionLookup(selection, load()).needs]
     return ".".join((selection.cuda or next(iter(brought), "")).split(".")[:2])

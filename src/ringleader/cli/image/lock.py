@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
-    RECIPE,
-    RECIPE_OPTIONS,
     RecipeOptions,
     opened,
+    recipe_argument,
     refuse_what_clashes,
 )
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.images import lock_file, pip_resolver
+from ringleader.option_fields import flag, group, option
 
 HELP = """Write down every Python package that a recipe comes to, with version and hash.
 
@@ -36,19 +37,21 @@ configured to ask; no such address reaches the file.
 class LockOptions:
     """The options, as they were written."""
 
-    recipe: str
-    output: str | None = None
-    platform: str = ""
-    timeout: float = 600
-    no_check: bool = False
-    dry_run: bool = False
-    changes: RecipeOptions = field(default_factory=RecipeOptions)
+    recipe: str = recipe_argument()
+    output: str | None = option(
+        "Write to a file. [default: standard output]", "-o", "--output", metavar="FILE"
+    )
+    platform: str = option("[default: linux/amd64]", default="", metavar="OS/ARCH")
+    timeout: float = option(
+        "What pip may take.", default=600, type=FiniteRange(min=0, min_open=True), metavar="SECONDS"
+    )
+    no_check: bool = flag(NO_CHECK)
+    dry_run: bool = flag("Print pip's command and ask nothing.")
+    changes: RecipeOptions = group(RecipeOptions)
 
 
 def write_lock(options: LockOptions) -> None:
     """Ask pip, and write down what it says."""
-    from ringleader.images import lock_file, pip_resolver
-
     faults = unwritable("--output", options.output)
     if faults:
         raise RequestError(faults)
@@ -74,21 +77,5 @@ command = Command(
     "lock",
     options=LockOptions,
     run=write_lock,
-    params=[
-        RECIPE,
-        Option(["-o", "--output"], metavar="FILE", help="Write to a file. [default: standard output]"),
-        Option(["--platform"], default="", metavar="OS/ARCH", help="[default: linux/amd64]"),
-        Option(
-            ["--timeout"],
-            type=FiniteRange(min=0, min_open=True),
-            default=600,
-            show_default=True,
-            metavar="SECONDS",
-            help="What pip may take.",
-        ),
-        NO_CHECK,
-        Option(["--dry-run"], is_flag=True, help="Print pip's command and ask nothing."),
-        *RECIPE_OPTIONS,
-    ],
     help=HELP,
 )

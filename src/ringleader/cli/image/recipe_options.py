@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError
+from ringleader.finding import Level
+from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.images.check import check, selection_of
+from ringleader.images.tables import load
+from ringleader.option_fields import argument, many, option
 from ringleader.text_files import decoded, printed, read_bytes
 
 if TYPE_CHECKING:
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
 
 def complete_recipe(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a profile, or of a file."""
-    from ringleader.images import bundled_recipes
-
     names = [CompletionItem(name) for name in bundled_recipes.names() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 
@@ -33,34 +35,31 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str | tuple[str
     return value or (() if param.multiple else "")
 
 
+NO_CHECK = "Do not check first whether everything fits together."
+
+
+def recipe_argument() -> Any:
+    """Return the field that says which recipe is meant."""
+    return argument("PROFILE|FILE", shell_complete=complete_recipe)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
     """What changes a recipe."""
 
-    set: tuple[str, ...] = ()
-    mirror: tuple[str, ...] = ()
-    base: str = ""
+    set: tuple[str, ...] = many(
+        "Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
+        metavar="BLOCK.KEY=VALUE",
+    )
+    mirror: tuple[str, ...] = many(
+        "Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
+        metavar="SET|KIND=URL",
+        callback=not_empty,
+    )
+    base: str = option("Another base image.", default="", callback=not_empty, metavar="REF")
 
 
 UNCHANGED = RecipeOptions()
-RECIPE_OPTIONS = (
-    Option(
-        ["--set"],
-        multiple=True,
-        metavar="BLOCK.KEY=VALUE",
-        help="Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
-    ),
-    Option(
-        ["--mirror"],
-        multiple=True,
-        metavar="SET|KIND=URL",
-        callback=not_empty,
-        help="Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
-    ),
-    Option(["--base"], callback=not_empty, metavar="REF", help="Another base image."),
-)
-RECIPE = click.Argument(["recipe"], metavar="PROFILE|FILE", shell_complete=complete_recipe)
-NO_CHECK = Option(["--no-check"], is_flag=True, help="Do not check first whether everything fits together.")
 
 
 def opened(profile_or_file: str, changes: RecipeOptions = UNCHANGED) -> Recipe:
@@ -68,8 +67,6 @@ def opened(profile_or_file: str, changes: RecipeOptions = UNCHANGED) -> Recipe:
 
     RequestError has every fault of the text and of the changes.
     """
-    from ringleader.images import bundled_recipes, recipe_parser
-
     if profile_or_file in bundled_recipes.names():
         text, where = bundled_recipes.text(profile_or_file), profile_or_file
     else:
@@ -90,8 +87,6 @@ def _text(file: str) -> str:
 
 
 def _absent(file: str, error: Exception) -> Fault:
-    from ringleader.images import bundled_recipes
-
     reason = getattr(error, "strerror", None) or str(error)
     if "/" in file or file.endswith(".toml"):
         return Fault(where=file, what=f"cannot be read: {reason}")
@@ -106,10 +101,6 @@ def refuse_what_clashes(recipe: Recipe) -> None:
 
     What of a historical image cannot be fetched today, or never fitted, is doubtful: it is as it was.
     """
-    from ringleader.finding import Level
-    from ringleader.images.check import check, selection_of
-    from ringleader.images.tables import load
-
     faults = []
     for one in check(selection_of(recipe), load()):
         because = "".join(f"; {row}" for row in one.rows)

@@ -3,27 +3,104 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
-    RECIPE,
-    RECIPE_OPTIONS,
     RecipeOptions,
     not_empty,
     opened,
+    recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.typed_command import Command
+from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.images import apptainer, dockerfile, image_assembly
+from ringleader.images.build_context import Content, contents, put
+from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, MARK, ignore_text
+from ringleader.option_fields import flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.instructions import Image
     from ringleader.images.recipe import Recipe
+
+
+def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:
+    """Raise RequestError for each file there that we have not made and would write over."""
+    if not directory.exists():
+        if not directory.absolute().parent.is_dir():
+            what = f"there is no directory {directory.absolute().parent}"
+            raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
+        return
+    if not directory.is_dir():
+        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
+    foreign = [directory / name for name in texts if not _is_ours(directory / name)]
+    if not any((directory / name).is_file() for name in texts):
+        foreign += [directory / one.path for one in inside if _is_other(directory / one.path, one)]
+    foreign += [
+        parent
+        for one in inside
+        for parent in (directory / one.path).parents
+        if parent.is_relative_to(directory) and parent.exists() and not parent.is_dir()
+    ]
+    if foreign:
+        hint = "name another directory, or move it away"
+        raise RequestError(
+            Fault(where="-o", what=f"{path} is there already, and not ours", hint=hint) for path in foreign
+        )
+
+
+def write(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> tuple[str, ...]:
+    """Write texts and contents, each file beside its place first; return the paths. ``check`` has passed."""
+    try:
+        parent = directory.absolute().parent
+        with tempfile.TemporaryDirectory(prefix=".ringleader-image-", dir=parent) as made:
+            _fill(Path(made), directory, texts, inside)
+            directory.mkdir(exist_ok=True)
+            for path in sorted(Path(made).rglob("*")):  # a directory comes before what is in it
+                target = directory / path.relative_to(made)
+                if path.is_dir():
+                    target.mkdir(exist_ok=True)
+                else:
+                    path.replace(target)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RefusedError(Fault(where=str(error.filename or directory), what=what)) from None
+    return (*texts, *(one.path for one in inside))
+
+
+def _fill(made: Path, directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:
+    for name, text in texts.items():
+        (made / name).write_text(text, encoding="utf-8")
+        (made / name).chmod(0o644)
+    for content in inside:
+        if content.source is not None and _is_there(directory / content.path, content.source):
+            continue
+        put(content, made)
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.exists() and not path.is_symlink():
+        return True
+    try:
+        return path.is_file() and path.read_bytes().startswith(MARK.encode())
+    except OSError:
+        return False
+
+
+def _is_there(path: Path, source: Path) -> bool:
+    """Tell whether a file is where it would be copied to: the recipe is in the same directory."""
+    return path.exists() and path.samefile(source)
+
+
+def _is_other(path: Path, content: Content) -> bool:
+    """Tell whether something else than what we would copy there is there."""
+    return path.exists() and (content.source is None or not _is_there(path, content.source))
 
 
 HELP = """Print a recipe as a Dockerfile, or as a definition for Apptainer.
@@ -38,18 +115,23 @@ of what -o writes.
 class RenderOptions:
     """The options, as they were written."""
 
-    recipe: str
-    format: str = "dockerfile"
-    output: str = ""
-    no_check: bool = False
-    changes: RecipeOptions = field(default_factory=RecipeOptions)
-    json: JsonOptions = field(default_factory=JsonOptions)
+    recipe: str = recipe_argument()
+    changes: RecipeOptions = group(RecipeOptions)
+    format: str = option("What is printed.", default="dockerfile", choices=["dockerfile", "apptainer"])
+    output: str = option(
+        "Write both texts, .dockerignore and all that they copy to a directory instead.",
+        "-o",
+        "--output",
+        default="",
+        callback=not_empty,
+        metavar="DIR",
+    )
+    no_check: bool = flag(NO_CHECK)
+    json: JsonOptions = group(JsonOptions)
 
 
 def render(options: RenderOptions) -> None:
     """Print the text, or write the directory."""
-    from ringleader.images import apptainer, dockerfile, image_assembly
-
     recipe = opened(options.recipe, options.changes)
     if not options.no_check:
         refuse_what_clashes(recipe)
@@ -63,19 +145,14 @@ def render(options: RenderOptions) -> None:
 
 
 def _write(image: Image, recipe: Recipe, options: RenderOptions) -> None:
-    from ringleader.cli.image import output_directory
-    from ringleader.images import apptainer, dockerfile
-    from ringleader.images.build_context import contents
-    from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, ignore_text
-
     texts = {
         DOCKERFILE: dockerfile.text(image),
         DEFINITION: apptainer.text(image),
         IGNORE: ignore_text(image),
     }
     inside, output = contents(image, recipe), Path(options.output)
-    output_directory.check(output, texts, inside)
-    written = output_directory.write(output, texts, inside)
+    check(output, texts, inside)
+    written = write(output, texts, inside)
     values = {"name": image.name, "directory": str(output), "files": list(written)}
     show(options.json, values, lambda: "")
     if not options.json.json:
@@ -86,24 +163,5 @@ command = Command(
     "render",
     options=RenderOptions,
     run=render,
-    params=[
-        RECIPE,
-        *RECIPE_OPTIONS,
-        Option(
-            ["--format"],
-            type=click.Choice(["dockerfile", "apptainer"]),
-            default="dockerfile",
-            show_default=True,
-            help="What is printed.",
-        ),
-        Option(
-            ["-o", "--output"],
-            callback=not_empty,
-            metavar="DIR",
-            help="Write both texts, .dockerignore and all that they copy to a directory instead.",
-        ),
-        NO_CHECK,
-        *JSON_OPTIONS,
-    ],
     help=HELP,
 )

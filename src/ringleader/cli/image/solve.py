@@ -5,14 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.images.check import clashes
+from ringleader.images.solve.constraints import parse
+from ringleader.images.solve.search import solve
+from ringleader.images.solve.solution_text import parts, recipe_text
+from ringleader.images.tables import load
+from ringleader.option_fields import argument, flag, group
 
 if TYPE_CHECKING:
     from ringleader.images.check import Finding
@@ -40,19 +44,13 @@ fits without one of them; exit code 2.
 class SolveOptions:
     """The options, as they were written."""
 
-    constraints: tuple[str, ...]
-    recipe: bool = False
-    json: JsonOptions = field(default_factory=JsonOptions)
+    constraints: tuple[str, ...] = argument("CONSTRAINT…", default=())
+    recipe: bool = flag("Print a recipe: TOML for the other commands.")
+    json: JsonOptions = group(JsonOptions)
 
 
 def propose(options: SolveOptions) -> None:
     """Print the versions."""
-    from ringleader.images.check import clashes
-    from ringleader.images.solve.constraints import parse
-    from ringleader.images.solve.search import solve
-    from ringleader.images.solve.solution_text import parts, recipe_text
-    from ringleader.images.tables import load
-
     if not options.constraints:
         hint = "ringleader image solve torch=2.8 gpu=h100"
         raise RequestError(Fault(where="CONSTRAINT", what="nothing was requested", hint=hint))
@@ -73,11 +71,6 @@ command = Command(
     "solve",
     options=SolveOptions,
     run=propose,
-    params=[
-        click.Argument(["constraints"], nargs=-1, metavar="CONSTRAINT…"),
-        Option(["--recipe"], is_flag=True, help="Print a recipe: TOML for the other commands."),
-        *JSON_OPTIONS,
-    ],
     help=HELP,
 )
 

@@ -1,20 +1,36 @@
-"""From the options of a command to a connection with a cluster."""
+"""From the options of a command to a connection with a cluster; what is said where a package is missing."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.options.kubernetes_options import ClusterOptions
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
     from ringleader.kube.cluster import Cluster
+
+
+@contextmanager
+def needs_kubernetes() -> Iterator[None]:
+    """Turn a missing library of the extra ``kubernetes`` into a RefusedError that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library == "ringleader":
+            raise
+        hint = "pip install 'ringleader[kubernetes]'"
+        raise RefusedError(
+            Fault(where="", what=f"the Python package {library} is missing", hint=hint)
+        ) from None
+
 
 Result = TypeVar("Result")
 

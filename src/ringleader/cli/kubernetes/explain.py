@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import click
-
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.job_terminal import tell
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.typed_command import Command
 from ringleader.finding import Level
 from ringleader.launch.kubernetes import job_diagnosis
 from ringleader.launch.kubernetes.job_lookup import gather, with_log_end
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
 from ringleader.launch.kubernetes.progress_line import progress
+from ringleader.option_fields import argument, group
 
 HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and what
 to do about it."""
@@ -27,9 +26,9 @@ to do about it."""
 class ExplainOptions:
     """The options, as they were written."""
 
-    job: str
-    json: JsonOptions = field(default_factory=JsonOptions)
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    json: JsonOptions = group(JsonOptions)
+    cluster: ClusterOptions = group(ClusterOptions)
+    job: str = argument("JOB")
 
 
 def explain(options: ExplainOptions) -> None:
@@ -49,7 +48,6 @@ command = Command(
     "explain",
     options=ExplainOptions,
     run=explain,
-    params=[*JSON_OPTIONS, *CLUSTER_OPTIONS, click.Argument(["job"], metavar="JOB")],
     help=HELP,
     no_args_is_help=True,
 )

@@ -98,15 +98,10 @@ async def attend(
     options: FollowOptions,
     *,
     name: str,
-    start_timeout: float | None,
-    prints_json: bool,
 ) -> End:
-    """Send a job of this name and stay with it. Raises what the sending and the following raise.
-
-    ``prints_json``: standard output is for the outcome as JSON.
-    """
+    """Send a job of this name and stay with it. Raises what the sending and the following raise."""
     with interrupts() as pressed:
-        session = _Session(connection, work, terminal, options, pressed, name, start_timeout, prints_json)
+        session = _Session(connection, work, terminal, options, pressed, name)
         try:
             return await session.run()
         except OutputError:
@@ -126,12 +121,9 @@ class _Session:
         options: FollowOptions,
         pressed: Interrupts,
         name: str,
-        start_timeout: float | None,
-        prints_json: bool,
     ) -> None:
         self._connection, self._work, self._terminal = connection, work, terminal
         self._options, self._pressed, self._name = options, pressed, name
-        self._start_timeout, self._prints_json = start_timeout, prints_json
         self._is_sent = False
 
     async def run(self) -> End:
@@ -142,7 +134,7 @@ class _Session:
         job = sending.result()
         self._is_sent = True
         if self._options.detach:
-            if not self._prints_json:
+            if not self._options.json.json:
                 print(job.name, flush=True)
             self._terminal.say(self._how_to_go_on())
             return End(exit_code=0, whose="", state="Pending")
@@ -207,7 +199,7 @@ class _Session:
         follower = Follower(
             self._connection.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
         )
-        following = asyncio.ensure_future(follower.run(start_timeout=self._start_timeout))
+        following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
         try:
             while True:
                 number = await self._first(following)

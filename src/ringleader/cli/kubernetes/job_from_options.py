@@ -3,32 +3,83 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TypeVar
 
-from ringleader.cli.kubernetes import option_syntax, rdma_from_options
-from ringleader.cli.options.elastic_options import ElasticRunOptions, elastic_options
-from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.kubernetes import option_syntax
+from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
-from ringleader.cli.options.rank_options import variables_of
+from ringleader.cli.options.rank_options import elastic_options, variables_of
 from ringleader.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.errors import RequestError, collected
-from ringleader.job import faults_of_mpirun_words
+from ringleader.job import Placement, faults_of_mpirun_words
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
-from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
+from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import check
+from ringleader.option_fields import faults_of_values
 from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma.advice import advice_on
+from ringleader.render.rdma.allocation import NicAllocation, allocate
+from ringleader.render.rdma.node_labels import OFFERED, pairs_of
 from ringleader.render.rdma.pod_nics import NETWORKS
-from ringleader.render.rdma.profiles import Way
+from ringleader.render.rdma.profiles import Spread, Way
+from ringleader.render.rdma.request import NIC_CLASS, RdmaRequest
 
-Word = TypeVar("Word", MpiImplementation, CleanPodPolicy)
+_OPTIONS = {
+    "profile": "--rdma",
+    "resource": "--rdma-resource",
+    "count": "--rdma-count",
+    "networks": "--rdma-network",
+    "node_labels": "--node-label",
+    "spread": "--rdma-spread",
+    "ssh_port": "--rdma-ssh-port",
+    "claim_template": "--rdma-claim-template",
+    "nic_class": "--rdma-device-class",
+    "shm_size": "--shm-size",
+    "has_cpu_or_memory": "--memory",
+}
+"""Field of a request → option that says it."""
 
-POLICIES = ("Always", "IfNotPresent", "Never")
+
+def allocation(
+    given: NicOptions, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
+) -> NicAllocation | None:
+    """Return what each worker gets; ``None``: nothing was said of NICs, or it was wrong.
+
+    ``asked``: resources that the worker asks for besides. ``shm_size`` as it was read.
+    """
+    if given == NicOptions():
+        return None
+    request = RdmaRequest(
+        profile=given.rdma or "",
+        resource=given.rdma_resource or "",
+        count=given.rdma_count,
+        networks=given.rdma_network,
+        node_labels=_labels(given, faults),
+        shm_size=shm_size,
+        gpus=gpus,
+        claim_template=given.rdma_claim_template or "",
+        nic_class=given.rdma_device_class or NIC_CLASS,
+        ssh_port=given.rdma_ssh_port,
+        spread=None if given.rdma_spread is None else Spread(given.rdma_spread),
+        has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
+    )
+    found: NicAllocation | None = None
+    with collected(faults.found):
+        found = allocate(request, _OPTIONS.__getitem__)
+    return found
+
+
+def _labels(given: NicOptions, faults: Faults) -> tuple[tuple[str, str], ...]:
+    pairs, unread = pairs_of(given.node_label)
+    for word in unread:
+        faults.add(f"--node-label {word}", "there is no value", f"NAME=VALUE, or {' or '.join(OFFERED)}")
+    return pairs
+
+
 _LONGEST = 40
 """Characters of a name that is made of a command."""
 
@@ -47,40 +98,37 @@ def request_of(
     ``suffix``: five random letters and digits for a name of our own making, or nothing. ``read`` is only used
     for the files of ``--env-file``.
     """
-    resources = _resources(given, faults)
-    slots = option_syntax.count("--slots-per-worker", given.slots_per_worker, faults, least=1)
-    gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
-    slots = slots or max(1, int(gpus))
-    np = option_syntax.count("-n", given.np, faults, least=1)
-    faults.found += faults_of_mpirun_words(given.mpirun_arg)
-    elastic = _elastic(given, np, slots, faults)
+    job, slots = given.job, given.slots_per_worker or max(1, given.pods.gpus or 0)
+    faults.found += (*job.faults, *faults_of_values(given), *faults_of_mpirun_words(job.extra_mpirun_args))
+    elastic = _elastic(given, slots, faults)
     request = JobRequest(
         name=_name(given, suffix),
         namespace=namespace,
         command=_command(given, faults),
         image=_image(given, faults),
-        np=np or _most_ranks(elastic, slots),
+        np=job.np or _most_ranks(elastic, slots),
         slots=slots,
         elastic=elastic,
-        start_np=None if elastic is None else np,
-        mpi=_word("--mpi-implementation", given.mpi_implementation, MpiImplementation.OPENMPI, faults),
-        mpirun=given.mpirun or "mpirun",
-        mpirun_args=given.mpirun_arg,
-        by_node=_one_of("--map-by", given.map_by, ("slot", "node"), faults) == "node",
+        start_np=None if elastic is None else job.np,
+        mpi=MpiImplementation(given.pods.mpi_implementation),
+        mpirun=given.pods.mpirun or "mpirun",
+        mpirun_args=job.extra_mpirun_args,
+        by_node=job.placement is Placement.NODE,
         env=_variables(given, environ, read, faults),
-        secret_env=option_syntax.secret_values("--secret-env", given.secret_env, faults),
-        master_port=_port(given, faults),
-        workdir=_absolute("--workdir", given.workdir, faults) or "",
-        resources=resources,
+        secret_env=option_syntax.secret_values("--secret-env", given.pods.secret_env, faults),
+        master_port=job.master_port or JobRequest.master_port,
+        workdir=_absolute("--workdir", job.workdir or None, faults) or "",
+        resources=_resources(given.pods, faults),
     )
-    return _with_nics(_with_policy(_with_pods(request, given, faults), given, faults), given, faults)
+    return _with_nics(
+        _with_policy(_with_pods(request, given.pods, faults), given, faults), given.pods, faults
+    )
 
 
-def _elastic(given: JobOptions, np: int | None, slots: int, faults: Faults) -> ElasticOptions | None:
+def _elastic(given: JobOptions, slots: int, faults: Faults) -> ElasticOptions | None:
     """Return between which bounds the job may change; ``None``: it does not, or something is wrong."""
-    before = len(faults.found)
-    written = ElasticRunOptions(**vars(given.elastic))
-    found = elastic_options(written, np=np, hostfile=None, faults=faults)
+    before, np = len(faults.found), given.job.np
+    found = elastic_options(given.elastic, np=np, hostfile=None, faults=faults)
     if found is None:
         return None
     faults.found += found.faults(np)
@@ -91,11 +139,12 @@ def _elastic(given: JobOptions, np: int | None, slots: int, faults: Faults) -> E
     if given.run_launcher_as_worker:
         what = "not for an elastic job: ranks in the launcher's Pod cannot leave it"
         faults.add("--run-launcher-as-worker", what, "leave it out")
-    if given.spawn == SPAWN_EXEC:
+    if given.pods.spawn == SPAWN_EXEC:
         what = "not for an elastic job: its host agents are started over ssh"
         faults.add("--spawn exec", what, "leave it out; the image needs sshd")
-    if given.mpirun is not None and "/" not in given.mpirun:
-        faults.add("--mpirun", f"{given.mpirun!r} is not a path", "an elastic job takes /opt/mpi/bin/mpirun")
+    mpirun = given.pods.mpirun
+    if mpirun is not None and "/" not in mpirun:
+        faults.add("--mpirun", f"{mpirun!r} is not a path", "an elastic job takes /opt/mpi/bin/mpirun")
     return None if faults.found[before:] else replace(found, cooldown=found.cooldown or COOLDOWN_OF_PODS)
 
 
@@ -107,12 +156,12 @@ def _most_ranks(elastic: ElasticOptions | None, slots: int) -> int:
     return elastic.max_np or max(elastic.min_np, hosts * slots)
 
 
-def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
+def _with_nics(request: JobRequest, given: PodOptions, faults: Faults) -> JobRequest:
     """Add the NICs of the workers."""
     resources = dict(request.resources)
     gpus = resources.get(given.gpu_resource, "")
-    nics = rdma_from_options.allocation(
-        given,
+    nics = allocation(
+        given.nics,
         gpus=int(gpus) if gpus.isdigit() else 0,
         asked=resources,
         shm_size=request.shm_size,
@@ -127,7 +176,7 @@ def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobReq
     for name in dict(request.annotations):
         if name.startswith(RDMA):
             faults.add(f"--annotation {name}", "stands beside --rdma", "leave out one of the two")
-    if nics.makes_template and nics.gpus and given.gpu_resource != JobOptions.gpu_resource:
+    if nics.makes_template and nics.gpus and given.gpu_resource != PodOptions.gpu_resource:
         what = f"claims are made for GPUs of the class {nics.gpu_class}"
         faults.add("--gpu-resource", what, "write a template and name it: --rdma-claim-template")
     if nics.profile.way is Way.CLAIM:
@@ -140,7 +189,7 @@ def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobReq
     )
 
 
-def _with_pods(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
+def _with_pods(request: JobRequest, given: PodOptions, faults: Faults) -> JobRequest:
     """Add what the Pods look like and where they may run."""
     shm = None if given.shm_size == "none" else option_syntax.quantity("--shm-size", given.shm_size, faults)
     return replace(
@@ -152,7 +201,7 @@ def _with_pods(request: JobRequest, given: JobOptions, faults: Faults) -> JobReq
         mounts=option_syntax.mounts(given.claim, given.volume, faults),
         shm_size=shm,
         pull_secrets=_names("--image-pull-secret", given.image_pull_secret, faults),
-        pull_policy=_one_of("--image-pull-policy", given.image_pull_policy, POLICIES, faults),
+        pull_policy=given.image_pull_policy or "",
         node_selector=option_syntax.labels("--node-selector", given.node_selector, faults),
         tolerations=option_syntax.tolerations("--toleration", given.toleration, faults),
         priority_class=_object("--priority-class", given.priority_class, faults),
@@ -166,17 +215,20 @@ def _with_pods(request: JobRequest, given: JobOptions, faults: Faults) -> JobReq
 
 def _with_policy(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
     """Add when the job runs, for how long, and what is left of it."""
+    timeout = given.job.timeout
+    if timeout is not None and timeout != int(timeout):
+        faults.add("--timeout", f"{timeout:g} is no whole number")
     return replace(
         request,
-        queue=_object("--queue", given.queue, faults),
-        gang=_object("--gang", given.gang, faults),
+        queue=_object("--queue", given.pods.queue, faults),
+        gang=_object("--gang", given.pods.gang, faults),
         run_launcher_as_worker=given.run_launcher_as_worker,
-        clean_pod_policy=_word("--clean-pod-policy", given.clean_pod_policy, CleanPodPolicy.RUNNING, faults),
-        ttl=option_syntax.count("--ttl", given.ttl, faults, least=0),
-        timeout=option_syntax.count("--timeout", given.timeout, faults, least=1),
-        backoff_limit=option_syntax.count("--backoff-limit", given.backoff_limit, faults, least=0) or 0,
+        clean_pod_policy=CleanPodPolicy(given.clean_pod_policy),
+        ttl=given.ttl,
+        timeout=None if timeout is None else int(timeout),
+        backoff_limit=given.backoff_limit,
         suspend=given.suspend,
-        spawn=_one_of("--spawn", given.spawn, (SPAWN_SSH, SPAWN_EXEC), faults),
+        spawn=given.pods.spawn or "",
     )
 
 
@@ -208,23 +260,25 @@ def _name(given: JobOptions, suffix: str) -> str:
     """Return the job's name: as given, or made of the script's or the program's."""
     if given.name is not None:
         return given.name
-    scripts = (word for word in given.command if word.endswith((".py", ".sh")))
-    base = PurePosixPath(next(scripts, given.command[0] if given.command else "job")).stem
+    command = given.job.command
+    scripts = (word for word in command if word.endswith((".py", ".sh")))
+    base = PurePosixPath(next(scripts, command[0] if command else "job")).stem
     base = re.sub(r"[^a-z0-9]+", "-", base.lower())[:_LONGEST].strip("-")
     base = base if base[:1].isalpha() else f"job-{base}".rstrip("-")
     return f"{base}-{suffix}" if suffix else base
 
 
 def _command(given: JobOptions, faults: Faults) -> tuple[str, ...]:
-    if not given.command:
+    command = given.job.command
+    if not command:
         faults.add("COMMAND", "nothing to run", "-- python train.py")
-    if any("\0" in word for word in given.command):
+    if any("\0" in word for word in command):
         faults.add("COMMAND", "an argument holds a NUL byte, which no program can be given")
-    return given.command
+    return command
 
 
 def _image(given: JobOptions, faults: Faults) -> str:
-    image = given.image or ""
+    image = given.pods.image or ""
     if not image:
         faults.add("--image", "missing", "the image in which COMMAND and an MPI lie")
     elif re.search(r"\s", image) or image != image.strip("/:"):
@@ -232,14 +286,13 @@ def _image(given: JobOptions, faults: Faults) -> str:
     return image
 
 
-def _resources(given: JobOptions, faults: Faults) -> Pairs:
-    gpus = option_syntax.count("--gpus", given.gpus, faults, least=0)
+def _resources(given: PodOptions, faults: Faults) -> Pairs:
     found = _pairs(
         cpu=option_syntax.quantity("--cpu", given.cpu, faults),
         memory=option_syntax.quantity("--memory", given.memory, faults),
     )
-    if gpus:
-        found += ((option_syntax.device("--gpu-resource", given.gpu_resource, faults), str(gpus)),)
+    if given.gpus:
+        found += ((option_syntax.device("--gpu-resource", given.gpu_resource, faults), str(given.gpus)),)
     found += option_syntax.amounts("--resource", given.resource, faults)
     for name in {name for name, _ in found if [one for one, _ in found].count(name) > 1}:
         faults.add("--resource", f"{name} is asked for twice")
@@ -253,22 +306,13 @@ def _pairs(*, cpu: str, memory: str) -> Pairs:
 def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, faults: Faults) -> Pairs:
     """Return what our own options set, then what the files set, then what ``-x`` sets: the later wins."""
     found: dict[str, str] = {}
-    threads = option_syntax.count("--threads", given.threads, faults, least=1)
-    if threads:
-        found["OMP_NUM_THREADS"] = str(threads)
-    if given.autotune:
+    if given.job.threads:
+        found["OMP_NUM_THREADS"] = str(given.job.threads)
+    if given.ranks.autotune:
         found["RINGLEADER_AUTOTUNE"] = "1"
-    if given.consistency_check is not None:
-        found["RINGLEADER_CONSISTENCY_CHECK"] = given.consistency_check
-    return tuple((found | variables_of(given, environ, read, faults)).items())
-
-
-def _port(given: JobOptions, faults: Faults) -> int:
-    port = faults.whole("--master-port", given.master_port)
-    if port is not None and not 1 <= port <= 65535:
-        faults.add("--master-port", f"{port} is not a port number", "use 1 to 65535")
-        port = None
-    return port or JobRequest.master_port
+    if given.job.consistency_check is not None:
+        found["RINGLEADER_CONSISTENCY_CHECK"] = given.job.consistency_check
+    return tuple((found | variables_of(given.ranks, environ, read, faults)).items())
 
 
 def _absolute(option: str, path: str | None, faults: Faults) -> str | None:
@@ -284,15 +328,3 @@ def _object(option: str, text: str | None, faults: Faults) -> str:
 
 def _names(option: str, texts: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
     return tuple(found for text in texts if (found := option_syntax.name(option, text, faults)))
-
-
-def _one_of(option: str, text: str | None, allowed: tuple[str, ...], faults: Faults) -> str:
-    if text is not None and text not in allowed:
-        faults.add(option, f"{text!r} is unknown", f"one of: {', '.join(allowed)}")
-        return ""
-    return text or ""
-
-
-def _word(option: str, text: str | None, default: Word, faults: Faults) -> Word:
-    found = _one_of(option, text, tuple(map(str, type(default))), faults)
-    return type(default)(found) if found else default

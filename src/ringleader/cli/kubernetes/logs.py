@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass, field
-
-import click
+from dataclasses import dataclass
 
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.job_terminal import tell
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.pod_view import PodView
@@ -21,6 +19,7 @@ from ringleader.launch.kubernetes.job_lookup import gather
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import progress
+from ringleader.option_fields import LEAST, argument, flag, group, option
 
 HELP = """Show the log of JOB's launcher, or of one of its workers.
 
@@ -36,22 +35,22 @@ LOOK_AGAIN = 0.5
 class LogsOptions:
     """The options, as they were written."""
 
-    job: str
-    follow: bool = False
-    worker: str | None = None
-    tail: str | None = None
-    previous: bool = False
-    container: str | None = None
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    follow: bool = flag("Wait for it, and go on until its end.", "-f", "--follow")
+    worker: int | None = option(
+        "Of this worker, counted from 0. [default: the launcher]", metavar="I", least=0, wrong=LEAST
+    )
+    tail: int | None = option("The last N lines only.", metavar="N", least=0, wrong=LEAST)
+    previous: bool = flag("Of the container's run before the present one.")
+    container: str | None = option("[default: the one that runs the job]", metavar="NAME")
+    cluster: ClusterOptions = group(ClusterOptions)
+    job: str = argument("JOB")
+    faults: tuple[Fault, ...] = ()
 
 
 def logs(options: LogsOptions) -> None:
     """Show the log."""
-    faults = Faults()
-    worker, tail = faults.whole("--worker", options.worker), faults.whole("--tail", options.tail)
-    for option, number in (("--worker", worker), ("--tail", tail)):
-        if number is not None and number < 0:
-            faults.add(option, f"{number}, must be at least 0")
+    faults = Faults(found=list(options.faults))
+    worker, tail = options.worker, options.tail
     if options.previous and options.follow:
         faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
     if tail is not None and options.follow:
@@ -74,15 +73,6 @@ command = Command(
     "logs",
     options=LogsOptions,
     run=logs,
-    params=[
-        Option(["-f", "--follow", "follow"], is_flag=True, help="Wait for it, and go on until its end."),
-        Option(["--worker"], metavar="I", help="Of this worker, counted from 0. [default: the launcher]"),
-        Option(["--tail"], metavar="N", help="The last N lines only."),
-        Option(["--previous"], is_flag=True, help="Of the container's run before the present one."),
-        Option(["--container"], metavar="NAME", help="[default: the one that runs the job]"),
-        *CLUSTER_OPTIONS,
-        click.Argument(["job"], metavar="JOB"),
-    ],
     help=HELP,
     no_args_is_help=True,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.typed_command import Command, Options
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.text_files import decoded, read_bytes

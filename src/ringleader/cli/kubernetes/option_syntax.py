@@ -28,18 +28,6 @@ def quantity(option: str, text: str | None, faults: Faults) -> str:
     return text
 
 
-def count(option: str, text: str | None, faults: Faults, *, least: int) -> int | None:
-    """Return a whole number that is not too small."""
-    number = faults.whole(option, text)
-    if number is not None and number < least:
-        faults.add(option, f"{number}, must be at least {least}")
-        return None
-    if number is not None and number > quantities.LARGEST:
-        faults.add(option, f"{number:.3g}, must be at most 2^63-1")
-        return None
-    return number
-
-
 def name(option: str, text: str, faults: Faults) -> str:
     """Return the name of an object on the cluster; empty where it can be none."""
     if not _NAME.fullmatch(text):

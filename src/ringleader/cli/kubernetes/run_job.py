@@ -11,9 +11,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ringleader import __version__
-from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import outcome_to
-from ringleader.cli.kubernetes.connection import Connection, namespace_without_cluster, with_cluster
+from ringleader.cli.kubernetes.connection import (
+    Connection,
+    namespace_without_cluster,
+    needs_kubernetes,
+    with_cluster,
+)
 from ringleader.cli.kubernetes.follow_job import Work, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
 from ringleader.cli.kubernetes.job_terminal import job_terminal
@@ -44,7 +48,6 @@ FORMAT = 1
 def run_request(on: Where, options: KubernetesOptions) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
     cluster, follow, faults = options.cluster, options.follow, Faults()
-    start_timeout = seconds(follow, faults)
     namespace = namespace_of(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
     request = request_of(
         options.job,
@@ -59,7 +62,7 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
         faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
     made = job_of(request, faults)
     tell(request)
-    return run_job(on, cluster, made, follow, start_timeout=start_timeout)
+    return run_job(on, cluster, made, follow)
 
 
 def tell(request: JobRequest) -> None:
@@ -72,9 +75,7 @@ def tell(request: JobRequest) -> None:
         print(f"ringleader: {text}", file=sys.stderr)
 
 
-def run_job(
-    on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions, *, start_timeout: float | None
-) -> int:
+def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions) -> int:
     """Send a job and follow it; return the exit code."""
     job = _named(job)
     if on == "pods":
@@ -82,13 +83,11 @@ def run_job(
     if follow.dry_run:
         sys.stdout.write(dry_run_text(on, job, follow))
         return 0
-    json = follow.json.checked()
+    json = follow.json
     with outcome_to(json) as kept:
         about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
         try:
-            end = with_cluster(
-                cluster, lambda one: _stay(on, one, job, follow, start_timeout, json=json.json)
-            )
+            end = with_cluster(cluster, lambda one: _stay(on, one, job, follow))
         except RingleaderError as error:
             values = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
             kept.keep(lambda: about | values, failed=True)
@@ -104,25 +103,15 @@ async def _stay(
     connection: Connection,
     job: MPIJob,
     follow: FollowOptions,
-    start_timeout: float | None,
-    *,
-    json: bool,
 ) -> End:
     """Send a job and stay with it; tell the terminal how it went."""
     space, name = job.metadata.namespace or connection.namespace, job.metadata.name
     here = replace(connection, namespace=space)
     placed = replace(job, metadata=replace(job.metadata, namespace=space))
-    terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=json)
+    terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=follow.json.json)
     try:
-        end = await attend(
-            here,
-            work_of(on, here, placed, follow, terminal.say),
-            terminal,
-            follow,
-            name=name,
-            start_timeout=start_timeout,
-            prints_json=json,
-        )
+        work = work_of(on, here, placed, follow, terminal.say)
+        end = await attend(here, work, terminal, follow, name=name)
     except RingleaderError:
         terminal.finish(None)
         raise
@@ -189,12 +178,4 @@ def namespace_of(cluster: ClusterOptions, faults: Faults) -> str:
     found = ""
     with collected(faults.found):
         found = namespace_without_cluster(cluster)
-    return found
-
-
-def seconds(follow: FollowOptions, faults: Faults) -> float | None:
-    """Return how long a job may take to run, where that is limited."""
-    found = faults.seconds("--start-timeout", follow.start_timeout)
-    if found is not None and not found > 0:
-        faults.add("--start-timeout", f"{found:g} seconds", "use a number above 0")
     return found

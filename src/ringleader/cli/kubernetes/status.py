@@ -6,22 +6,21 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import click
-
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.job_terminal import tell
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.options.kubernetes_options import ClusterOptions
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_list import Overview
 from ringleader.launch.kubernetes.job_lookup import find_jobs, gather, with_log_end
 from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
 from ringleader.launch.kubernetes.status_table import job_json, pod_json, pod_rows, row, widths
+from ringleader.option_fields import argument, flag, group
 
 HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
 
@@ -36,11 +35,13 @@ HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it wai
 class StatusOptions:
     """The options, as they were written."""
 
-    job: str | None = None
-    watch: bool = False
-    all_namespaces: bool = False
-    json: JsonOptions = field(default_factory=JsonOptions)
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    watch: bool = flag(
+        "Go on: a new line for each change, with --json an object. Ends by Ctrl-C.", "-w", "--watch"
+    )
+    all_namespaces: bool = flag("Jobs of all namespaces.", "-A", "--all-namespaces")
+    json: JsonOptions = group(JsonOptions)
+    cluster: ClusterOptions = group(ClusterOptions)
+    job: str | None = argument("[JOB]", default=None)
 
 
 def status(options: StatusOptions) -> None:
@@ -58,17 +59,6 @@ command = Command(
     "status",
     options=StatusOptions,
     run=status,
-    params=[
-        Option(
-            ["-w", "--watch", "watch"],
-            is_flag=True,
-            help="Go on: a new line for each change, with --json an object. Ends by Ctrl-C.",
-        ),
-        Option(["-A", "--all-namespaces", "all_namespaces"], is_flag=True, help="Jobs of all namespaces."),
-        *JSON_OPTIONS,
-        *CLUSTER_OPTIONS,
-        click.Argument(["job"], required=False, metavar="[JOB]"),
-    ],
     help=HELP,
 )
 

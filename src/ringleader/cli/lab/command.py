@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 import click
 
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.lab.faults import FAULT_COMMANDS
-from ringleader.cli.lab.lab_options import DRY_RUN, HOST, NAME, HostOptions
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.lab.faults import FAULT_COMMANDS, HostOptions, LabOptions
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import REPLACE, Command, Option
+from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, LabError, RefusedError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
@@ -32,6 +31,7 @@ from ringleader.lab.spec import (
     spec_of,
 )
 from ringleader.lab.steps import script
+from ringleader.option_fields import argument, flag, group, many, option
 
 
 @click.group(name="lab")
@@ -50,47 +50,28 @@ def _stop(number: int, frame: object) -> NoReturn:
 class UpOptions:
     """The options of ``lab up``, as they were written."""
 
-    hosts: int = 4
-    slots: int = 2
-    bandwidth: str = "8gbit"
-    latency: str = "0"
-    ssh_port: int = 33
-    subnet: str | None = None
-    private_tmp: bool = False
-    root: str | None = None
-    bind: tuple[str, ...] = ()
-    rdma: bool = False
-    kernel: str | None = None
-    name: str = DEFAULT_NAME
-    replace: bool = False
-    dry_run: bool = False
-
-
-UP_OPTIONS = (
-    Option(["--hosts"], default=4, show_default=True, type=int, help="Number of hosts, h1 … hN."),
-    Option(["--slots"], default=2, show_default=True, type=int, help="Slots of each host in the hostfile."),
-    Option(["--bandwidth"], default="8gbit", show_default=True, help="Rate of each host's link, each way."),
-    Option(["--latency"], default="0", show_default=True, help="Delay of each frame, each way: 200us, 1ms."),
-    Option(["--ssh-port"], default=33, show_default=True, type=int, help="Port of each host's sshd."),
-    Option(["--subnet"], default=None, help="Private network; by default the first free 10.213.x.0/24."),
-    Option(["--private-tmp"], is_flag=True, help="Give each host its own, empty /tmp."),
-    Option(["--root"], metavar="DIR", help="Root file system of the hosts: the tree of an unpacked image."),
-    Option(["--bind"], multiple=True, metavar="SRC:DST[:ro]", help="With --root: also this of the machine."),
-    Option(["--rdma"], is_flag=True, help="Hosts are emulated machines (QEMU) with Soft-RoCE: real verbs."),
-    Option(
-        ["--kernel"], metavar="DIR", help="With --rdma: where a kernel's package is unpacked. [default: /]"
-    ),
-    Option(
-        ["--name", "--lab-name", "name"],
-        envvar=saved_state.VARIABLE,
+    hosts: int = option("Number of hosts, h1 … hN.", default=4)
+    slots: int = option("Slots of each host in the hostfile.", default=2)
+    bandwidth: str = option("Rate of each host's link, each way.", default="8gbit")
+    latency: str = option("Delay of each frame, each way: 200us, 1ms.", default="0")
+    ssh_port: int = option("Port of each host's sshd.", default=33)
+    subnet: str | None = option("Private network; by default the first free 10.213.x.0/24.")
+    private_tmp: bool = flag("Give each host its own, empty /tmp.")
+    root: str | None = option("Root file system of the hosts: the tree of an unpacked image.", metavar="DIR")
+    bind: tuple[str, ...] = many("With --root: also this of the machine.", metavar="SRC:DST[:ro]")
+    rdma: bool = flag("Hosts are emulated machines (QEMU) with Soft-RoCE: real verbs.")
+    kernel: str | None = option(
+        "With --rdma: where a kernel's package is unpacked. [default: /]", metavar="DIR"
+    )
+    name: str = option(
+        "Tells several labs apart.",
+        *("--name", "--lab-name"),
         default=DEFAULT_NAME,
-        show_default=True,
+        envvar=saved_state.VARIABLE,
         metavar="NAME",
-        help="Tells several labs apart.",
-    ),
-    Option([*REPLACE], is_flag=True, help="Take a lab of that name down first."),
-    DRY_RUN,
-)
+    )
+    replace: bool = flag("Take a lab of that name down first.", *REPLACE)
+    dry_run: bool = flag("Print, as a shell script, what would be done.")
 
 
 def up(options: UpOptions) -> None:
@@ -176,12 +157,11 @@ def _report_up(made: lab_up.Made) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DownOptions:
-    """The options of ``lab down``, as they were written."""
+class DownOptions(LabOptions):
+    """The options of ``lab down``."""
 
-    name: str | None = None
-    all: bool = False
-    dry_run: bool = False
+    all: bool = flag("All labs of this machine.")
+    dry_run: bool = flag("Print, as a shell script, what would be done.")
 
 
 def down(options: DownOptions) -> None:
@@ -198,20 +178,19 @@ def down(options: DownOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusOptions:
-    """The options of ``lab status``, as they were written."""
+class StatusOptions(LabOptions):
+    """The options of ``lab status``."""
 
-    name: str | None = None
-    only: str | None = None
-    """``hostfile`` or ``ssh_config``."""
-    json: JsonOptions = field(default_factory=JsonOptions)
+    json: JsonOptions = group(JsonOptions)
+    hostfile: bool = flag("Print the hostfile's path only.")
+    ssh_config: bool = flag("Print the ssh configuration's path only.")
 
 
 def status(options: StatusOptions) -> None:
     """Show every host of a lab."""
     lab = saved_state.current(options.name)
-    if options.only:
-        print(getattr(lab, options.only))
+    if options.hostfile or options.ssh_config:
+        print(lab.ssh_config if options.ssh_config else lab.hostfile)
         return
     rows = host_status.status(lab)
     show(options.json, _status_document(lab, rows), lambda: _status_table(rows))
@@ -261,12 +240,11 @@ def shell(options: HostOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExecOptions:
-    """The options of ``lab exec``, as they were written."""
+class ExecOptions(LabOptions):
+    """The options of ``lab exec``."""
 
-    words: tuple[str, ...]
-    name: str | None = None
-    all: bool = False
+    all: bool = flag("On all hosts side by side, each line with its host.")
+    words: tuple[str, ...] = argument("[HOST] -- COMMAND…", default=(), command=True)
 
 
 def run_on_host(options: ExecOptions) -> int:
@@ -307,48 +285,30 @@ for _command in (
         "up",
         options=UpOptions,
         run=up,
-        params=list(UP_OPTIONS),
         help="Make a lab; one that is up already is left alone.",
     ),
     Command(
         "down",
         options=DownOptions,
         run=down,
-        params=[NAME, Option(["--all"], is_flag=True, help="All labs of this machine."), DRY_RUN],
         help="Remove a lab, also what a crash left of it; nothing to remove is not an error.",
     ),
     Command(
         "status",
         options=StatusOptions,
         run=status,
-        params=[
-            NAME,
-            *JSON_OPTIONS,
-            Option(["--hostfile", "only"], flag_value="hostfile", help="Print the hostfile's path only."),
-            Option(
-                ["--ssh-config", "only"],
-                flag_value="ssh_config",
-                help="Print the ssh configuration's path only.",
-            ),
-        ],
         help="Show every host of a lab: address, slots, rate, state, sshd.",
     ),
     Command(
         "shell",
         options=HostOptions,
         run=shell,
-        params=[NAME, HOST],
         help="Open a shell on a host (works while its link is cut).",
     ),
     Command(
         "exec",
         options=ExecOptions,
         run=run_on_host,
-        params=[
-            NAME,
-            Option(["--all"], is_flag=True, help="On all hosts side by side, each line with its host."),
-            click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[HOST] -- COMMAND…"),
-        ],
         help="Run a command on a host (works while its link is cut); its exit code passes through.",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     ),

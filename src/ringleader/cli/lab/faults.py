@@ -6,12 +6,31 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringleader.cli.lab.lab_options import DRY_RUN, HOST, NAME, HostOptions
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, RingleaderError, collected
 from ringleader.lab import fault_injection, requirements, saved_state
 from ringleader.lab.slow_link import slow_link_of, slow_steps
 from ringleader.lab.steps import Phase, script
+from ringleader.option_fields import argument, flag, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabOptions:
+    """A lab that there is."""
+
+    name: str | None = option(
+        "Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
+        *("--name", "--lab-name"),
+        envvar=saved_state.VARIABLE,
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions(LabOptions):
+    """A host of a lab."""
+
+    host: str = argument("HOST")
 
 
 def _to_host(
@@ -28,16 +47,16 @@ def _to_host(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowOptions:
-    """The options of ``lab slow``, as they were written."""
+class SlowOptions(HostOptions):
+    """The options of ``lab slow``."""
 
-    host: str
-    into: str | None = None
-    out_of: str | None = None
-    delay: str | None = None
-    off: bool = False
-    name: str | None = None
-    dry_run: bool = False
+    into: str | None = option("Rate of what reaches the host: 100mbit.", metavar="RATE")
+    out_of: str | None = option("Rate of what the host sends.", metavar="RATE")
+    delay: str | None = option(
+        "Delay of each frame, 200us or 1ms: in the directions that have a rate, else in both.", metavar="TIME"
+    )
+    off: bool = flag("Give the link the rates of `lab up` back, both ways.")
+    dry_run: bool = flag("Print, as a shell script, what would be done.")
 
 
 def slow(options: SlowOptions) -> None:
@@ -67,40 +86,24 @@ FAULT_COMMANDS = (
         "cut",
         options=HostOptions,
         run=_to_host(fault_injection.cut),
-        params=[NAME, HOST],
         help="Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
     ),
     Command(
         "heal",
         options=HostOptions,
         run=_to_host(fault_injection.heal),
-        params=[NAME, HOST],
         help="Mend a host's link, and start the host again where it was killed.",
     ),
     Command(
         "kill",
         options=HostOptions,
         run=_to_host(fault_injection.kill),
-        params=[NAME, HOST],
         help="Kill every process on a host, its sshd included.",
     ),
     Command(
         "slow",
         options=SlowOptions,
         run=slow,
-        params=[
-            NAME,
-            HOST,
-            Option(["--into"], metavar="RATE", help="Rate of what reaches the host: 100mbit."),
-            Option(["--out-of"], metavar="RATE", help="Rate of what the host sends."),
-            Option(
-                ["--delay"],
-                metavar="TIME",
-                help="Delay of each frame, 200us or 1ms: in the directions that have a rate, else in both.",
-            ),
-            Option(["--off"], is_flag=True, help="Give the link the rates of `lab up` back, both ways."),
-            DRY_RUN,
-        ],
         help="Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does.",
     ),
 )

@@ -1,14 +1,17 @@
-"""``ringleader operator manifests``: what a cluster needs for the operator, to be applied or kept."""
+"""``ringleader operator manifests`` and ``crd``: what a cluster needs for the operator, printed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ringleader import __version__
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
+from ringleader.mpijob.crd import crd as definition
+from ringleader.option_fields import flag, group, option
+from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
 
 IMAGE = f"ringleader-operator:{__version__}"
 
@@ -17,74 +20,44 @@ IMAGE = f"ringleader-operator:{__version__}"
 class ManifestsOptions:
     """The options, as they were written."""
 
-    namespace: str | None = None
-    cluster_scope: bool = False
-    install_in: str | None = None
-    image: str = IMAGE
-    gang: str = ""
-    cluster_domain: str = ""
-    replicas: int = 1
-    wait_timeout: float | None = None
-    exec_spawn: bool = False
-    log_tails: bool = False
-    admission_policy: bool | None = None
-    network_policy: bool = True
-    crd: bool | None = None
-    json: JsonOptions = field(default_factory=JsonOptions)
-
-
-OPTIONS = (
-    Option(["--namespace"], metavar="NS", help="Look after the jobs of this namespace only, and run there."),
-    Option(["--cluster-scope"], is_flag=True, help="Look after the jobs of all namespaces. The default."),
-    Option(["--install-in"], metavar="NS", help="Where the operator runs. [default: mpi-operator]"),
-    Option(
-        ["--image"],
-        default=IMAGE,
-        envvar="RINGLEADER_OPERATOR_IMAGE",
-        show_default=True,
-        help="The operator's image: deploy/operator/Dockerfile.",
-    ),
-    Option(["--gang"], default="", metavar="NAME", help="Gang scheduler of jobs that name none."),
-    Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
-    Option(["--replicas"], default=1, show_default=True, help="Operators, one of which works."),
-    Option(
-        ["--wait-timeout"],
-        type=float,
+    namespace: str | None = option("Look after the jobs of this namespace only, and run there.", metavar="NS")
+    cluster_scope: bool = flag("Look after the jobs of all namespaces. The default.")
+    install_in: str | None = option("Where the operator runs. [default: mpi-operator]", metavar="NS")
+    image: str = option(
+        "The operator's image: deploy/operator/Dockerfile.", default=IMAGE, envvar="RINGLEADER_OPERATOR_IMAGE"
+    )
+    gang: str = option("Gang scheduler of jobs that name none.", default="", metavar="NAME")
+    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    replicas: int = option("Operators, one of which works.", default=1)
+    wait_timeout: float | None = option(
+        "How long a launcher waits for workers that have an address and do not answer. [default: 900]",
         metavar="SECONDS",
-        help="How long a launcher waits for workers that have an address and do not answer. [default: 900]",
-    ),
-    Option(
-        ["--exec-spawn/--no-exec-spawn"],
-        default=False,
-        help="Give the rights that jobs with ringleader/spawn: exec need. [default: refuse such jobs]",
-    ),
-    Option(
-        ["--log-tails/--no-log-tails"],
-        default=False,
-        help="Show the end of a failed container's log in status and events: logs may hold secrets."
-        " [default: no]",
-    ),
-    Option(
-        ["--admission-policy/--no-admission-policy"],
-        default=None,
-        help="With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
+    )
+    exec_spawn: bool = flag(
+        "Give the rights that jobs with ringleader/spawn: exec need. [default: refuse such jobs]",
+        "--exec-spawn/--no-exec-spawn",
+    )
+    log_tails: bool = flag(
+        "Show the end of a failed container's log in status and events: logs may hold secrets. [default: no]",
+        "--log-tails/--no-log-tails",
+    )
+    admission_policy: bool | None = flag(
+        "With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
         " [default: not with --namespace, unless with --exec-spawn]",
-    ),
-    Option(
-        ["--network-policy/--no-network-policy"],
+        "--admission-policy/--no-admission-policy",
+        default=None,
+    )
+    network_policy: bool = flag(
+        "Let Pods of its own namespace and of those labelled metrics=enabled read the metrics, no others.",
+        "--network-policy/--no-network-policy",
         default=True,
-        help="Let Pods of its own namespace and of those labelled metrics=enabled read the metrics, no "
-        "others.",
-    ),
-    Option(["--crd/--no-crd"], default=None, help="With the CRD. [default: not with --namespace]"),
-    *JSON_OPTIONS,
-)
+    )
+    crd: bool | None = flag("With the CRD. [default: not with --namespace]", "--crd/--no-crd", default=None)
+    json: JsonOptions = group(JsonOptions)
 
 
 def print_manifests(options: ManifestsOptions) -> None:
     """Print the objects."""
-    from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
-
     namespace = options.namespace
     if namespace is not None and options.cluster_scope:
         raise RequestError(Fault(where="--namespace", what="and --cluster-scope exclude each other"))
@@ -122,8 +95,30 @@ command = Command(
     "manifests",
     options=ManifestsOptions,
     run=print_manifests,
-    params=list(OPTIONS),
     help="""Print the objects that run the operator; nothing is sent.
 
     ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrdOptions:
+    """The options of ``operator crd``."""
+
+    json: JsonOptions = group(JsonOptions)
+
+
+def crd(options: CrdOptions) -> None:
+    """Print the definition."""
+    value = definition()
+    show(options.json, value, lambda: yaml_of([value]))
+
+
+crd_command = Command(
+    "crd",
+    options=CrdOptions,
+    run=crd,
+    help="""Print the CustomResourceDefinition of MPIJob.
+
+    ringleader operator crd | kubectl apply -f -""",
 )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.options.option_checks import FiniteRange
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import Command
+from ringleader.option_fields import flag, option
 
 if TYPE_CHECKING:
     from ringleader.controller.runtime.process import ProcessOptions
@@ -34,130 +35,65 @@ Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
 class OperatorOptions:
     """The options, as they were written."""
 
-    namespace: str = ""
-    lock_namespace: str | None = None
-    leader_election: bool = True
-    image: str | None = None
-    image_pull_policy: str = ""
-    wait_timeout: float = 900.0
-    exec_spawn: bool = False
-    log_tails: bool = False
-    gang_scheduling: str = ""
-    cluster_domain: str = ""
-    host: str = ""
-    port: int = 8080
-    silence: float = 5.0
-    monitoring_port: int | None = None
-    kube_api_qps: float = 1000.0
-    kube_api_burst: int = 2000
-    parallel_jobs: int = 32
-    parallel_requests: int = 64
-    kubeconfig: str | None = None
-    context: str | None = None
-    log_format: Literal["json", "text"] = "json"
-    log_level: str = "info"
-    dry_run: bool = False
-
-
-OPTIONS: tuple[click.Parameter, ...] = (
-    Option(["--namespace"], default="", envvar="KUBEFLOW_NAMESPACE", help="Look after this namespace only."),
-    Option(["--lock-namespace"], help="Where the Lease lies. [default: the operator's own]"),
-    Option(
-        ["--leader-election/--no-leader-election"], default=True, help="Work only while holding the Lease."
-    ),
-    Option(
-        ["--image"],
-        envvar="RINGLEADER_OPERATOR_IMAGE",
-        help="The operator's own image, for what it runs in the Pods of jobs.",
-    ),
-    Option(
-        ["--image-pull-policy"],
-        type=click.Choice(["", "Always", "IfNotPresent", "Never"]),
+    namespace: str = option("Look after this namespace only.", default="", envvar="KUBEFLOW_NAMESPACE")
+    lock_namespace: str | None = option("Where the Lease lies. [default: the operator's own]")
+    leader_election: bool = flag(
+        "Work only while holding the Lease.", "--leader-election/--no-leader-election", default=True
+    )
+    image: str | None = option(
+        "The operator's own image, for what it runs in the Pods of jobs.", envvar="RINGLEADER_OPERATOR_IMAGE"
+    )
+    image_pull_policy: str = option(
+        "For that image: Always, IfNotPresent or Never.",
         default="",
+        choices=["", "Always", "IfNotPresent", "Never"],
         show_choices=False,
         metavar="POLICY",
-        help="For that image: Always, IfNotPresent or Never.",
-    ),
-    Option(
-        ["--wait-timeout"],
+    )
+    wait_timeout: float = option(
+        "Seconds that a launcher waits for workers that have an address and do not answer.",
         default=900.0,
-        show_default=True,
         type=FiniteRange(min=0, min_open=True),
-        help="Seconds that a launcher waits for workers that have an address and do not answer.",
-    ),
-    Option(
-        ["--exec-spawn/--no-exec-spawn"],
-        default=False,
-        help="Run jobs with ringleader/spawn: exec. [default: refuse them]",
-    ),
-    Option(
-        ["--log-tails/--no-log-tails"],
-        default=False,
-        help="Show the end of a failed container's log in status and events. [default: no]",
-    ),
-    Option(
-        ["--gang-scheduling"],
+    )
+    exec_spawn: bool = flag(
+        "Run jobs with ringleader/spawn: exec. [default: refuse them]", "--exec-spawn/--no-exec-spawn"
+    )
+    log_tails: bool = flag(
+        "Show the end of a failed container's log in status and events. [default: no]",
+        "--log-tails/--no-log-tails",
+    )
+    gang_scheduling: str = option(
+        "Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
         default="",
         metavar="NAME",
-        help="Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
-    ),
-    Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
-    Option(["--host"], default="", help="Address that probes are answered on. [default: all]"),
-    Option(
-        ["--port"],
-        default=8080,
-        show_default=True,
-        type=click.IntRange(-1, 65535),
-        help="For /healthz, /readyz, /metrics; 0: none; -1: any.",
-    ),
-    Option(
-        ["--silence"],
+    )
+    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    host: str = option("Address that probes are answered on. [default: all]", default="")
+    port: int = option(
+        "For /healthz, /readyz, /metrics; 0: none; -1: any.", default=8080, type=click.IntRange(-1, 65535)
+    )
+    silence: float = option(
+        "Seconds without an answer of the API server after which it is not ready.",
         default=5.0,
-        show_default=True,
         type=FiniteRange(min=0, min_open=True),
-        help="Seconds without an answer of the API server after which it is not ready.",
-    ),
-    Option(["--monitoring-port"], type=click.IntRange(-1, 65535), hidden=True),
-    Option(
-        ["--kube-api-qps"],
-        default=1000.0,
-        show_default=True,
-        type=FiniteRange(min=0),
-        help="Requests per second; 0: no limit.",
-    ),
-    Option(
-        ["--kube-api-burst"],
-        default=2000,
-        show_default=True,
-        type=click.IntRange(min=1),
-        help="Requests at once after a rest.",
-    ),
-    Option(
-        ["--parallel-jobs"],
-        old=["--threadiness"],
+    )
+    monitoring_port: int | None = option(None, type=click.IntRange(-1, 65535), hidden=True)
+    kube_api_qps: float = option("Requests per second; 0: no limit.", default=1000.0, type=FiniteRange(min=0))
+    kube_api_burst: int = option("Requests at once after a rest.", default=2000, type=click.IntRange(min=1))
+    parallel_jobs: int = option(
+        "Jobs that are looked at side by side.",
         default=32,
-        show_default=True,
+        old=("--threadiness",),
         type=click.IntRange(min=1),
-        help="Jobs that are looked at side by side.",
-    ),
-    Option(
-        ["--parallel-requests"],
-        default=64,
-        show_default=True,
-        type=click.IntRange(min=1),
-        help="Requests under way at the same time, at most.",
-    ),
-    Option(["--kubeconfig", "kubeconfig"], old=["--kubeConfig"], help="As kubectl reads it."),
-    Option(["--context"], help="Context of the kubeconfig."),
-    Option(["--log-format"], type=click.Choice(["json", "text"]), default="json", show_default=True),
-    Option(
-        ["--log-level"],
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default="info",
-        show_default=True,
-    ),
-    Option(["--dry-run"], is_flag=True, help="Say whether it could run here, and with what."),
-)
+    )
+    parallel_requests: int = option(
+        "Requests under way at the same time, at most.", default=64, type=click.IntRange(min=1)
+    )
+    kubeconfig: str | None = option("As kubectl reads it.", old=("--kubeConfig",))
+    context: str | None = option("Context of the kubeconfig.")
+    log_format: Literal["json", "text"] = option(None, default="json", choices=["json", "text"])
+    log_level: str = option(None, default="info", choices=["debug", "info", "warning", "error"])
+    dry_run: bool = flag("Say whether it could run here, and with what.")
 
 
 def run_operator(options: OperatorOptions) -> None:
@@ -169,7 +105,7 @@ def run_operator(options: OperatorOptions) -> None:
         asyncio.run(_run(options, os.environ))
 
 
-command = Command("run", options=OperatorOptions, run=run_operator, params=list(OPTIONS), help=HELP)
+command = Command("run", options=OperatorOptions, run=run_operator, help=HELP)
 
 
 async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:

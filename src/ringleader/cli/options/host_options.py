@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.batch_system import Allocation, find_allocation, nested_launch
 from ringleader.cli.options.option_checks import Faults, ReadText
-from ringleader.cli.typed_command import Option, Strength
+from ringleader.cli.typed_command import Strength
 from ringleader.errors import Fault
 from ringleader.host_list import Parsed, apply_torchrun, merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh
-from ringleader.value_class import dataclass
+from ringleader.option_fields import flag, many, option
+from ringleader.value_class import dataclass, field
 
 PLACES = ("local", "ssh", "lab")
 
@@ -35,27 +36,36 @@ FindLab = Callable[[str | None], LabFiles]
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
-    """The words of the command line that say where; as they were written."""
+    """Which hosts; how they are reached is in ``Job.ssh``."""
 
-    hosts: tuple[str, ...] = ()
-    """``-H``, each ``h1:2,h2:2``."""
-    hostfile: str | None = None
-    lab: bool = False
-    lab_name: str | None = None
-    on: str | None = None
-    """``local``, ``ssh`` or ``lab``; ``None``: follows from the other options."""
-    nnodes: str | None = None
-    nproc_per_node: str | None = None
-    no_allocation: bool = False
-    ssh_port: str | None = None
-    ssh_identity: str | None = None
-    ssh_config: str | None = None
-    accept_new_host_keys: bool = False
-    network_interface: str | None = None
-    mpi: str | None = None
-    mpirun_arg: tuple[str, ...] = ()
-    python: str | None = None
-    start_timeout: str | None = None
+    hosts: tuple[str, ...] = many(
+        "Hosts and their slots; a bare name is one slot, a name given again adds its slots. "
+        "IPv6: [fe80::1]:2.",
+        *("-H", "--hosts"),
+        metavar="h1:2,h2:2",
+    )
+    hostfile: str | None = option(
+        "Hosts from a file, one a line: 'h1 slots=2' or 'h1:2'; a bare name takes one rank for each GPU, or "
+        "else for each core.",
+        metavar="FILE",
+    )
+    lab: bool = flag("The hosts of the lab that runs on this machine.")
+    lab_name: str | None = option(
+        "The hosts of the lab of this name. [default: RINGLEADER_LAB]", metavar="NAME"
+    )
+    on: str | None = option(
+        "Where to run; follows from the other options where it is left out.", metavar="local|ssh|lab"
+    )
+    nnodes: str | None = option(
+        "torchrun-compatible: take the first N hosts. One number, not a range.", metavar="N"
+    )
+    nproc_per_node: str | None = option(
+        "torchrun-compatible: N ranks on every host.", old=("--nproc_per_node",), metavar="N"
+    )
+    no_allocation: bool = flag(
+        "Ignore the Slurm, PBS or LSF allocation that this runs inside, and that srun or mpirun may have "
+        "started it several times."
+    )
 
     @property
     def wants_lab(self) -> bool:
@@ -63,86 +73,12 @@ class HostOptions:
         return self.lab or self.lab_name is not None or self.on == "lab"
 
 
-HOST_OPTIONS: tuple[Option, ...] = (
-    Option(
-        ["-H", "--hosts", "hosts"],
-        multiple=True,
-        metavar="h1:2,h2:2",
-        help="Hosts and their slots; a bare name is one slot, a name given again adds its slots. "
-        "IPv6: [fe80::1]:2.",
-    ),
-    Option(
-        ["--hostfile"],
-        metavar="FILE",
-        help="Hosts from a file, one a line: 'h1 slots=2' or 'h1:2'; a bare name takes one rank for each "
-        "GPU, or else for each core.",
-    ),
-    Option(["--lab"], is_flag=True, help="The hosts of the lab that runs on this machine."),
-    Option(
-        ["--lab-name"], metavar="NAME", help="The hosts of the lab of this name. [default: RINGLEADER_LAB]"
-    ),
-    Option(
-        ["--on"],
-        metavar="local|ssh|lab",
-        help="Where to run; follows from the other options where it is left out.",
-    ),
-    Option(
-        ["--nnodes"],
-        metavar="N",
-        help="torchrun-compatible: take the first N hosts. One number, not a range.",
-    ),
-    Option(
-        ["--nproc-per-node", "nproc_per_node"],
-        old=["--nproc_per_node"],
-        metavar="N",
-        help="torchrun-compatible: N ranks on every host.",
-    ),
-    Option(
-        ["--no-allocation"],
-        is_flag=True,
-        help="Ignore the Slurm, PBS or LSF allocation that this runs inside, and that srun or mpirun may "
-        "have started it several times.",
-    ),
-    Option(["--ssh-port"], metavar="PORT", help="Port of every host's sshd."),
-    Option(["--ssh-identity"], metavar="FILE", help="Private key for ssh."),
-    Option(
-        ["--ssh-config"],
-        metavar="FILE",
-        help="ssh configuration (jump hosts, per-host users) instead of ~/.ssh/config.",
-    ),
-    Option(
-        ["--accept-new-host-keys"],
-        is_flag=True,
-        help="Take host keys that are not known yet; a changed key is still refused.",
-    ),
-    Option(
-        ["--network-interface"],
-        metavar="NAME[,NAME]",
-        help="Interfaces for start-up and for the ranks' TCP traffic.",
-    ),
-    Option(
-        ["--mpi"],
-        metavar="MPI",
-        help="embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun, or of an "
-        "MPI's root.",
-    ),
-    Option(
-        ["--mpirun-arg"],
-        multiple=True,
-        metavar="WORD",
-        help="One more word for mpirun's own command line, as it is; may be given again.",
-    ),
-    Option(
-        ["--python"], metavar="PATH", help="Interpreter of Ringleader on every host, where it is not ours."
-    ),
-    Option(
-        ["--start-timeout"],
-        metavar="SECONDS",
-        help="Until every rank must have started; hosts may take longer to answer in proportion."
-        " [default: 60]",
-    ),
-)
-"""To be put among a command's parameters."""
+ON = {
+    "metavar": "local|ssh|lab|kubernetes|pods",
+    "help": "Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but "
+    "without an operator.",
+}
+"""What ``--on`` is where jobs may run on Kubernetes too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +96,12 @@ class Chosen:
 
 
 def choose_hosts(
-    options: HostOptions, *, environ: Mapping[str, str], read: ReadText, find_lab: FindLab
+    options: HostOptions,
+    ssh: Ssh,
+    *,
+    environ: Mapping[str, str],
+    read: ReadText,
+    find_lab: FindLab,
 ) -> Chosen:
     """Decide where a job runs: what was named, else the allocation that this runs inside, else this machine.
 
@@ -173,9 +114,8 @@ def choose_hosts(
         faults.found.append(nested)
     hosts: tuple[Host, ...] = ()
     allocation: Allocation | None = None
-    config = options.ssh_config
     if on == "lab":
-        hosts, config = _of_lab(options, find_lab, read, faults)
+        hosts, ssh = _of_lab(options, ssh, find_lab, read, faults)
     elif options.hosts or options.hostfile is not None:
         hosts = _named(options, read, faults)
     elif on != "local" and not options.no_allocation:
@@ -186,12 +126,6 @@ def choose_hosts(
     if on == "ssh" and not hosts and not faults.found:
         faults.add("--on", "ssh needs hosts", "name them with -H h1:2,h2:2 or --hostfile")
     hosts, np, wrong = apply_torchrun(hosts, nnodes=options.nnodes, nproc_per_node=options.nproc_per_node)
-    ssh = Ssh(
-        port=faults.whole("--ssh-port", options.ssh_port),
-        identity=options.ssh_identity,
-        config=config,
-        accept_new=options.accept_new_host_keys,
-    )
     found = (*faults.found, *wrong)
     return Chosen(hosts=hosts, np=np, ssh=ssh, allocation=allocation, faults=found)
 
@@ -246,19 +180,18 @@ def _named(options: HostOptions, read: ReadText, faults: Faults) -> tuple[Host, 
 
 
 def _of_lab(
-    options: HostOptions, find_lab: FindLab, read: ReadText, faults: Faults
-) -> tuple[tuple[Host, ...], str | None]:
-    """Return the lab's hosts and the ssh configuration that leads to them."""
-    config = options.ssh_config
-    if config is not None:
+    options: HostOptions, ssh: Ssh, find_lab: FindLab, read: ReadText, faults: Faults
+) -> tuple[tuple[Host, ...], Ssh]:
+    """Return the lab's hosts, and ssh with the configuration that leads to them."""
+    if ssh.config is not None:
         faults.add("--lab and --ssh-config", "the lab brings its own ssh configuration", "leave one out")
     lab = find_lab(options.lab_name)
     text = faults.text_of("--lab", lab.hostfile, read)
     if text is None:
-        return (), config
+        return (), ssh
     parsed = parse_hostfile(text, lab.hostfile)
     faults.found += parsed.faults
-    return parsed.hosts, lab.ssh_config
+    return parsed.hosts, replace(ssh, config=lab.ssh_config)
 
 
 _HOSTS = ("hosts", "hostfile", "lab", "lab_name")

@@ -1,266 +1,243 @@
-"""The options of a job on Kubernetes, as they were written; shared by ``run`` and ``submit``."""
+"""The options of a job on Kubernetes; shared by ``run``, ``submit``, ``scale`` and ``render``."""
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import field, fields
+from collections.abc import Mapping
+from typing import Any
 
-from ringleader.cli.json_output import JobJsonOptions
-from ringleader.cli.options.elastic_options import ELASTIC_OPTIONS, ElasticJobOptions
-from ringleader.cli.options.host_options import HOST_OPTIONS
-from ringleader.cli.options.rank_options import RUN_OPTIONS, CommandOptions
-from ringleader.cli.options.rdma_options import RDMA_OPTIONS
-from ringleader.cli.typed_command import Option
+from ringleader.cli.json_output import OF_A_JOB, JsonOptions
+from ringleader.cli.options.rank_options import RankOptions
+from ringleader.elastic_options import ElasticOptions
+from ringleader.job import Job
+from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
 from ringleader.value_class import dataclass
 
 PLACES = ("kubernetes", "pods")
 """Values of ``--on`` that lead to a cluster."""
+LARGEST = 2**63 - 1
+"""Of a whole number in Kubernetes' API."""
+_BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {least:g} and at most 2^63-1"}
+_COUNT: Mapping[str, Any] = {"metavar": "N", **_BOUNDS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
     """Which cluster is meant."""
 
-    namespace: str | None = None
-    context: str | None = None
-    kubeconfig: str | None = None
+    namespace: str | None = option("Namespace. [default: that of the context]", metavar="NAME")
+    context: str | None = option("Context of the kubeconfig. [default: its current one]", metavar="NAME")
+    kubeconfig: str | None = option(
+        "[default: KUBECONFIG, then ~/.kube/config; inside a Pod its own account]", metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicOptions:
+    """NICs of Pods: which profile of the cluster, and what it leaves open."""
+
+    rdma: str | None = option(
+        "How the cluster gives NICs to Pods: none, shared, sriov, host-device, efa, erdma, aks-ib, "
+        "aks-shared, coreweave-ib, oke-vf, dra or host-network. [default: none]",
+        metavar="PROFILE",
+        where="nodes",
+    )
+    rdma_resource: str | None = option(
+        "Extended resource of the NICs. [default: the profile's]", metavar="NAME", where="nodes"
+    )
+    rdma_count: int | None = option(
+        "NICs of each worker. [default: as many as networks, or one]", metavar="N", where="nodes"
+    )
+    rdma_network: tuple[str, ...] = many(
+        "Multus' network of the NICs: one for all, or given again for each.",
+        metavar="[NAMESPACE/]NAME",
+        where="nodes",
+    )
+    node_label: tuple[str, ...] = many(
+        "Label that the workers' nodes must have; nfd: those that node-feature-discovery gives to nodes with "
+        "RDMA, by its names since 0.13 or up to 0.12.",
+        metavar="NAME=VALUE|nfd|nfd-0.12",
+    )
+    rdma_spread: str | None = option(
+        "Workers evenly over the nodes, never two on one, or anywhere. [default: the profile's]",
+        metavar="even|apart|none",
+        choices=("even", "apart", "none"),
+    )
+    rdma_ssh_port: int | None = option(
+        "Port of the workers' sshd on the host's network. [default: the profile's]", metavar="PORT"
+    )
+    rdma_claim_template: str | None = option(
+        "With --rdma dra: a ResourceClaimTemplate that is there already, with GPUs and NICs.", metavar="NAME"
+    )
+    rdma_device_class: str | None = option(
+        "With --rdma dra: DeviceClass of the NICs. [default: dranet.net]", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodOptions:
     """What each Pod of a job is like."""
 
-    image: str | None = None
-    mpi_implementation: str | None = None
-    mpirun: str | None = None
-    gpus: str | None = None
-    gpu_resource: str = "nvidia.com/gpu"
-    cpu: str | None = None
-    memory: str | None = None
-    resource: tuple[str, ...] = ()
-    rdma: str | None = None
-    rdma_resource: str | None = None
-    rdma_count: str | None = None
-    rdma_network: tuple[str, ...] = ()
-    node_label: tuple[str, ...] = ()
-    rdma_spread: str | None = None
-    rdma_ssh_port: str | None = None
-    rdma_claim_template: str | None = None
-    rdma_device_class: str | None = None
-    launcher_cpu: str | None = None
-    launcher_memory: str | None = None
-    claim: tuple[str, ...] = ()
-    volume: tuple[str, ...] = ()
-    shm_size: str | None = None
-    secret_env: tuple[str, ...] = ()
-    image_pull_secret: tuple[str, ...] = ()
-    image_pull_policy: str | None = None
-    node_selector: tuple[str, ...] = ()
-    toleration: tuple[str, ...] = ()
-    priority_class: str | None = None
-    queue: str | None = None
-    gang: str | None = None
-    service_account: str | None = None
-    label: tuple[str, ...] = ()
-    annotation: tuple[str, ...] = ()
-    spawn: str | None = None
-    ssh_auth_mount_path: str | None = None
+    image: str | None = option("Image of the job: has COMMAND and an MPI in it.", metavar="IMAGE")
+    mpi_implementation: str = option(
+        "The MPI in the image. [default: OpenMPI]",
+        default="OpenMPI",
+        metavar="OpenMPI|Intel|MPICH",
+        choices=("OpenMPI", "Intel", "MPICH"),
+    )
+    mpirun: str | None = option("mpirun in the image. [default: mpirun]", metavar="PATH")
+    gpus: int | None = option("GPUs of each worker.", least=0, **_COUNT)
+    gpu_resource: str = option("GPU resource name.", default="nvidia.com/gpu", metavar="NAME")
+    cpu: str | None = option("CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT")
+    memory: str | None = option("Memory of each worker, requested and limited: 32Gi.", metavar="AMOUNT")
+    resource: tuple[str, ...] = many(
+        "Anything else each worker gets: rdma/hca=1; may be given again.", metavar="NAME=AMOUNT"
+    )
+    nics: NicOptions = group(NicOptions)
+    launcher_cpu: str | None = option("CPUs of the launcher.", metavar="AMOUNT")
+    launcher_memory: str | None = option("Memory of the launcher.", metavar="AMOUNT")
+    claim: tuple[str, ...] = many("Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]")
+    volume: tuple[str, ...] = many(
+        "Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
+        metavar="KIND:SOURCE:/PATH[:ro]",
+    )
+    shm_size: str | None = option(
+        "Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
+        metavar="SIZE|none",
+    )
+    secret_env: tuple[str, ...] = many(
+        "Set a variable from a Secret; what -x sets can be read in the job's manifest.",
+        metavar="NAME=SECRET/KEY",
+    )
+    image_pull_secret: tuple[str, ...] = many("Pull secret of the registry.", metavar="NAME")
+    image_pull_policy: str | None = option(
+        "When nodes pull the image. [default: the cluster's]",
+        metavar="Always|IfNotPresent|Never",
+        choices=("Always", "IfNotPresent", "Never"),
+    )
+    node_selector: tuple[str, ...] = many("Nodes that will do.", metavar="LABEL=VALUE")
+    toleration: tuple[str, ...] = many("Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]")
+    priority_class: str | None = option("PriorityClass of all Pods.", metavar="NAME")
+    queue: str | None = option("Kueue's local queue; with --gang volcano a queue of Volcano.", metavar="NAME")
+    gang: str | None = option(
+        "Scheduler that starts all Pods together or none. [default: the operator's]",
+        metavar="none|volcano|NAME",
+    )
+    service_account: str | None = option("ServiceAccount of all Pods.", metavar="NAME")
+    label: tuple[str, ...] = many("Label of the job and its Pods.", metavar="NAME=VALUE")
+    annotation: tuple[str, ...] = many("Annotation of the job and its Pods.", metavar="NAME=VALUE")
+    spawn: str | None = option(
+        "How mpirun reaches the workers; exec needs no sshd in the image. [default: ssh]",
+        metavar="ssh|exec",
+        choices=("ssh", "exec"),
+    )
+    ssh_auth_mount_path: str | None = option(
+        "Where ssh looks for keys in the image. [default: /root/.ssh]", metavar="DIR"
+    )
+
+
+_HELP: Mapping[str, Mapping[str, Any]] = {
+    name: {"help": text}
+    for name, text in {
+        "np": "Number of ranks. [default: those of one worker; of an elastic job --max-np, else --min-np]",
+        "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
+        "master_port": "MASTER_PORT. [default: 29500]",
+        "map_by": "Fill one worker after the other, or give each a rank in turn.",
+        "timeout": "End the job after it has run so long.",
+        "workdir": "Working directory of the ranks. [default: the image's]",
+    }.items()
+}
+_ELASTIC_HELP: Mapping[str, Mapping[str, Any]] = {
+    name: {"help": text}
+    for name, text in {
+        "min_np": "The job is elastic: workers may fail, come and go, as long as N ranks can train. "
+        "[default: 1]",
+        "max_np": "The job is elastic: kubectl scale mpijob may give it up to N ranks. [default: any number]",
+        "min_hosts": "Of an elastic job: workers at least. [default: 1]",
+        "max_hosts": "Of an elastic job: workers at most.",
+        "blacklist_cooldown_range": "Seconds that a worker's name stays out after it failed, doubled each "
+        "time. [default: 5 60]",
+        "checkpoint_dir": "In each worker: commits become files here, read when the job starts with none.",
+    }.items()
+}
+"""What options of ``run`` mean on a cluster, where that differs in detail."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOptions(CommandOptions, PodOptions):
+class JobOptions:
     """What kind of job."""
 
-    mpirun_arg: tuple[str, ...] = ()
-    name: str | None = None
-    slots_per_worker: str | None = None
-    run_launcher_as_worker: bool = False
-    clean_pod_policy: str | None = None
-    ttl: str | None = None
-    backoff_limit: str | None = None
-    suspend: bool = False
-    elastic: ElasticJobOptions = field(default_factory=ElasticJobOptions)
+    job: Job = group(Job, where="cluster", changed=_HELP)
+    ranks: RankOptions = group(RankOptions, where="cluster")
+    elastic: Mapping[str, Any] = group(ElasticOptions, where="cluster", given=True, changed=_ELASTIC_HELP)
+    pods: PodOptions = group(PodOptions)
+    name: str | None = option(
+        "Name of the job. [default: COMMAND's, with five random letters]", metavar="NAME", after="image"
+    )
+    slots_per_worker: int | None = option(
+        "Ranks of each worker Pod; there are as many workers as that takes. [default: --gpus, or 1]",
+        after="name",
+        least=1,
+        **_COUNT,
+    )
+    run_launcher_as_worker: bool = flag(
+        "The launcher takes ranks too: one worker less.", after="service_account"
+    )
+    clean_pod_policy: str = option(
+        "Workers to delete at the end. [default: Running]",
+        default="Running",
+        metavar="None|Running|All",
+        choices=("None", "Running", "All"),
+        after="run_launcher_as_worker",
+    )
+    ttl: int | None = option(
+        "Delete the job so long after its end.",
+        metavar="SECONDS",
+        least=0,
+        after="clean_pod_policy",
+        **_BOUNDS,
+    )
+    backoff_limit: int = option(
+        "Try a failed job again so often. [default: 0]", default=0, least=0, after="ttl", **_COUNT
+    )
+    suspend: bool = flag("Do not start it yet.", after="backoff_limit")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
     """What happens once it has been sent."""
 
-    detach: bool = False
-    rm: bool = False
-    quiet: bool = False
-    dry_run: bool = False
-    json: JobJsonOptions = field(default_factory=JobJsonOptions)
-    start_timeout: str | None = None
-    operator_image: str | None = None
+    quiet: bool = flag("Do not show the launcher's log.")
+    dry_run: bool = flag("Print the YAML that would be sent, and stop.")
+    json: JsonOptions = group(JsonOptions, changed=OF_A_JOB)
+    start_timeout: float | None = option(
+        "Give up after so long if the job does not run by then. [default: wait]",
+        where="scale",
+        **SECONDS,
+    )
+    detach: bool = flag("Send it, print its name and leave.")
+    rm: bool = flag("Delete the job when it has ended.")
+    operator_image: str | None = option(
+        "With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: none; "
+        "the launcher waits until the workers' names resolve]",
+        metavar="IMAGE",
+        where="scale pods",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesOptions:
     """All of them."""
 
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
-    job: JobOptions = field(default_factory=JobOptions)
-    follow: FollowOptions = field(default_factory=FollowOptions)
+    cluster: ClusterOptions = group(ClusterOptions)
+    job: JobOptions = group(JobOptions)
+    follow: FollowOptions = group(FollowOptions)
 
 
-CLUSTER_OPTIONS: tuple[Option, ...] = (
-    Option(["--namespace"], metavar="NAME", help="Namespace. [default: that of the context]"),
-    Option(["--context"], metavar="NAME", help="Context of the kubeconfig. [default: its current one]"),
-    Option(
-        ["--kubeconfig"],
-        metavar="FILE",
-        help="[default: KUBECONFIG, then ~/.kube/config; inside a Pod its own account]",
-    ),
-)
-"""Which cluster: for every command that speaks to one."""
-
-JOB_OPTIONS: tuple[Option, ...] = (
-    Option(["--image"], metavar="IMAGE", help="Image of the job: has COMMAND and an MPI in it."),
-    Option(
-        ["--name"], metavar="NAME", help="Name of the job. [default: COMMAND's, with five random letters]"
-    ),
-    Option(
-        ["--slots-per-worker"],
-        metavar="N",
-        help="Ranks of each worker Pod; there are as many workers as that takes. [default: --gpus, or 1]",
-    ),
-    Option(
-        ["--mpi-implementation"],
-        metavar="OpenMPI|Intel|MPICH",
-        help="The MPI in the image. [default: OpenMPI]",
-    ),
-    Option(["--mpirun"], metavar="PATH", help="mpirun in the image. [default: mpirun]"),
-    Option(["--gpus"], metavar="N", help="GPUs of each worker."),
-    Option(
-        ["--gpu-resource"],
-        metavar="NAME",
-        default="nvidia.com/gpu",
-        show_default=True,
-        help="GPU resource name.",
-    ),
-    Option(["--cpu"], metavar="AMOUNT", help="CPUs of each worker, requested and limited: 8, 500m."),
-    Option(["--memory"], metavar="AMOUNT", help="Memory of each worker, requested and limited: 32Gi."),
-    Option(
-        ["--resource"],
-        multiple=True,
-        metavar="NAME=AMOUNT",
-        help="Anything else each worker gets: rdma/hca=1; may be given again.",
-    ),
-    *RDMA_OPTIONS,
-    Option(["--launcher-cpu"], metavar="AMOUNT", help="CPUs of the launcher."),
-    Option(["--launcher-memory"], metavar="AMOUNT", help="Memory of the launcher."),
-    Option(["--claim"], multiple=True, metavar="NAME:/PATH[:ro]", help="Mount a PersistentVolumeClaim."),
-    Option(
-        ["--volume"],
-        multiple=True,
-        metavar="KIND:SOURCE:/PATH[:ro]",
-        help="Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
-    ),
-    Option(
-        ["--shm-size"],
-        metavar="SIZE|none",
-        help="Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
-    ),
-    Option(
-        ["--secret-env"],
-        multiple=True,
-        metavar="NAME=SECRET/KEY",
-        help="Set a variable from a Secret; what -x sets can be read in the job's manifest.",
-    ),
-    Option(["--image-pull-secret"], multiple=True, metavar="NAME", help="Pull secret of the registry."),
-    Option(
-        ["--image-pull-policy"],
-        metavar="Always|IfNotPresent|Never",
-        help="When nodes pull the image. [default: the cluster's]",
-    ),
-    Option(["--node-selector"], multiple=True, metavar="LABEL=VALUE", help="Nodes that will do."),
-    Option(["--toleration"], multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="Taint to tolerate."),
-    Option(["--priority-class"], metavar="NAME", help="PriorityClass of all Pods."),
-    Option(["--queue"], metavar="NAME", help="Kueue's local queue; with --gang volcano a queue of Volcano."),
-    Option(
-        ["--gang"],
-        metavar="none|volcano|NAME",
-        help="Scheduler that starts all Pods together or none. [default: the operator's]",
-    ),
-    Option(["--service-account"], metavar="NAME", help="ServiceAccount of all Pods."),
-    Option(["--run-launcher-as-worker"], is_flag=True, help="The launcher takes ranks too: one worker less."),
-    Option(
-        ["--clean-pod-policy"],
-        metavar="None|Running|All",
-        help="Workers to delete at the end. [default: Running]",
-    ),
-    Option(["--ttl"], metavar="SECONDS", help="Delete the job so long after its end."),
-    Option(["--backoff-limit"], metavar="N", help="Try a failed job again so often. [default: 0]"),
-    Option(["--suspend"], is_flag=True, help="Do not start it yet."),
-    Option(["--label"], multiple=True, metavar="NAME=VALUE", help="Label of the job and its Pods."),
-    Option(["--annotation"], multiple=True, metavar="NAME=VALUE", help="Annotation of the job and its Pods."),
-    Option(
-        ["--spawn"],
-        metavar="ssh|exec",
-        help="How mpirun reaches the workers; exec needs no sshd in the image. [default: ssh]",
-    ),
-    Option(
-        ["--ssh-auth-mount-path"],
-        metavar="DIR",
-        help="Where ssh looks for keys in the image. [default: /root/.ssh]",
-    ),
-)
-"""What kind of job."""
-
-FOLLOW_OPTIONS: tuple[Option, ...] = (
-    Option(["--detach"], is_flag=True, help="Send it, print its name and leave."),
-    Option(["--rm"], is_flag=True, help="Delete the job when it has ended."),
-    Option(
-        ["--operator-image"],
-        metavar="IMAGE",
-        help="With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: "
-        "none; the launcher waits until the workers' names resolve]",
-    ),
-)
-"""What happens once it has been sent."""
-
-KUBERNETES_OPTIONS = (*CLUSTER_OPTIONS, *JOB_OPTIONS, *FOLLOW_OPTIONS)
-"""What ``run`` has besides its own options."""
-
-
-def with_help(option: Option, text: str | None) -> Option:
-    """Return an option with another help text."""
-    other = copy(option)
-    other.help = text
-    return other
-
-
-_OWN = {option.name for option in KUBERNETES_OPTIONS}
-_GROUPS = (ClusterOptions, JobOptions, FollowOptions, ElasticJobOptions)
-_NAMES = {part.name for group in _GROUPS for part in fields(group)} | {"json_file"}
-
-_HELP = {
-    "np": "Number of ranks. [default: those of one worker; of an elastic job --max-np, else --min-np]",
-    "min_np": "The job is elastic: workers may fail, come and go, as long as N ranks can train. [default: 1]",
-    "max_np": "The job is elastic: kubectl scale mpijob may give it up to N ranks. [default: any number]",
-    "min_hosts": "Of an elastic job: workers at least. [default: 1]",
-    "max_hosts": "Of an elastic job: workers at most.",
-    "blacklist_cooldown_range": "Seconds that a worker's name stays out after it failed, doubled each time. "
-    "[default: 5 60]",
-    "checkpoint_dir": "In each worker: commits become files here, read when the job starts with none.",
-    "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
-    "master_port": "MASTER_PORT. [default: 29500]",
-    "map_by": "Fill one worker after the other, or give each a rank in turn.",
-    "quiet": "Do not show the launcher's log.",
-    "timeout": "End the job after it has run so long.",
-    "workdir": "Working directory of the ranks. [default: the image's]",
-    "dry_run": "Print the YAML that would be sent, and stop.",
-    "start_timeout": "Give up after so long if the job does not run by then. [default: wait]",
-}
-"""What options of ``run`` mean on a cluster, where that differs in detail."""
-
-SHARED_OPTIONS: tuple[Option, ...] = tuple(
-    with_help(option, _HELP.get(option.name or "", option.help))
-    for option in (*RUN_OPTIONS, *HOST_OPTIONS, *ELASTIC_OPTIONS)
-    if isinstance(option, Option) and option.name in _NAMES
-)
-"""Options of ``run`` that mean the same on a cluster."""
+SHARED = names_of(Job, where="cluster") | names_of(RankOptions, where="cluster")
+SHARED |= names_of(ElasticOptions, where="cluster") | names_of(JsonOptions)
+SHARED |= {"quiet", "dry_run", "start_timeout"}
+"""Parameters of ``run`` that mean something on a cluster too."""
+_OWN = names_of(KubernetesOptions) - SHARED
 
 
 def is_for_clusters(name: str) -> bool:
@@ -270,4 +247,4 @@ def is_for_clusters(name: str) -> bool:
 
 def is_for_hosts(name: str) -> bool:
     """Say whether a parameter of ``run`` means nothing on a cluster."""
-    return name not in _NAMES and name != "on"
+    return name not in SHARED and name not in _OWN and name != "on"

@@ -1,7 +1,4 @@
-"""Values of options as they are read: everything wrong with them is collected and told at once.
-
-Numbers are read here, not by click, where a command has many: click stops at the first wrong word.
-"""
+"""What is wrong with options besides single words, collected to be told at once; files that options name."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ import click
 
 from ringleader import text_files
 from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import WrongValueError
 
 ReadText = Callable[[str], str]
 """Takes a path, returns the file's text; raises OSError or UnicodeDecodeError."""
@@ -33,26 +31,6 @@ class Faults:
         """Note one fault."""
         self.found.append(Fault(where=where, what=what, hint=hint))
 
-    def whole(self, option: str, text: str | None) -> int | None:
-        """Read a whole number, or note that it is none."""
-        if text is None:
-            return None
-        try:
-            return text_files.whole_number(text)
-        except ValueError:
-            self.add(option, f"{text[:80]!r} is no whole number")
-            return None
-
-    def seconds(self, option: str, text: str | None) -> float | None:
-        """Read a number of seconds, or note that it is none."""
-        if text is None:
-            return None
-        try:
-            return text_files.finite_number(text)
-        except ValueError:
-            self.add(option, f"{text[:80]!r} is not a number of seconds", "write 90 or 1.5")
-            return None
-
     def text_of(self, option: str, path: str, read: ReadText) -> str | None:
         """Read a file, or note why it cannot be read."""
         try:
@@ -63,19 +41,17 @@ class Faults:
             self.add(option, f"{path} is no text file (UTF-8)")
         return None
 
-    def ranks(self, option: str, text: str | None) -> frozenset[int] | None:
-        """Read ``0,3`` or ``0-3,7``, or note that it is neither; ``None``: nothing was said."""
-        if text is None:
-            return None
-        found: set[int] = set()
-        for part in text.split(","):
-            match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
-            first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-            if last < first:
-                self.add(option, f"{part!r} names no ranks", "write 0,3 or 0-3")
-                return None
-            found.update(range(first, last + 1))
-        return frozenset(found)
+
+def ranks_of(text: str) -> frozenset[int]:
+    """Read ``0,3`` or ``0-3,7``. Raises WrongValueError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise WrongValueError(f"{part!r} names no ranks", "write 0,3 or 0-3")
+        found.update(range(first, last + 1))
+    return frozenset(found)
 
 
 class FiniteRange(click.FloatRange):

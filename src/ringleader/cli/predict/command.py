@@ -2,15 +2,359 @@
 
 from __future__ import annotations
 
-import click
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.predict.predict_options import PredictOptions, request_of
+from ringleader.bench import run_file
+from ringleader.bench.training.measured_profile import profile_text
+from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.predict.prediction_text import as_document, as_text
-from ringleader.cli.typed_command import Command, Option
+from ringleader.cli.typed_command import Command
+from ringleader.errors import Fault, RequestError, collected
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.run_kinds import AnyRun, kind_of
+from ringleader.measurements.training import TrainingRun
+from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
+from ringleader.predict import models
 from ringleader.predict.exchange_cost import ALGORITHMS
 from ringleader.predict.forecast import forecast
-from ringleader.predict.step_model import STRAGGLER, WIRE_BYTES
+from ringleader.predict.measured_curve import MeasuredAllReduce, all_reduce_of, link_of
+from ringleader.predict.models import Model
+from ringleader.predict.networks import BETWEEN, WITHIN, Link, Network, from_curve
+from ringleader.predict.profile import (
+    ENGINE_FUSION_BYTES,
+    FUSION_BYTES,
+    Profile,
+    even_segments,
+    profile_of_model,
+)
+from ringleader.predict.profile_document import MOST, SMALLEST, MeasuredJob
+from ringleader.predict.profile_document import from_document as from_profile
+from ringleader.predict.step_model import STRAGGLER, WIRE_BYTES, Setup
+from ringleader.predict.stored_run import from_run
+from ringleader.text_files import json_document, printed, read_text
+
+MOST_LINES = 5
+"""Lines of a curve that are named where they are wrong."""
+
+
+def read_job(path: str, *, size: float | None, batch: float | None, layers_of: Model | None) -> MeasuredJob:
+    """Return what a profile (TOML or JSON) or a stored run tells. RequestError names the place."""
+    if not path.endswith(".toml") and Path(path).is_dir():
+        run = run_file.read_any(Path(path))
+        return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
+    text = _text(path, "PROFILE")
+    try:
+        document = tomllib.loads(text) if path.endswith(".toml") else json_document(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        kind = "TOML" if path.endswith(".toml") else "JSON"
+        raise RequestError(Fault(where=path, what=f"is not {kind}: {error}")) from None
+    except ValueError as error:  # numbers of thousands of digits
+        raise RequestError(Fault(where=path, what=f"cannot be read: {error}")) from None
+    except RecursionError:
+        raise RequestError(Fault(where=path, what="is nested too deep for a profile")) from None
+    if isinstance(document, dict) and "schema" in document:
+        run = run_file.from_document(document, path)
+        return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
+    return from_profile(document, path, layers_of)
+
+
+def _job_of(
+    run: AnyRun, path: str, *, size: float | None, batch: float | None, layers_of: Model | None
+) -> MeasuredJob:
+    """Return what a stored run of training or scaling tells. RequestError: it is of another kind."""
+    if isinstance(run, TrainingRun):
+        text = profile_text(run)
+        if text is None:
+            hint = "ringleader bench train --arms ringleader,uncoupled,alone"
+            raise RequestError(Fault(where=path, what="has no measurement of one rank alone", hint=hint))
+        return from_profile(tomllib.loads(text), path, layers_of)
+    if isinstance(run, PointToPointRun | CollectiveRun):
+        what = f"holds a {kind_of(run)} measurement, which does not say what is trained"
+        raise RequestError(Fault(where=path, what=what, hint=f"give it as --curve {path}"))
+    if isinstance(run, ElasticRun):
+        raise RequestError(Fault(where=path, what="holds what happened to an elastic job, and no rate"))
+    return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+
+
+def read_curve(path: str) -> Link | MeasuredAllReduce:
+    """Return what a run of bench p2p or allreduce measured, or what lines of ``bytes seconds`` describe.
+
+    In lines, a comma or blanks between the two; ``#`` begins a comment.
+    """
+    is_stored = bool(path) and (Path(path).is_dir() or path.endswith(".json"))
+    if is_stored:
+        run = run_file.read_any(Path(path))
+        if isinstance(run, PointToPointRun):
+            return link_of(run, path)
+        if isinstance(run, CollectiveRun):
+            return all_reduce_of(run, path)
+        what = f"holds a {kind_of(run)} measurement, which is no curve"
+        hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
+        raise RequestError(Fault(where=path, what=what, hint=hint))
+    return _curve_of_lines(path)
+
+
+def _curve_of_lines(path: str) -> Link:
+    points: list[tuple[float, float]] = []
+    faults: list[Fault] = []
+    for number, line in enumerate(_text(path, "--curve").splitlines(), 1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if not words:
+            continue
+        try:
+            size, seconds = (float(word) for word in words)
+        except ValueError:
+            what = "is not two numbers: bytes and seconds"
+            faults.append(Fault(where=f"{path}:{number}", what=what))
+            continue
+        points.append((size, seconds))
+    if not faults:
+        try:
+            return from_curve(f"curve {path}", points)
+        except ValueError as error:
+            faults.append(Fault(where=path, what=str(error)))
+    more = len(faults) - MOST_LINES
+    if more > 0:
+        faults[MOST_LINES:] = [Fault(where=path, what=f"{more} more lines are not two numbers")]
+    raise RequestError(faults)
+
+
+def _text(path: str, named_by: str) -> str:
+    try:
+        return printed(read_text(path))
+    except (OSError, ValueError) as error:
+        said = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        what = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else said
+        raise RequestError(Fault(where=f"{named_by} {path}".rstrip(), what=what)) from None
+
+
+LARGEST = 10_000_000
+"""Ranks of one job; nobody has more."""
+USUAL_SLOTS = 8
+_POWERS = tuple(2**i for i in range(10))
+
+
+USUAL_NETWORK = "25gbe-tcp"
+"""Taken where none is named; measured points between hosts then say its bandwidth."""
+
+
+_AMOUNT: Mapping[str, Any] = {"metavar": "N", "least": SMALLEST, "most": MOST, "wrong": BEYOND}
+_PART: Mapping[str, Any] = {"least": 0, "most": 1, "wrong": BEYOND}
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """Read ``1,8,64``. Raises WrongValueError."""
+    words = [word.strip() for word in text.split(",")]
+    wrong = [word for word in words if not (word.isascii() and word.isdigit() and 0 < len(word) < 9)]
+    wrong += [word for word in words if word not in wrong and not 1 <= int(word) <= LARGEST]
+    if wrong or len(words) > 1000:
+        one = (
+            f"{wrong[0]!r} is not a number of ranks from 1 to {LARGEST}" if wrong else "more than 1000 sizes"
+        )
+        raise WrongValueError(one, "for example 1,8,64")
+    return tuple(int(word) for word in words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """The options, as they were written."""
+
+    source: str | None = argument("[PROFILE|RUN]", default=None)
+    model: str | None = option("A model by name: resnet-50, vgg-16, bert-large, …", metavar="NAME")
+    rate: float | None = option("Samples per second of one rank.", **_AMOUNT)
+    batch: float | None = option("Samples of a step of one rank.", **_AMOUNT)
+    gradients: float | None = option("Bytes of all gradients (float32).", **_AMOUNT)
+    network: str | None = option(
+        "Between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … "
+        "Default: 25gbe-tcp, with the bandwidth of measured points.",
+        metavar="NAME",
+    )
+    within: str = option(
+        "Within a host: pcie, nvlink, nvswitch, shared-memory.", default="pcie", metavar="NAME"
+    )
+    ports: int = option("Ports of each host.", default=1, metavar="N", least=1, most=64, wrong=BEYOND)
+    curve: str | None = option(
+        "As measured: a run of bench p2p or allreduce, or lines of bytes and seconds of a message.",
+        metavar="FILE",
+    )
+    ranks: tuple[int, ...] | None = option(
+        "Sizes. Default: one rank, one host, two, four, …", metavar="N,N,…", read=_ranks, multiple=False
+    )
+    per_host: int | None = option(
+        "Ranks on each host. Default: as measured, else 8.", metavar="N", least=1, most=1024, wrong=BEYOND
+    )
+    algorithm: str = option(
+        "How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
+        default="hierarchical",
+        choices=ALGORITHMS,
+    )
+    servers: int = option(
+        "Parameter servers. Default: one on each host.",
+        default=0,
+        metavar="N",
+        least=0,
+        most=LARGEST,
+        wrong=BEYOND,
+    )
+    servers_apart: bool = flag("Parameter servers have hosts of their own.")
+    wire: str = option("Type of the numbers that travel.", default="fp32", choices=tuple(WIRE_BYTES))
+    straggler: float = option(
+        "Standard deviation of a rank's step, in parts of it.", default=STRAGGLER, metavar="PART", **_PART
+    )
+    fixed: float = option(
+        "What each update costs on several ranks.",
+        default=0.0,
+        metavar="SECONDS",
+        least=0,
+        most=1e6,
+        wrong=BEYOND,
+    )
+    micro_steps: int = option(
+        "Backward passes of an update.", default=1, metavar="N", least=1, most=1_000_000, wrong=BEYOND
+    )
+    no_overlap: bool = flag("The exchange begins after backward.")
+    until: float | None = option("At which size efficiency falls under it: 0.9.", metavar="PART", **_PART)
+    what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME")
+    from_specifications: bool = flag(
+        "Also sizes beyond four times the largest measured one, from stated numbers."
+    )
+    format: str = option("How to print it.", default="table", choices=("table", "markdown", "json"))
+    json: JsonOptions = group(JsonOptions)
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be predicted."""
+
+    job: MeasuredJob
+    setup: Setup
+    ranks: tuple[int, ...]
+    others: tuple[Network, ...]
+    network_known: bool
+    """Whether what is between hosts was named or measured."""
+
+
+def request_of(options: PredictOptions) -> Request:
+    """Return what is asked for. RequestError with all that is wrong."""
+    faults = list(options.faults)
+    job, network, curve = None, None, None
+    with collected(faults):
+        job = _job(options)
+    if options.curve is not None:
+        with collected(faults):
+            curve = read_curve(options.curve)
+    with collected(faults):
+        network = _network(options, options.network or USUAL_NETWORK, curve=curve)
+    if network is not None and options.network is None and curve is None:
+        assumed = replace(network.between, name=f"{USUAL_NETWORK} (assumed)")
+        network = replace(network, between=assumed)
+    others = []
+    for name in options.what_if:
+        with collected(faults):
+            others.append(_network(options, name, "--what-if"))
+    if faults or job is None or network is None:
+        raise RequestError(faults)
+    per_host = options.per_host or job.per_host or USUAL_SLOTS
+    setup = Setup(
+        network=network,
+        per_host=per_host,
+        algorithm=options.algorithm,
+        wire=options.wire,
+        straggler=options.straggler,
+        fixed=options.fixed,
+        micro_steps=options.micro_steps,
+        overlap=not options.no_overlap,
+        fusion_bytes=ENGINE_FUSION_BYTES if options.algorithm == "engine" else FUSION_BYTES,
+        sharing=job.sharing,
+        all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
+        servers=options.servers,
+        servers_apart=options.servers_apart,
+    )
+    return Request(
+        job=job,
+        setup=setup,
+        ranks=options.ranks or _usual_ranks(job, per_host),
+        others=tuple(others),
+        network_known=options.network is not None or curve is not None,
+    )
+
+
+def _job(options: PredictOptions) -> MeasuredJob:
+    """Return the job of SOURCE, or of --model and --rate."""
+    faults: list[Fault] = []
+    known = None
+    if options.model is not None:
+        try:
+            known = models.model(options.model)
+        except KeyError:
+            hint = f"models: {', '.join(models.NAMES)}"
+            faults.append(Fault(where="--model", what=f"no model is called {options.model!r}", hint=hint))
+    if options.source is not None:
+        with collected(faults):
+            job = read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
+            if not faults:
+                return job
+        raise RequestError(faults)
+    if options.model is None and options.gradients is None:
+        hint = "a profile, a run of `ringleader scale` or bench train, or --model NAME --rate N --batch N"
+        faults.append(Fault(where="SOURCE", what="nothing says what is trained", hint=hint))
+    for name in ("rate", "batch"):
+        if getattr(options, name) is None:
+            hint = {"rate": "samples per second of one rank", "batch": "samples of its step"}[name]
+            faults.append(Fault(where=f"--{name}", what="is missing", hint=hint))
+    if faults:
+        raise RequestError(faults)
+    assert options.rate is not None and options.batch is not None
+    if known is None:
+        step = options.batch / options.rate
+        parts = even_segments(int(options.gradients or 0), 2 / 3 * step)
+        return MeasuredJob(
+            profile=Profile(
+                name="job", batch=options.batch, before=step / 3, segments=parts, source="options"
+            )
+        )
+    unit = "sequences" if known.name.startswith("bert") else "images"
+    return MeasuredJob(profile=profile_of_model(known, rate=options.rate, batch=options.batch, unit=unit))
+
+
+def _network(
+    options: PredictOptions,
+    name: str,
+    where: str = "--network",
+    curve: Link | MeasuredAllReduce | None = None,
+) -> Network:
+    faults: list[Fault] = []
+    between, within = BETWEEN.get(name), WITHIN.get(options.within)
+    if isinstance(curve, Link):
+        between = curve
+    elif between is None:
+        hint = f"networks: {', '.join(BETWEEN)}"
+        faults.append(Fault(where=where, what=f"no network is called {name!r}", hint=hint))
+    if within is None:
+        hint = f"within a host: {', '.join(WITHIN)}"
+        faults.append(Fault(where="--within", what=f"no link is called {options.within!r}", hint=hint))
+    if faults or between is None or within is None:
+        raise RequestError(faults)
+    return Network(name=between.name, between=between, within=within, ports=max(1, options.ports))
+
+
+def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
+    """One rank, one host, then powers of two of hosts: as far as a fit reaches, where there are points."""
+    largest = max((point.ranks for point in job.points), default=0)
+    sizes = {1, *(per_host * hosts for hosts in _POWERS)}
+    if len(job.points) > 1:
+        sizes = {size for size in sizes if size <= 4 * largest}
+        is_full = [p.ranks for p in job.points if p.ranks <= per_host or p.ranks % per_host == 0]
+        sizes |= set(is_full)
+    return tuple(sorted(sizes))
 
 
 def predict(options: PredictOptions) -> None:
@@ -50,97 +394,6 @@ command = Command(
         "what_if",
         "json",
     ),
-    params=[
-        click.Argument(["source"], required=False, metavar="[PROFILE|RUN]"),
-        Option(["--model"], metavar="NAME", help="A model by name: resnet-50, vgg-16, bert-large, …"),
-        Option(["--rate"], type=float, metavar="N", help="Samples per second of one rank."),
-        Option(["--batch"], type=float, metavar="N", help="Samples of a step of one rank."),
-        Option(["--gradients"], type=float, metavar="N", help="Bytes of all gradients (float32)."),
-        Option(
-            ["--network"],
-            metavar="NAME",
-            help="Between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … "
-            "Default: 25gbe-tcp, with the bandwidth of measured points.",
-        ),
-        Option(
-            ["--within"],
-            default="pcie",
-            show_default=True,
-            metavar="NAME",
-            help="Within a host: pcie, nvlink, nvswitch, shared-memory.",
-        ),
-        Option(["--ports"], type=int, default=1, show_default=True, metavar="N", help="Ports of each host."),
-        Option(
-            ["--curve"],
-            metavar="FILE",
-            help="As measured: a run of bench p2p or allreduce, or lines of bytes and seconds of a message.",
-        ),
-        Option(["--ranks"], metavar="N,N,…", help="Sizes. Default: one rank, one host, two, four, …"),
-        Option(
-            ["--per-host"], type=int, metavar="N", help="Ranks on each host. Default: as measured, else 8."
-        ),
-        Option(
-            ["--algorithm"],
-            default="hierarchical",
-            show_default=True,
-            type=click.Choice(ALGORITHMS),
-            help="How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
-        ),
-        Option(
-            ["--servers"],
-            type=int,
-            default=0,
-            metavar="N",
-            help="Parameter servers. Default: one on each host.",
-        ),
-        Option(["--servers-apart"], is_flag=True, help="Parameter servers have hosts of their own."),
-        Option(
-            ["--wire"],
-            default="fp32",
-            show_default=True,
-            type=click.Choice(tuple(WIRE_BYTES)),
-            help="Type of the numbers that travel.",
-        ),
-        Option(
-            ["--straggler"],
-            type=float,
-            default=STRAGGLER,
-            show_default=True,
-            metavar="PART",
-            help="Standard deviation of a rank's step, in parts of it.",
-        ),
-        Option(
-            ["--fixed"],
-            type=float,
-            default=0.0,
-            metavar="SECONDS",
-            help="What each update costs on several ranks.",
-        ),
-        Option(
-            ["--micro-steps"],
-            type=int,
-            default=1,
-            show_default=True,
-            metavar="N",
-            help="Backward passes of an update.",
-        ),
-        Option(["--no-overlap"], is_flag=True, help="The exchange begins after backward."),
-        Option(["--until"], type=float, metavar="PART", help="At which size efficiency falls under it: 0.9."),
-        Option(["--what-if"], multiple=True, metavar="NAME", help="Another network to compare with."),
-        Option(
-            ["--from-specifications"],
-            is_flag=True,
-            help="Also sizes beyond four times the largest measured one, from stated numbers.",
-        ),
-        Option(
-            ["--format"],
-            default="table",
-            show_default=True,
-            type=click.Choice(("table", "markdown", "json")),
-            help="How to print it.",
-        ),
-        *JSON_OPTIONS,
-    ],
     help="""Predict step time, rate and efficiency of more ranks, or of another network.
 
     From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
+from ringleader.cli.json_output import JsonOptions
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
     JOB_NAMES,
-    NAMESPACE,
-    REQUEST_OPTIONS,
+    NAME,
     claim_templates,
     request_of_options,
     said_namespace,
     show_objects,
 )
-from ringleader.cli.typed_command import Option, complete_files, given, spelling
+from ringleader.cli.typed_command import given, spelling
 from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.mpijob.manifest_files import Rendered
@@ -52,17 +52,21 @@ EVERYDAY = (
 
 @dataclass(frozen=True, kw_only=True)
 class MpiJobOptions:
-    """The options, as they were written."""
+    """The options of ``render mpijob``."""
 
-    convert: bool = False
-    namespace: str | None = None
-    json: JsonOptions = field(default_factory=JsonOptions)
-    job: JobOptions = field(default_factory=JobOptions)
+    convert: bool = flag("Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.")
+    json: JsonOptions = group(JsonOptions)
+    namespace: str | None = option(
+        "Namespace. [default: none is said, and kubectl takes its own]", metavar="NAME"
+    )
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
 
 def mpijob(options: MpiJobOptions) -> None:
     """Print the jobs."""
-    show_objects(options.json, of_options(options) if options.job.image is not None else of_files(options))
+    show_objects(
+        options.json, of_options(options) if options.job.pods.image is not None else of_files(options)
+    )
 
 
 command = FilesOrCommand(
@@ -70,23 +74,6 @@ command = FilesOrCommand(
     options=MpiJobOptions,
     run=mpijob,
     everyday=EVERYDAY,
-    params=[
-        Option(
-            ["--convert"],
-            is_flag=True,
-            help="Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.",
-        ),
-        *JSON_OPTIONS,
-        NAMESPACE,
-        *REQUEST_OPTIONS,
-        click.Argument(
-            ["command"],
-            nargs=-1,
-            type=click.UNPROCESSED,
-            metavar="FILE…|COMMAND…",
-            shell_complete=complete_files,
-        ),
-    ],
     help=HELP,
     no_args_is_help=True,
 )
@@ -118,7 +105,7 @@ def of_files(options: MpiJobOptions) -> list[Any]:
     ]
     if faults:
         raise RequestError(faults)
-    rendered = read_files(options.job.command, faults, converting=options.convert)
+    rendered = read_files(options.job.job.command, faults, converting=options.convert)
     if faults:
         raise RequestError(faults)
     remarks = _remarks(rendered)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
-from ringleader.cli.options.elastic_options import ElasticJobOptions
-from ringleader.cli.options.kubernetes_options import (
-    CLUSTER_OPTIONS,
-    FOLLOW_OPTIONS,
-    ClusterOptions,
-    FollowOptions,
-    JobOptions,
-)
+from ringleader.cli.json_output import JsonOptions
+from ringleader.cli.kubernetes.connection import needs_kubernetes
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
-    REQUEST_OPTIONS,
+    NAME,
     claim_templates,
     request_of_options,
     said_namespace,
     show_objects,
 )
-from ringleader.cli.typed_command import Command, Option, given, spelling
+from ringleader.cli.typed_command import Command, given, spelling
+from ringleader.elastic_options import ElasticOptions
+from ringleader.option_fields import flag, group, names_of
 
 HELP = """Print a job as plain Pods: what run --on pods would send, without the keys.
 
@@ -43,7 +38,7 @@ _OF_MPI = frozenset(
         *("launcher_cpu", "launcher_memory", "run_launcher_as_worker", "clean_pod_policy", "ttl"),
         *("backoff_limit", "spawn", "ssh_auth_mount_path", "rdma_spread", "rdma_ssh_port", "suspend"),
         *("queue", "gang", "autotune", "consistency_check", "operator_image"),
-        *(part.name for part in fields(ElasticJobOptions)),
+        *names_of(ElasticOptions, where="cluster"),
     )
 )
 """Parameters that mean nothing for a single Pod."""
@@ -58,13 +53,13 @@ EVERYDAY = (
 
 @dataclass(frozen=True, kw_only=True)
 class PodsOptions:
-    """The options, as they were written."""
+    """The options of ``render pods``."""
 
-    single: bool = False
-    operator_image: str | None = None
-    json: JsonOptions = field(default_factory=JsonOptions)
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
-    job: JobOptions = field(default_factory=JobOptions)
+    single: bool = flag("One Pod that runs COMMAND once, without MPI.")
+    json: JsonOptions = group(JsonOptions)
+    cluster: ClusterOptions = group(ClusterOptions)
+    follow: FollowOptions = group(FollowOptions, where="pods")
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
 
 
 def pods(options: PodsOptions) -> None:
@@ -77,14 +72,6 @@ command = Command(
     options=PodsOptions,
     run=pods,
     everyday=EVERYDAY,
-    params=[
-        Option(["--single"], is_flag=True, help="One Pod that runs COMMAND once, without MPI."),
-        *JSON_OPTIONS,
-        *CLUSTER_OPTIONS,
-        *(option for option in FOLLOW_OPTIONS if option.name == "operator_image"),
-        *REQUEST_OPTIONS,
-        click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND…"),
-    ],
     help=HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},
@@ -100,10 +87,9 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
     namespace = namespace_of(options.cluster, faults)
     request = request_of_options(options.job, namespace=namespace, faults=faults)
     job = job_of(request, faults)
-    follow = FollowOptions(operator_image=options.operator_image)
-    check_operatorless(job, follow)
+    check_operatorless(job, options.follow)
     tell(request)
-    return [*claim_templates(request), *objects("pods", job, follow)]
+    return [*claim_templates(request), *objects("pods", job, options.follow)]
 
 
 def single(options: PodsOptions) -> list[dict[str, Any]]:
@@ -117,7 +103,8 @@ def single(options: PodsOptions) -> list[dict[str, Any]]:
         if one.name in _OF_MPI:
             faults.add(spelling(one), "means nothing with --single", "one Pod runs COMMAND once, without MPI")
     namespace = said_namespace(options.cluster.namespace, faults)
-    request = request_of_options(replace(options.job, spawn=None), namespace=namespace, faults=faults)
+    asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
+    request = request_of_options(asked, namespace=namespace, faults=faults)
     job_of(request, faults)
     tell(request)
     return [*claim_templates(request), single_pod(request)]

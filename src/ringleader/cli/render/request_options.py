@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.kubernetes.connection import checked_namespace, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
-from ringleader.cli.options.elastic_options import ElasticJobOptions
-from ringleader.cli.options.kubernetes_options import (
-    CLUSTER_OPTIONS,
-    JOB_OPTIONS,
-    SHARED_OPTIONS,
-    JobOptions,
-    with_help,
-)
+from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.typed_command import Option
 from ringleader.errors import RequestError
+from ringleader.option_fields import names_of
+from ringleader.render.rdma.resource_claims import template
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_request import JobRequest
 
-JOB_NAMES = frozenset(part.name for group in (JobOptions, ElasticJobOptions) for part in fields(group))
+NAME = {"help": "Name of the job. [default: that of COMMAND's script or program]"}
+"""What ``--name`` is where nothing is sent."""
+JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
-
-NAMESPACE = next(
-    with_help(option, "Namespace. [default: none is said, and kubectl takes its own]")
-    for option in CLUSTER_OPTIONS
-    if option.name == "namespace"
-)
-
-_HELP = {"name": "Name of the job. [default: that of COMMAND's script or program]"}
-
-REQUEST_OPTIONS: tuple[Option, ...] = (
-    *(option for option in SHARED_OPTIONS if option.name in JOB_NAMES),
-    *(with_help(option, _HELP.get(option.name or "", option.help)) for option in JOB_OPTIONS),
-)
-"""What describes a job: the options of ``run --on kubernetes`` with the same meaning."""
 
 
 def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> JobRequest:
@@ -56,8 +37,6 @@ def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> Jo
 
 def said_namespace(namespace: str | None, faults: Faults) -> str:
     """Return the namespace of ``--namespace``; empty: kubectl's own."""
-    from ringleader.cli.kubernetes.connection import checked_namespace
-
     try:
         return checked_namespace(namespace)
     except RequestError as error:
@@ -67,8 +46,6 @@ def said_namespace(namespace: str | None, faults: Faults) -> str:
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
     """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
-    from ringleader.render.rdma.resource_claims import template
-
     nics = request.rdma
     if nics is None or not nics.makes_template:
         return []

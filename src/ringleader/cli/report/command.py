@@ -6,17 +6,19 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ringleader.cli.json_output import check_not_read, opened
-from ringleader.cli.report.report_options import ReportOptions, faults_of, parameters, port_of, threshold_of
+from ringleader.cli.json_output import JsonOptions, check_not_read, opened
+from ringleader.cli.options.option_checks import unwritable
 from ringleader.cli.report.stored_runs import predictions_of, read_runs
-from ringleader.cli.typed_command import Command
+from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.run_kinds import AnyRun
+from ringleader.option_fields import argument, flag, group, option
 from ringleader.report import compare as side_by_side
 from ringleader.report import regression_guard, summary_text
 from ringleader.report.comparable_rates import incomparable
@@ -27,6 +29,43 @@ NOT_GOOD_ENOUGH = 1
 """Exit code where something was measured, and is not as good as it was asked to be."""
 
 
+FORMATS = ("table", "markdown", "json", "html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options, as they were written."""
+
+    runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
+    format: str | None = option("How to render it. [default: table]", choices=FORMATS)
+    json: JsonOptions = group(JsonOptions)
+    output: str | None = option(
+        "Write to a file instead of standard output.", "-o", "--output", metavar="FILE"
+    )
+    replace: bool = flag("Let -o write over a file.", *REPLACE)
+    against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
+    fail_below: float | None = option(
+        "Exit with 1 where RUN is surely below this part of BASELINE (0.9), failed, or lacks numbers of it.",
+        metavar="RATIO",
+        above=0,
+        wrong="{} is not a number above 0",
+        unreadable="is not a number above 0",
+        hint="0.9",
+    )
+    allow_missing: bool = flag("Let --fail-below pass where RUN lacks numbers.")
+    serve: bool = flag("Show the page at a local address; it follows its runs.")
+    port: int | None = option(
+        "For --serve. [default: a free one]",
+        metavar="N",
+        least=0,
+        most=65535,
+        wrong="{} is not a port",
+        unreadable="is not a port",
+        hint="0 to 65535; 0 takes a free one",
+    )
+    faults: tuple[Fault, ...] = ()
+
+
 def report(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
     faults = faults_of(options)
@@ -35,7 +74,7 @@ def report(options: ReportOptions) -> int:
     if options.serve:
         from ringleader.cli.report.serve import serve
 
-        return serve(options.runs, port_of(options) or 0)
+        return serve(options.runs, options.port or 0)
     if options.output is not None:
         check_not_read("-o", options.output, _inputs(options))
         if not options.replace:
@@ -48,6 +87,45 @@ def report(options: ReportOptions) -> int:
         return _compared(runs[0], runs[1], options)
     _write(options, lambda form: _rendered(runs, form))
     return 0
+
+
+def faults_of(options: ReportOptions) -> list[Fault]:
+    """Return all that is wrong with the command line itself."""
+    return [*options.faults, *_faults(options)]
+
+
+def _faults(options: ReportOptions) -> Iterator[Fault]:
+    if options.serve:
+        yield from _beside_serve(options)
+    elif not options.runs:
+        hint = "ringleader report runs/NAME, or several of them"
+        yield Fault(where="RUN", what="no stored run given", hint=hint)
+    if options.port is not None and not options.serve:
+        yield Fault(where="--port", what="counts with --serve only")
+    if options.against is not None and (not options.against or len(options.runs) != 1):
+        what = f"compares one RUN; {len(options.runs)} given" if options.against else "is empty"
+        yield Fault(where="--against", what=what)
+    if options.fail_below is not None:
+        if options.against is None:
+            yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")
+    elif options.allow_missing:
+        yield Fault(where="--allow-missing", what="counts with --fail-below only")
+    yield from unwritable("-o", options.output)
+    if options.replace and options.output is None:
+        yield Fault(where="--replace", what="counts with -o only")
+
+
+def _beside_serve(options: ReportOptions) -> Iterator[Fault]:
+    others = {
+        "-o": options.output,
+        "--json": options.json.json,
+        "--json-file": options.json.json_file,
+        "--against": options.against,
+        "--format": options.format,
+    }
+    for name, value in others.items():
+        if value:
+            yield Fault(where="--serve", what=f"shows a page; {name} does not go with it")
 
 
 def _inputs(options: ReportOptions) -> list[str]:
@@ -68,7 +146,7 @@ def _rendered(runs: Sequence[AnyRun], form: str) -> str:
 
 
 def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
-    threshold = threshold_of(options)
+    threshold = options.fail_below
     if threshold is not None and isinstance(after, CollectiveRun) and after.wrong:
         wrong = f"{plural(after.wrong, 'wrong element')} (#wrong)"
         print(f"ringleader: {after.name}: {wrong}, so its rates mean nothing", file=sys.stderr)
@@ -131,7 +209,6 @@ command = Command(
     "report",
     options=ReportOptions,
     run=report,
-    params=parameters(),
     help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
     " Two of a kind are compared, the second with the first.",
 )

@@ -6,24 +6,18 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ringleader.batch_system import slurm_job_id
 from ringleader.cli import interrupts
-from ringleader.cli.help_pages import is_full_help
-from ringleader.cli.json_output import JsonOptions, outcome_to
-from ringleader.cli.options.elastic_options import (
-    ELASTIC_OPTIONS,
-    ElasticRunOptions,
-    elastic_options,
-)
+from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
-    HOST_OPTIONS,
+    ON,
     Chosen,
     HostOptions,
     LabFiles,
@@ -32,18 +26,19 @@ from ringleader.cli.options.host_options import (
     overridden,
 )
 from ringleader.cli.options.kubernetes_options import (
-    KUBERNETES_OPTIONS,
     PLACES,
     KubernetesOptions,
     is_for_clusters,
     is_for_hosts,
 )
-from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_job
+from ringleader.cli.options.option_checks import Faults, ranks_of
+from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
 from ringleader.cli.run.outcome_values import error_json, outcome_json
-from ringleader.cli.typed_command import Command, Option, given, spelling
+from ringleader.cli.typed_command import Command, given, is_full_help, spelling
+from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
+from ringleader.option_fields import flag, group, option
 from ringleader.ranks.program_search import which
 from ringleader.render.rank_environment import search_path
 from ringleader.text_files import read_text
@@ -67,16 +62,26 @@ Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunCommandOptions:
+class RunOptions:
     """All options of ``run``."""
 
-    ranks: RunOptions = field(default_factory=RunOptions)
-    hosts: HostOptions = field(default_factory=HostOptions)
-    elastic: ElasticRunOptions = field(default_factory=ElasticRunOptions)
-    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    hosts: HostOptions = group(HostOptions, changed={"on": ON})
+    job: Job = group(Job)
+    ranks: RankOptions = group(RankOptions)
+    show_ranks: frozenset[int] | None = option(
+        "Show the output of these ranks only; failures of others are still explained.",
+        old=("--rank-filter",),
+        metavar="0,3|0-3",
+        read=ranks_of,
+        after="quiet",
+    )
+    dry_run: bool = flag("Look at the hosts, then print what would be executed and stop.", after="workdir")
+    json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
+    elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
+    kubernetes: KubernetesOptions = group(KubernetesOptions)
 
 
-def run_command(options: RunCommandOptions) -> int:
+def run_command(options: RunOptions) -> int:
     """Run the job; return the exit code."""
     on = options.hosts.on
     misplaced = misplaced_options(click.get_current_context(), on)
@@ -86,7 +91,7 @@ def run_command(options: RunCommandOptions) -> int:
         from ringleader.cli.kubernetes.run_job import run_request
 
         return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
-    return run(options.ranks, options.hosts, options.elastic, environ=os.environ)
+    return run(options, environ=os.environ)
 
 
 EVERYDAY = (
@@ -109,7 +114,7 @@ EVERYDAY = (
 """Options of the short help."""
 
 
-class RunCommand(Command[RunCommandOptions]):
+class RunCommand(Command[RunOptions]):
     """A command whose help depends on where the job shall run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -134,27 +139,13 @@ class RunCommand(Command[RunCommandOptions]):
             yield "Options", [one for one in every if self.is_everyday(one)]
 
 
-_ON = Option(
-    ["--on"],
-    metavar="local|ssh|lab|kubernetes|pods",
-    help="Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but without "
-    "an operator.",
-)
-
 command = RunCommand(
     "run",
-    options=RunCommandOptions,
+    options=RunOptions,
     run=run_command,
+    first=("np",),
     overridden=overridden,
     everyday=EVERYDAY,
-    params=[
-        *RUN_OPTIONS[:1],
-        *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
-        *RUN_OPTIONS[1:-1],
-        *ELASTIC_OPTIONS,
-        *KUBERNETES_OPTIONS,
-        RUN_OPTIONS[-1],
-    ],
     help=HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},
@@ -170,35 +161,29 @@ def means_nothing(parameter: click.Parameter) -> bool:
 def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
     """Return what is wrong with options that mean nothing where the job shall run."""
     found = []
-    for option in given(ctx):
-        if on in PLACES and means_nothing(option):
+    for one in given(ctx):
+        if on in PLACES and means_nothing(one):
             hint = "leave it out: the cluster places the ranks"
-            if option.name == "require":
+            if one.name == "require":
                 hint = "leave it out: nothing counts the bytes of Pods yet"
-            elif option.name == "max_restarts":
+            elif one.name == "max_restarts":
                 hint = "--backoff-limit tries a failed job on a cluster again"
-            found.append(Fault(where=spelling(option), what=f"means nothing with --on {on}", hint=hint))
-        elif on not in PLACES and is_for_clusters(option.name or ""):
+            found.append(Fault(where=spelling(one), what=f"means nothing with --on {on}", hint=hint))
+        elif on not in PLACES and is_for_clusters(one.name or ""):
             hint = "add --on kubernetes, or leave it out"
-            found.append(Fault(where=spelling(option), what="is for jobs on Kubernetes", hint=hint))
+            found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
     return found
 
 
-def run(
-    options: RunOptions,
-    where: HostOptions,
-    elastic: ElasticRunOptions | None = None,
-    *,
-    environ: Mapping[str, str],
-) -> int:
+def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
     """Do what was asked for and return the exit code.
 
     Raises RequestError with every fault at once, and what ``launch`` raises.
     """
-    json = JsonOptions() if options.dry_run else options.json.checked()
+    json = JsonOptions() if options.dry_run else options.json
     with outcome_to(json) as kept:
         try:
-            job = build_job(options, where, elastic, environ=environ)
+            job = build_job(options, environ=environ)
             if job.warm:
                 from ringleader.launch.warm_hosts import warm_modules
 
@@ -206,10 +191,9 @@ def run(
             if options.dry_run:
                 print(dry_run_text(job, environ=environ), end="", flush=True)
                 return 0
-            shown = Faults().ranks("--show-ranks", options.show_ranks)
-            outcome = run_job(job, environ=environ, shown=shown, output_to_stderr=json.json)
+            outcome = run_job(job, environ=environ, shown=options.show_ranks, output_to_stderr=json.json)
         except RingleaderError as error:
-            values = error_json(error, options.command)
+            values = error_json(error, options.job.command)
             kept.keep(lambda: values, failed=True)
             raise
         kept.keep(lambda: outcome_json(outcome, job), failed=bool(outcome.exit_code))
@@ -217,7 +201,8 @@ def run(
 
 
 def read_job(
-    options: RunOptions,
+    asked: Job,
+    ranks: RankOptions,
     where: HostOptions,
     *,
     environ: Mapping[str, str],
@@ -228,32 +213,29 @@ def read_job(
     ``say`` hears of a batch system's allocation where that gives the hosts. Raises LabError where a lab is
     meant and none is up.
     """
-    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
+    chosen = choose_hosts(where, asked.ssh, environ=environ, read=read_text, find_lab=find_lab)
     if say is not None and chosen.allocation is not None:
         say(f"ringleader: {allocation_text(chosen.allocation)}")
     here = str(Path.cwd())
-    return make_job(options, where, chosen=chosen, environ=environ, read=read_text, current_dir=here), chosen
+    return make_job(asked, ranks, chosen=chosen, environ=environ, read=read_text, current_dir=here), chosen
 
 
-def build_job(
-    options: RunOptions,
-    where: HostOptions,
-    elastic: ElasticRunOptions | None = None,
-    *,
-    environ: Mapping[str, str],
-) -> Job:
+def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     """Return the job that was asked for, checked as far as this machine can tell."""
-    job, chosen = read_job(options, where, environ=environ)
-    if elastic is not None:
-        faults = Faults(found=list(job.faults))
-        changes = elastic_options(
-            elastic,
-            np=job.np,
-            hostfile=None if where.hosts else where.hostfile,
-            slurm_job=followed_slurm_job(chosen, where, elastic, environ),
-            faults=faults,
-        )
-        job = replace(job, elastic=changes, faults=tuple(faults.found))
+    where, elastic = options.hosts, options.elastic
+    job, chosen = read_job(options.job, options.ranks, where, environ=environ)
+    faults = Faults(found=list(job.faults))
+    if options.show_ranks and job.np is not None and max(options.show_ranks) >= job.np:
+        beyond = min(rank for rank in options.show_ranks if rank >= job.np)
+        faults.add("--show-ranks", f"there is no rank {beyond}", f"the last one is {job.np - 1}")
+    changes = elastic_options(
+        elastic,
+        np=job.np,
+        hostfile=None if where.hosts else where.hostfile,
+        slurm_job=followed_slurm_job(chosen, where, elastic, environ),
+        faults=faults,
+    )
+    job = replace(job, elastic=changes, faults=tuple(faults.found))
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:
@@ -264,10 +246,10 @@ def build_job(
 
 
 def followed_slurm_job(
-    chosen: Chosen, where: HostOptions, elastic: ElasticRunOptions, environ: Mapping[str, str]
+    chosen: Chosen, where: HostOptions, elastic: Mapping[str, Any], environ: Mapping[str, str]
 ) -> str | None:
     """Return the number of the Slurm job whose nodes an elastic job follows: all of them, and no others."""
-    if chosen.allocation is None or where.nnodes is not None or elastic.host_discovery_script is not None:
+    if chosen.allocation is None or where.nnodes is not None or "discovery_script" in elastic:
         return None
     return slurm_job_id(chosen.allocation, environ)
 

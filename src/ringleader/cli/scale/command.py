@@ -24,10 +24,9 @@ from ringleader.cli.scale.read_sitting import read_sitting, with_threads
 from ringleader.cli.scale.scale_options import (
     EVERYDAY,
     ScaleOptions,
+    Sitting,
     hosts_text,
-    parameters,
 )
-from ringleader.cli.scale.sitting import Sitting
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.report.number_format import plural
@@ -125,7 +124,6 @@ command = Command(
     run=measure,
     overridden=overridden,
     everyday=EVERYDAY,
-    params=parameters(),
     help=HELP,
     context_settings={"allow_interspersed_args": False},
 )

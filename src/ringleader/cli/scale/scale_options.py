@@ -1,11 +1,16 @@
-"""The options of ``ringleader scale`` and how they become a ``Scale``. Touches nothing."""
+"""The options of ``ringleader scale``, how they become a ``Scale``, and what one call of it measures.
+
+Touches nothing; `read_sitting` reads the rest.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import PurePath
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,74 +25,84 @@ from ringleader.bench.grid import (
 )
 from ringleader.bench.rates import WARMUP
 from ringleader.bench.resumption import extended_grid
-from ringleader.bench.scale import Scale, faults_of
-from ringleader.bench.turn_order import IN_STEP_CHOICES
-from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
-from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
-from ringleader.cli.options.kubernetes_options import ClusterOptions, PodOptions
+from ringleader.bench.scale import Scale, faults_of, turns_of
+from ringleader.bench.turn_order import IN_STEP_CHOICES, Turn, turns_left
+from ringleader.cli.json_output import JsonOptions
+from ringleader.cli.options.host_options import ON, HostOptions
+from ringleader.cli.options.kubernetes_options import (
+    PLACES,
+    ClusterOptions,
+    FollowOptions,
+    PodOptions,
+    is_for_hosts,
+)
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
-from ringleader.cli.scale.pod_options import ON, POD_OPTIONS
-from ringleader.cli.typed_command import REPLACE, Option
+from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.typed_command import REPLACE, given, spelling
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of
+from ringleader.option_fields import flag, group, names_of, option
 from ringleader.scaling import Run
 
-
-@dataclass(frozen=True, kw_only=True)
-class SharedOptions:
-    """Options of ``run`` that mean the same here."""
-
-    command: tuple[str, ...] = ()
-    oversubscribe: bool = False
-    share_gpus: bool = False
-    all_gpus: bool = False
-    own_gpu: bool = False
-    bind: str = "auto"
-    threads: str | None = None
-    x: tuple[str, ...] = ()
-    env_file: tuple[str, ...] = ()
-    as_horovod: bool = False
-    require: tuple[str, ...] = ()
-    no_settings: bool = False
-    consistency_check: str | None = None
-    timeout: str | None = None
-    grace: str | None = None
-    lost_after: str | None = None
-    workdir: str | None = None
-
-    def of_run(self) -> RunOptions:
-        """Return them as the options of ``run``."""
-        return RunOptions(**vars(self))
+if TYPE_CHECKING:
+    from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleOptions:
     """The options, as they were written."""
 
-    grid: str | None = None
-    repeats: str = "3"
-    budget: str | None = None
-    warmup: str = str(WARMUP)
-    strong: bool = False
-    global_batch: str | None = None
-    baseline: str | None = None
-    resume: str | None = None
-    name: str | None = None
-    output: str = "runs"
-    no_uncoupled: bool = False
-    in_step: str | None = None
-    no_page: bool = False
-    replace: bool = False
-    dry_run: bool = False
-    sizes: bool = False
-    json: JsonOptions = field(default_factory=JsonOptions)
-    hosts: HostOptions = field(default_factory=HostOptions)
-    shared: SharedOptions = field(default_factory=SharedOptions)
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
-    pods: PodOptions = field(default_factory=PodOptions)
-    operator_image: str | None = None
+    grid: str | None = option(
+        "Sizes, hosts x slots. [default: doubling, up to all slots]", metavar="1x1,1x2,2x2"
+    )
+    repeats: int = option("Repetitions of each size.", default=3, metavar="N")
+    budget: float | None = option(
+        "Add repetitions for up to SECONDS, until 95 % intervals are at most 10 % wide.",
+        metavar="SECONDS",
+        unit="seconds",
+    )
+    warmup: float = option(
+        "Part of the training time left out at its beginning.",
+        default=WARMUP,
+        metavar="PART",
+        unreadable="is not a number",
+        hint="write a part of one, for example 0.2",
+    )
+    strong: bool = flag("Strong scaling: the global batch stays the same.")
+    global_batch: int | None = option(
+        "With --strong: samples of a step over all ranks; {batch} in COMMAND is a rank's share.", metavar="N"
+    )
+    baseline: str | None = option(
+        "Size that the others are measured against. [default: 1x1, one rank]", metavar="HxS"
+    )
+    resume: str | None = option(
+        "Go on with the run in DIR or of --name; --grid adds sizes, --repeats repetitions.",
+        is_flag=False,
+        flag_value="",
+        metavar="[DIR]",
+    )
+    name: str | None = option("Name of the run. [default: script and time]", metavar="NAME")
+    output: str = option(
+        "Directory the run's own is put in.", "-o", "--output", default="runs", metavar="DIR"
+    )
+    no_uncoupled: bool = flag("Leave out the runs of as many ranks that exchange nothing.")
+    in_step: str | None = option(
+        "Sizes at which to run also ranks that meet once a step and exchange nothing. "
+        "[default: largest; none with --no-uncoupled]",
+        choices=IN_STEP_CHOICES,
+    )
+    no_page: bool = flag("Make no HTML page (needs no ringleader[report]).")
+    replace: bool = flag("Write over a run of the same name.", *REPLACE)
+    json: JsonOptions = group(JsonOptions)
+    dry_run: bool = flag("Print the runs in their order and stop.")
+    sizes: bool = flag("Print the sizes that the hosts there take and stop.")
+    hosts: HostOptions = group(HostOptions, changed={"on": ON})
+    job: Job = group(Job, where="hosts scale")
+    ranks: RankOptions = group(RankOptions, where="scale")
+    cluster: ClusterOptions = group(ClusterOptions)
+    pods: PodOptions = group(PodOptions)
+    follow: FollowOptions = group(FollowOptions, where="scale")
 
 
 EVERYDAY = (
@@ -114,79 +129,6 @@ EVERYDAY = (
 )
 """Options of the short help."""
 
-SCALE_OPTIONS: tuple[click.Parameter, ...] = (
-    Option(
-        ["--grid"],
-        metavar="1x1,1x2,2x2",
-        help="Sizes, hosts x slots. [default: doubling, up to all slots]",
-    ),
-    Option(["--repeats"], default="3", show_default=True, metavar="N", help="Repetitions of each size."),
-    Option(
-        ["--budget"],
-        metavar="SECONDS",
-        help="Add repetitions for up to SECONDS, until 95 % intervals are at most 10 % wide.",
-    ),
-    Option(
-        ["--warmup"],
-        default=str(WARMUP),
-        show_default=True,
-        metavar="PART",
-        help="Part of the training time left out at its beginning.",
-    ),
-    Option(
-        ["--strong"],
-        is_flag=True,
-        help="Strong scaling: the global batch stays the same.",
-    ),
-    Option(
-        ["--global-batch"],
-        metavar="N",
-        help="With --strong: samples of a step over all ranks; {batch} in COMMAND is a rank's share.",
-    ),
-    Option(
-        ["--baseline"],
-        metavar="HxS",
-        help="Size that the others are measured against. [default: 1x1, one rank]",
-    ),
-    Option(
-        ["--resume"],
-        is_flag=False,
-        flag_value="",
-        metavar="[DIR]",
-        help="Go on with the run in DIR or of --name; --grid adds sizes, --repeats repetitions.",
-    ),
-    Option(["--name"], metavar="NAME", help="Name of the run. [default: script and time]"),
-    Option(
-        ["-o", "--output", "output"],
-        default="runs",
-        show_default=True,
-        metavar="DIR",
-        help="Directory the run's own is put in.",
-    ),
-    Option(
-        ["--no-uncoupled"], is_flag=True, help="Leave out the runs of as many ranks that exchange nothing."
-    ),
-    Option(
-        ["--in-step"],
-        type=click.Choice(IN_STEP_CHOICES),
-        help="Sizes at which to run also ranks that meet once a step and exchange nothing. "
-        "[default: largest; none with --no-uncoupled]",
-    ),
-    Option(["--no-page"], is_flag=True, help="Make no HTML page (needs no ringleader[report])."),
-    Option([*REPLACE], is_flag=True, help="Write over a run of the same name."),
-    *JSON_OPTIONS,
-    Option(["--dry-run"], is_flag=True, help="Print the runs in their order and stop."),
-    Option(["--sizes"], is_flag=True, help="Print the sizes that the hosts there take and stop."),
-)
-
-
-def parameters() -> list[click.Parameter]:
-    """Return all parameters of the command."""
-    names = {part.name for part in fields(SharedOptions)}
-    shared = [parameter for parameter in RUN_OPTIONS if parameter.name in names]
-    hosts = [ON if option.name == "on" else option for option in HOST_OPTIONS]
-    return [*SCALE_OPTIONS, *hosts, *shared, *POD_OPTIONS]
-
 
 def make_scale(
     options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool, stored: Run | None = None
@@ -200,13 +142,6 @@ def make_scale(
         faults.found = [fault for fault in faults.found if fault.where != "COMMAND"]
         if not options.sizes:
             faults.add("COMMAND", "nothing to run", "ringleader scale --grid 1x1,1x2 python train.py")
-    repeats = faults.whole("--repeats", options.repeats)
-    try:
-        warmup = float(options.warmup)
-    except ValueError:
-        faults.add("--warmup", f"{options.warmup!r} is not a number", "write a part of one, for example 0.2")
-        warmup = WARMUP
-    batch = faults.whole("--global-batch", options.global_batch)
     baseline, grid = ONE, tuple[Size, ...]()
     with collected(faults.found):
         baseline = ONE if options.baseline is None else parse_baseline(options.baseline)
@@ -218,13 +153,13 @@ def make_scale(
         name=_name(options, job, stamp, stored),
         job=replace(job, faults=()),
         grid=grid,
-        repeats=1 if repeats is None else repeats,
-        warmup=warmup,
-        budget=faults.seconds("--budget", options.budget),
+        repeats=options.repeats,
+        warmup=options.warmup,
+        budget=options.budget,
         uncoupled=not options.no_uncoupled,
         in_step=options.in_step or _in_step(options, stored),
         strong=options.strong,
-        global_batch=batch,
+        global_batch=options.global_batch,
         baseline=str(baseline),
         lab=lab,
     )
@@ -303,3 +238,45 @@ def threads_for(
 def hosts_text(hosts: Sequence[Host], size: Size) -> str:
     """``h1:2,h2:2`` of a size."""
     return ",".join(f"{host.name}:{size.slots}" for host in hosts) or f"localhost:{size.slots}"
+
+
+_OF_PODS = names_of(PodOptions) | names_of(ClusterOptions) | {"operator_image"}
+_OF_HOSTS = names_of(HostOptions) | names_of(Job, where="hosts scale") | names_of(RankOptions, where="scale")
+
+
+def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
+    """Return what is wrong with options that mean nothing where the sizes shall run."""
+    found = []
+    for one in given(ctx):
+        name = one.name or ""
+        if on in PLACES and name in _OF_HOSTS and is_for_hosts(name) and name != "bind":
+            hint = "leave it out: the cluster places the ranks"
+            found.append(Fault(where=spelling(one), what=f"means nothing with --on {on}", hint=hint))
+        elif on not in PLACES and name in _OF_PODS:
+            hint = "add --on kubernetes, or leave it out"
+            found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sitting:
+    """What this call measures, and what it goes on with."""
+
+    wanted: Scale
+    stored: Run | None = None
+    """The run that is resumed."""
+    directory: Path | None = None
+    """Of that run; a new one is made."""
+    cluster: ClusterJobs | None = None
+    """What starts the runs on Kubernetes; ``None``: they run on hosts."""
+    in_allocation: bool = False
+    """A batch system gave the hosts, so that their names differ from one sitting to the next."""
+
+    def turns_left(self, measured: Run | None) -> tuple[Turn, ...]:
+        """Return the runs that are still to be made where so much is measured."""
+        return turns_left(turns_of(self.wanted), measured)
+
+
+def stamp() -> str:
+    """Return the time as file names have it."""
+    return datetime.now().strftime("%Y%m%d-%H%M%S")

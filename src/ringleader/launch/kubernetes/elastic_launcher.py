@@ -7,26 +7,18 @@ It looks for its hosts by itself. The script that it asks is the operator's, in 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ringleader.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS
 from ringleader.mpijob.elastic_range import ElasticRange
 from ringleader.mpijob.model import MpiImplementation
+from ringleader.option_fields import words_of
 from ringleader.render.kubernetes.config_map import DISCOVER_HOSTS_PATH
 
 _MPI = {MpiImplementation.OPENMPI: "", MpiImplementation.MPICH: "mpich", MpiImplementation.INTEL: "intel"}
 """Words of ``--mpi``. Open MPI: the embedded one, else what the image's PATH has."""
-_WITH_VALUES = (
-    *("max_np", "min_hosts", "max_hosts", "rank_restarts", "reset_limit", "cooldown", "timeout"),
-    *("hang_seconds", "checkpoint_dir", "checkpoint_every"),
-)
-"""Fields of ``ElasticOptions`` that are options of ``run`` of the same name, but for these."""
-_SPELLINGS = {
-    "cooldown": "--blacklist-cooldown-range",
-    "timeout": "--elastic-timeout",
-    "hang_seconds": "--elastic-hang-seconds",
-}
 
 
 def elastic_annotations(request: JobRequest) -> dict[str, str]:
@@ -55,7 +47,8 @@ def elastic_words(request: JobRequest, elastic: ElasticOptions, names: tuple[str
     return (
         *("--host-discovery-script", DISCOVER_HOSTS_PATH),
         *("--slots-per-host", str(request.slots)),  # other operators' scripts print hosts without them
-        *_elastic_options(elastic),
+        *("--min-np", str(elastic.min_np)),
+        *words_of(_said(elastic), ElasticOptions(cooldown=COOLDOWN)),
         *_other_options(request),
         # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
         *("--bind", "none", "--no-prefix"),
@@ -64,18 +57,10 @@ def elastic_words(request: JobRequest, elastic: ElasticOptions, names: tuple[str
     )
 
 
-def _elastic_options(elastic: ElasticOptions) -> Iterator[str]:
-    """Yield what the user asked for; the rest is left to ``ringleader run``'s own defaults."""
-    yield from ("--min-np", str(elastic.min_np))
-    default = ElasticOptions(cooldown=COOLDOWN)
-    for name in _WITH_VALUES:
-        value = getattr(elastic, name)
-        if value is not None and value != getattr(default, name):
-            values = value if isinstance(value, tuple) else (value,)
-            yield _SPELLINGS.get(name) or f"--{name.replace('_', '-')}"
-            yield from (f"{one:g}" if isinstance(one, float) else str(one) for one in values)
-    if elastic.exclude_hosts:
-        yield "--exclude-hosts"
+def _said(elastic: ElasticOptions) -> ElasticOptions:
+    """Return what the user asked for; the rest is left to ``ringleader run``'s own defaults."""
+    cooldown = COOLDOWN if elastic.cooldown is None else elastic.cooldown
+    return replace(elastic, min_np=1, discovery_script=None, slots=None, cooldown=cooldown)
 
 
 def _other_options(request: JobRequest) -> Iterator[str]:

@@ -1,0 +1,289 @@
+"""Options declared as fields of dataclasses: spellings, help, kind and bounds, each said once.
+
+    threads: int | None = option("Threads of each rank.", metavar="N", least=1, unit="threads")
+
+``cli.typed_command`` makes click's parameters of such fields and reads values into them; ``faults_of_values``
+checks the values of an object whoever made it, so that a Job of a program has the bounds of the command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from ringleader.errors import Fault
+from ringleader.text_files import finite_number, whole_number
+from ringleader.value_class import dataclass, field
+
+_OPTION, _GROUP = "option", "group"
+PORT: Mapping[str, Any] = {"metavar": "PORT", "least": 1, "most": 65535, "wrong": "{} is not a port number"}
+SECONDS: Mapping[str, Any] = {"metavar": "SECONDS", "above": 0, "unit": "seconds"}
+"""What options say of a port, and of a duration."""
+BEYOND = "{} is not from {least:g} to {most:g}"
+LEAST = "{}, must be at least {least:g}"
+"""Messages about a number beyond its bounds that name them."""
+
+
+class WrongValueError(ValueError):
+    """A word that is not a value of an option: what is wrong, and what to write instead."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        """Both as a Fault has them."""
+        super().__init__(what)
+        self.what, self.hint = what, hint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What a field says of its option."""
+
+    help: str | None
+    names: tuple[str, ...]
+    """Spellings; empty: that of the field."""
+    called: str = ""
+    """Its spelling in messages; empty: the first long one."""
+    where: frozenset[str] = frozenset()
+    """Which other families of commands have it: ``hosts``, ``scale``, ``bench``, ``cluster``."""
+    negated: bool = False
+    """The option turns off what the field names: ``--no-prefix`` for ``prefix_output``."""
+    metavar: str | None = None
+    read: Callable[[str], Any] | None = None
+    """Makes a value of a word, or raises WrongValueError; ``None``: as the field's type says."""
+    choices: Collection[str] = ()
+    least: float | None = None
+    above: float | None = None
+    """The value must be greater."""
+    most: float | None = None
+    unit: str = ""
+    """What a number counts, in the message about a wrong one: ``ranks asked for``."""
+    wrong: str = "{} {}"
+    """That message, of the value and its unit."""
+    unreadable: str = ""
+    """What is said of a word that is no number, where that needs other words."""
+    hint: str = ""
+    """What to write instead of a wrong value."""
+    old: tuple[str, ...] = ()
+    """Spellings that keep working and are not shown."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """What else click is given."""
+
+    def belongs(self, where: str) -> bool:
+        """Return whether it is declared for one of these families; without any all are meant."""
+        return not where or not self.where.isdisjoint(where.split())
+
+    def fault(self, value: Any) -> WrongValueError | None:
+        """Return what is wrong with a value; ``None``: nothing."""
+        if self.choices:
+            if value in tuple(self.choices):
+                return None
+            return WrongValueError(f"{value[:80]!r} is unknown", self.hint or _one_of(self.choices))
+        if isinstance(value, bool) or not isinstance(value, int | float) or self._is_within(value):
+            return None
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        what = self.wrong.format(shown, self.unit, least=self.least, most=self.most).rstrip()
+        return WrongValueError(what, self.hint or ("" if "{least" in self.wrong else self._bounds()))
+
+    def _is_within(self, value: float) -> bool:
+        is_above = self.above is None or value > self.above
+        return is_above and (self.least is None or value >= self.least) and not self._exceeds(value)
+
+    def _exceeds(self, value: float) -> bool:
+        return self.most is not None and not value <= self.most
+
+    def _bounds(self) -> str:
+        most = "" if self.most is None else f"{self.most:.12g}"
+        if self.above is not None:
+            return f"use a number above {self.above:g}" + (f", at most {most}" if most else "")
+        return f"use {self.least:g} to {most}" if most else f"use at least {self.least:g}"
+
+
+def _one_of(words: Collection[str]) -> str:
+    return f"use {' or '.join(words) if len(words) == 2 else 'one of ' + ', '.join(words)}"
+
+
+_OURS = {part.name for part in fields(Declared)}
+
+
+def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
+    """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
+    where = frozenset(said.pop("where", "").split())
+    attributes = {name: said.pop(name) for name in said.keys() - _OURS}
+    declared = Declared(help=help, names=names, where=where, attributes=attributes, **said)
+    return field(default=default, metadata={_OPTION: declared})
+
+
+def flag(help: str, *names: str, default: bool | None = False, **said: Any) -> Any:
+    """Return a field with an option that takes no value."""
+    return option(help, *names, default=default, **said)
+
+
+def many(help: str, *names: str, **said: Any) -> Any:
+    """Return a field with an option that may be given again."""
+    return option(help, *names, default=(), **said)
+
+
+def argument(metavar: str, *, default: Any = MISSING, **attributes: Any) -> Any:
+    """Return a field that is given by position."""
+    return option(None, default=default, metavar=metavar, positional=True, **attributes)
+
+
+def group(
+    kind: type,
+    *,
+    where: str = "",
+    after: str = "",
+    given: bool = False,
+    changed: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Any:
+    """Return a field whose value is an object of options.
+
+    ``where``: only those options that are declared for one of these families. ``after``: the parameter behind
+    which they stand in the help. ``given``: the value is a mapping of those fields that were set, not an
+    object. ``changed``: parameter → what is said of it otherwise.
+    """
+    how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
+    return field(default_factory=dict if given else kind, metadata={_GROUP: how})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A field of a class of options."""
+
+    name: str
+    parameter: str
+    """As click names it: ``map_by``."""
+    declared: Declared | None
+    """``None``: it has no option of its own."""
+    kind: type | None
+    """Its class, where it holds further options."""
+    group: Mapping[str, Any]
+    type: str
+    default: Any
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its spellings."""
+        names = self.declared.names if self.declared is not None else ()
+        return names or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def spelling(self) -> str:
+        """Its spelling in messages."""
+        called = "" if self.declared is None else self.declared.called
+        return called or next((name for name in self.names if name.startswith("--")), self.names[0])
+
+    @property
+    def kind_of_value(self) -> str:
+        """What a word stands for: ``integer``, ``float`` or ``text``."""
+        found = re.search(r"\b(?:int|float)\b", self.type)
+        return "text" if found is None else found[0].replace("int", "integer")
+
+    def read(self, text: str) -> Any:
+        """Return the value of a word. Raises WrongValueError."""
+        declared = self.declared
+        assert declared is not None
+        is_whole = self.kind_of_value == "integer"
+        numbers: dict[str, Callable[[str], Any]] = {"integer": whole_number, "float": finite_number}
+        try:
+            if declared.choices and (wrong := declared.fault(text)):
+                raise wrong
+            value = (declared.read or numbers.get(self.kind_of_value, str))(text)
+        except WrongValueError:
+            raise
+        except ValueError:
+            raise self._unreadable(text, is_whole) from None
+        if not declared.choices and (wrong := declared.fault(value)):
+            raise wrong
+        return value
+
+    def _unreadable(self, text: str, is_whole: bool) -> WrongValueError:
+        declared = self.declared
+        if declared is not None and declared.unreadable:
+            return WrongValueError(f"{text[:80]!r} {declared.unreadable}", declared.hint)
+        if is_whole:
+            return WrongValueError(f"{text[:80]!r} is no whole number")
+        if declared is not None and declared.unit == "seconds":
+            return WrongValueError(f"{text[:80]!r} is not a number of seconds", "write 90 or 1.5")
+        return WrongValueError(f"{text[:80]!r} is not a number")
+
+
+_KNOWN: dict[type, tuple[Part, ...]] = {}
+
+
+def parts(kind: type) -> tuple[Part, ...]:
+    """Return the fields of a class of options."""
+    if kind not in _KNOWN:
+        _KNOWN[kind] = tuple(_parts(kind))
+    return _KNOWN[kind]
+
+
+def _parts(kind: type) -> Iterator[Part]:
+    for one in fields(kind):
+        declared = one.metadata.get(_OPTION)
+        how = one.metadata.get(_GROUP, {})
+        yield Part(
+            name=one.name,
+            parameter=one.name if declared is None else parameter_name(one.name, declared.names),
+            declared=declared,
+            kind=how.get("kind"),
+            group=how,
+            type=str(one.type),
+            default=one.default,
+        )
+
+
+def names_of(kind: type, *, where: str = "") -> frozenset[str]:
+    """Return the names of all parameters of a class of options; ``where`` as in `group`."""
+    found: set[str] = set()
+    for part in parts(kind):
+        if part.kind is not None:
+            found |= names_of(part.kind, where=part.group["where"] or where)
+        elif part.declared is not None and part.declared.belongs(where):
+            found.add(part.parameter)
+    return frozenset(found)
+
+
+def parameter_name(name: str, names: tuple[str, ...]) -> str:
+    """Return what click calls an option: its field's name where that is a spelling, else the longest one."""
+    spelt = [word.partition("/")[0].lstrip("-").replace("-", "_") for word in names]
+    return name if not spelt or name in spelt else max(spelt, key=len)
+
+
+def faults_of_values(values: Any) -> list[Fault]:
+    """Return what is beyond the bounds that options declare, in an object and the objects in it."""
+    found = []
+    for part in parts(type(values)):
+        value = getattr(values, part.name)
+        if part.kind is not None and is_dataclass(value):
+            found += faults_of_values(value)
+        elif part.declared is not None and value is not None:
+            wrong = part.declared.fault(value)
+            if wrong is not None:
+                found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
+    return found
+
+
+def words_of(values: Any, usual: Any) -> list[str]:
+    """Return the words of a command line that set what differs from ``usual``: flags behind the others."""
+    flags: list[str] = []
+    found: list[str] = []
+    for part in parts(type(values)):
+        value, other = getattr(values, part.name), getattr(usual, part.name)
+        declared = part.declared
+        if part.kind is not None and is_dataclass(value):
+            found += words_of(value, other)
+        elif declared is None or value == other or declared.attributes.get("positional"):
+            continue
+        elif isinstance(value, bool):
+            flags.append(part.spelling)
+        elif isinstance(value, tuple) and "nargs" not in declared.attributes:
+            found += (f"{part.spelling}={_word(one)}" for one in value)
+        else:
+            found += (part.spelling, *map(_word, value if isinstance(value, tuple) else (value,)))
+    return found + flags
+
+
+def _word(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
