@@ -167,10 +167,6 @@ class Engine:
         """Wait until all ranks have called this. Collective; nothing where ranks are uncoupled."""
         self.run(_control_work("barrier"))
 
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Have the transport go by another table (see `Tunable`), in turn with the operations. Collective."""
-        self.run(_control_work("algorithm_table", shape=tuple(numbers)))
-
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
         if region.device != "cpu" and self.queue.devices is not None:

@@ -19,7 +19,7 @@ from ringleader.collectives.round_plan import RoundPlan
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Phased, Publishing, Transport, Tunable
+from ringleader.collectives.transports.transport import Phased, Publishing, Transport
 
 
 class Execution:
@@ -63,9 +63,6 @@ class Execution:
             self._transport.publish(work.array)
         elif kind == "register":
             work.out = self._transport.register(signature.shape[0], signature.dtype)
-        elif kind == "algorithm_table":
-            if isinstance(self._transport, Tunable):
-                self._transport.adopt(signature.shape)
         elif kind not in ("barrier", "join", "process_set", "parameter_parts"):
             self._transport.execute(work, staged=staged)
 

@@ -15,7 +15,6 @@ from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transports.algorithm_table import HierarchicalTable
 from ringleader.collectives.transports.hierarchical import HierarchicalTransport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.collectives.transports.one_host import CHUNK_BYTES, OneHostTransport
@@ -67,7 +66,7 @@ def select_transport(
         kernels,
         me=ranks.local_rank,
         slices=ranks.least_local,
-        chunk_bytes=CHUNK_BYTES if one_host else HierarchicalTable().piece_bytes,
+        chunk_bytes=CHUNK_BYTES,
         new_segment=lambda nbytes: _new_segment(comms, nbytes),
         free_segment=comms.give_back,
     )

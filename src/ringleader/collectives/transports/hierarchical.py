@@ -21,8 +21,7 @@ from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
-from ringleader.collectives.transports.algorithm_table import HierarchicalTable
-from ringleader.collectives.transports.link_measurement import FirstLongReduction
+from ringleader.collectives.transports.link_measurement import FirstLongReduction, Pieces
 from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
 from ringleader.collectives.transports.parts_between_hosts import PartsBetweenHosts
 from ringleader.collectives.transports.pipeline import arrays_behind
@@ -45,12 +44,11 @@ class HierarchicalTransport(SharedMemoryTransport):
 
     def __init__(self, shared: SharedMemory, cross: MpiReducer, *, equal: bool = True) -> None:
         """``cross`` reduces an array with the peers on other hosts; ``equal``: these have as many ranks."""
-        super().__init__(shared, slices=shared.registered.slices)
+        super().__init__(shared)
         self._cross, self._equal = cross, equal
         self.tell: Callable[[str], None] | None = None
         """See `Phased`."""
-        self.table = HierarchicalTable()
-        """Which messages are long and the pieces that they travel in; equal on all ranks."""
+        self.go_by(Pieces())
         self._long_memory: dict[str, Region] = {}
         self._long_arrays = LongArrays(
             kernels=shared.kernels,
@@ -64,17 +62,16 @@ class HierarchicalTransport(SharedMemoryTransport):
         sends = shared.registered.me < shared.registered.slices
         self._first_long = FirstLongReduction(cross.mpi_calls if sends else None, shared.plain.mpi_calls)
 
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table. See `Tunable`."""
-        self._first_long.over = True
-        self.table = self._cross.table = HierarchicalTable.from_list(numbers)
-        self.registered.chunk_bytes = self.table.piece_bytes
+    def go_by(self, pieces: Pieces) -> None:
+        """Have long memory travel in these pieces, equal on all ranks, from the next operation on."""
+        self._cross.pieces = pieces
+        self.registered.chunk_bytes = pieces.nbytes
 
     def _measure(self, nbytes: int) -> None:
         """Have the pieces fit the line, once, before the first long reduction. Collective."""
-        numbers = self._first_long.table_for(nbytes, self.table)
-        if numbers is not None:
-            self.adopt(numbers)
+        pieces = self._first_long.pieces_for(nbytes)
+        if pieces is not None:
+            self.go_by(pieces)
 
     # arrays of the script
 
@@ -111,15 +108,12 @@ class HierarchicalTransport(SharedMemoryTransport):
         if not nbytes:
             self._plain.execute(work, staged=0)
             return
-        used, long = self.used, nbytes > LONG_BUFFER_BYTES
+        long = nbytes > LONG_BUFFER_BYTES
         if not long and not self._equal:
             self._plain.execute(work, staged=0)
             return
         if long:
             self._measure(nbytes)
-            used.note(used.registered, nbytes)
-        else:
-            used.note(used.ordinary, nbytes)
         if not staged and long and self._reduce_long(work):
             return
         if not self._equal:
@@ -159,8 +153,8 @@ class HierarchicalTransport(SharedMemoryTransport):
         return True
 
     def _reduce_stream(self, array: LongArray, region: SlicedRegion) -> None:
-        behind = arrays_behind(self.table.depth)
-        self._long_arrays.reduce(array, region.parts, self.table.piece_bytes, behind=behind)
+        pieces = self._cross.pieces
+        self._long_arrays.reduce(array, region.parts, pieces.nbytes, behind=arrays_behind(pieces.depth))
 
     def _between(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts, and scale it."""
@@ -230,7 +224,7 @@ class HierarchicalTransport(SharedMemoryTransport):
         self._parts.publish(region)
 
     def _pieces(self, region: SlicedRegion) -> Sequence[Sequence[Array]]:
-        """Return this rank's slice in the pieces of today, which the measurement or autotune may change."""
+        """Return this rank's slice in the pieces of today, which the measurement may change."""
         size, known = self.registered.chunk_bytes, region.pieces
         if size not in known:
             known.clear()

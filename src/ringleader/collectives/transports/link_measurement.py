@@ -1,4 +1,5 @@
-"""The rate and the latency of the line between hosts, measured once per group: they decide the pieces.
+"""In what pieces arrays travel between hosts: by the rate and the latency of the line, measured
+once per group.
 
 All ranks measure at once, each with its neighbours among the ranks that have its local rank, so the rate is a
 rank's share of its host's line while all of them send and receive.
@@ -9,10 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.transports.algorithm_table import HierarchicalTable
 
 FIRST_BYTES = 256 << 10
 LAST_BYTES = 1 << 20
@@ -36,6 +36,18 @@ MEASURED_FROM_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """In what pieces long memory travels between hosts. Equal on all ranks, or they would wait for each other
+    in different calls."""
+
+    nbytes: int = 2 << 20
+    """Bytes of a piece: large enough that the network's latency does not count, and small enough that several
+    of them are under way at once. This is the value until the line is measured."""
+    depth: int = 1
+    """After how many further pieces a step of one is waited for: more where the line's latency is long."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Link:
     """What was measured."""
 
@@ -45,22 +57,14 @@ class Link:
     """A rank's share, each way."""
 
     @property
-    def piece_bytes(self) -> int:
-        """Return the piece that fits, a power of two."""
+    def pieces(self) -> Pieces:
+        """Return the pieces that fit: a power of two, and as many under way as keep the line busy."""
         piece = LEAST_PIECE
         while piece < MOST_PIECE and 1.5 * piece < PIECE_SECONDS * self.bytes_per_second:
             piece *= 2
-        return piece
-
-    @property
-    def depth(self) -> int:
-        """Return after how many further pieces one is to be waited for, so that the line stays busy."""
-        piece_seconds = self.piece_bytes / self.bytes_per_second
-        return max(1, min(MOST_DEPTH, math.ceil(LATENCIES * self.latency_seconds / piece_seconds)))
-
-    def fitting(self, table: HierarchicalTable) -> HierarchicalTable:
-        """Return the table with pieces that fit this link."""
-        return replace(table, piece_bytes=self.piece_bytes, depth=self.depth)
+        piece_seconds = piece / self.bytes_per_second
+        depth = max(1, min(MOST_DEPTH, math.ceil(LATENCIES * self.latency_seconds / piece_seconds)))
+        return Pieces(nbytes=piece, depth=depth)
 
 
 def measure_link(
@@ -101,7 +105,7 @@ def _measured(cross: MpiCalls, clock: Callable[[], float]) -> tuple[float, float
 
 
 class FirstLongReduction:
-    """Has the pieces fit the line before the first long reduction, unless a table was adopted until then."""
+    """Has the pieces fit the line before the first long reduction."""
 
     def __init__(self, cross: MpiCalls | None, everybody: MpiCalls, *, between_hosts: bool = True) -> None:
         """Take the communicators of `measure_link`; without ``between_hosts`` there is no line."""
@@ -109,9 +113,9 @@ class FirstLongReduction:
         self.over = not between_hosts
         """Whether nothing is to be measured any more."""
 
-    def table_for(self, nbytes: int, table: HierarchicalTable) -> list[int] | None:
-        """Return the table to go by from this reduction on, as a list; None where it stays. Collective."""
+    def pieces_for(self, nbytes: int) -> Pieces | None:
+        """Return the pieces from this reduction on; None where they stay as they are. Collective."""
         if self.over or nbytes < MEASURED_FROM_BYTES:
             return None
         self.over = True
-        return measure_link(self._cross, self._everybody).fitting(table).as_list()
+        return measure_link(self._cross, self._everybody).pieces

@@ -2,10 +2,9 @@
 
 *Registered memory* (gradients, and arrays made by `registered_empty`). Every rank reduces its own slice of
 everybody's memory, piece by piece, in place, and writes the result back into everybody's memory while the
-piece is still in the cache. Small memory is reduced by MPI.
+piece is still in the cache.
 
-*Any other array* goes through `staging_buffers`, `one_shot` or `two_shot`, or through MPI (see
-`algorithm_table`).
+*Any other array* goes through `staging_buffers`: a short one by `one_shot`, a longer one by `two_shot`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from dataclasses import dataclass
 from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable
-from ringleader.collectives.transports.algorithm_timing import measure
 from ringleader.collectives.transports.divided_memory import part_publisher, part_reducer
 from ringleader.collectives.transports.one_shot import OneShot
 from ringleader.collectives.transports.plain_mpi import plain_op
@@ -25,12 +22,11 @@ from ringleader.collectives.transports.prepared_reduction import PreparedReducti
 from ringleader.collectives.transports.regions import (
     DividedRegion,
     InPlaceRegion,
-    MpiRegion,
     Region,
     SharedRegion,
 )
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
-from ringleader.collectives.transports.staging_buffers import StagedReduction
+from ringleader.collectives.transports.staging_buffers import SHORT_BUFFER_BYTES, StagedReduction
 from ringleader.collectives.transports.two_shot import TwoShot
 
 CHUNK_BYTES = 256 << 10
@@ -39,8 +35,6 @@ LAID_OUT = 1
 """What `OneHostTransport.stage` returns for an array in the staging buffers; locations are larger."""
 IN_PLACE_BYTES = 16 << 10
 """For an array this long it is worth looking whether it lies in shared memory."""
-SMALL_BEFORE_MEASURING = 16
-"""So many small arrays are reduced before it is measured which algorithm is the best for them."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,15 +45,12 @@ class _Plan:
     """Held here, so that no other signature gets its identity."""
     elements: int
     nbytes: int
-    algorithm: Algorithm
     may_be_in_place: bool
     """Whether ranks show each other if the array lies in shared memory."""
     op: ReduceOp
     factor: float
-    one_call: Callable[[Array, Array], None] | None
-    """Does it in one call of MPI, where that is its algorithm."""
     staged: StagedReduction | None
-    """Does it through the staging buffers, where that is its algorithm."""
+    """Does it through the staging buffers; None for what is MPI's."""
     take: Callable[[Array], Array]
     """Returns the flat array over an array's memory that goes there."""
 
@@ -70,19 +61,9 @@ class OneHostTransport(SharedMemoryTransport):
     name = "window"
 
     def __init__(self, shared: SharedMemory) -> None:
-        """Begin with what is usually best; `register` or some small operations have it measured."""
+        """Take the memory."""
         super().__init__(shared)
-        self.table = OneHostTable()
-        """Which algorithm an array takes; equal on all ranks."""
-        # Ranks that share processors must not wait inside MPI.
-        self._unmeasured = not self._plain.mpi_calls.polling
-        self._small = 0
         self._plans: dict[int, _Plan] = {}
-
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table. See `Tunable`. Regions that were made before keep their algorithms."""
-        self._unmeasured = False
-        self._go_by(OneHostTable.from_list(numbers))
 
     # arrays of the script
 
@@ -110,20 +91,8 @@ class OneHostTransport(SharedMemoryTransport):
                 return
             source = plan.take(work.array) if work.flat is None else work.flat
             reduction.reduce(source, source if work.out is work.array else plan.take(work.out))
-            if self._unmeasured:
-                self._count_small(plan)
-        elif plan.one_call is not None:
-            plan.one_call(work.array, work.out)
-            if plan.factor != 1.0:
-                self._kernels.scale(work.out, plan.factor)
         else:
             self._plain.execute(work, staged=0)
-
-    def _count_small(self, plan: _Plan) -> None:
-        if plan.algorithm is Algorithm.ONE_SHOT:
-            self._small += 1
-            if self._small == SMALL_BEFORE_MEASURING:
-                self._measure()
 
     def _lay_out(self, work: Work, plan: _Plan, reduction: StagedReduction) -> int:
         """Do what `stage` does, and meet; return what all ranks did."""
@@ -145,8 +114,7 @@ class OneHostTransport(SharedMemoryTransport):
         """Prepare what goes through shared memory."""
         plan = self._plans.get(id(work.signature)) or self._plan_for(work)
         reduction, flat = plan.staged, prepared.flat
-        counted = self._unmeasured and plan.algorithm is Algorithm.ONE_SHOT
-        if reduction is None or flat is None or counted:
+        if reduction is None or flat is None:
             return
         location = self._location(work, plan) if plan.may_be_in_place else 0
         if location:
@@ -188,50 +156,31 @@ class OneHostTransport(SharedMemoryTransport):
 
         Not with the work, which may outlive the memory that its plan looks at.
         """
-        signature, one_call, staged = work.signature, None, None
+        signature, staged = work.signature, None
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         count = nbytes = 0
-        algorithm = Algorithm.MPI
         if signature.kind == "allreduce" and op is not ReduceOp.ADASUM:
             count = self._kernels.count(work.array)
             nbytes = count * ITEMSIZE[signature.dtype]
             if count:
-                algorithm = self.table.ordinary(nbytes)
-            if count and algorithm is Algorithm.MPI and signature.prescale == 1.0:
-                one_call = self._plain.reducer.one_call(signature.dtype, count, op)
-            if algorithm is not Algorithm.MPI:
-                staged = self._staged(algorithm, signature, count, op, factor)
-            self.used.note(self.used.ordinary, nbytes)
+                staged = self._staged(signature, count, op, factor)
         if len(self._plans) >= 1024:
             self._plans.clear()
-        in_place = algorithm is not Algorithm.MPI and nbytes >= IN_PLACE_BYTES
         take = self._staging.flat(signature.dtype).take
-        plan = _Plan(signature, count, nbytes, algorithm, in_place, op, factor, one_call, staged, take)
+        plan = _Plan(signature, count, nbytes, nbytes >= IN_PLACE_BYTES, op, factor, staged, take)
         self._plans[id(signature)] = plan
         return plan
 
-    def _staged(
-        self, algorithm: Algorithm, signature: Signature, count: int, op: ReduceOp, factor: float
-    ) -> StagedReduction:
+    def _staged(self, signature: Signature, count: int, op: ReduceOp, factor: float) -> StagedReduction:
         dtype, prescale = signature.dtype, signature.prescale
-        if algorithm is Algorithm.ONE_SHOT:
+        if count * ITEMSIZE[dtype] <= SHORT_BUFFER_BYTES:
             return OneShot(self._staging, dtype, count, op, prescale=prescale, factor=factor)
         return TwoShot(self._staging, self._flags, dtype, op, prescale=prescale, factor=factor)
 
     # registered memory
 
-    def register(self, count: int, dtype: str) -> Region:
-        """Make shared memory; the first that is small has the algorithms measured before."""
-        if self._unmeasured and count * ITEMSIZE[dtype] <= MEASURED_BYTES[-1]:
-            self._measure()
-        return super().register(count, dtype)
-
     def _region(self, segment: Segment, dtype: str, count: int, parts: Sequence[Array]) -> Region:
         mine = parts[self.registered.me]
-        if count and self.table.registered(count * ITEMSIZE[dtype]) is Algorithm.MPI:
-            by_mpi = self._plain.reducer.prepared(mine, dtype)
-            if by_mpi is not None:
-                return MpiRegion(dtype=dtype, count=count, mine=mine, segment=segment, reduce=by_mpi)
         in_place = self._kernels.everywhere(self.registered.cut(parts, dtype, count))
         return InPlaceRegion(dtype=dtype, count=count, mine=mine, segment=segment, reduce=in_place)
 
@@ -243,8 +192,6 @@ class OneHostTransport(SharedMemoryTransport):
             self._flags.barrier()
         elif isinstance(region, DividedRegion):
             self._traffic.shared += region.count * ITEMSIZE[region.dtype]
-            region.reduce(op, factor)
-        elif isinstance(region, MpiRegion):
             region.reduce(op, factor)
         else:
             self._plain.exchange(region, op, factor)
@@ -264,18 +211,6 @@ class OneHostTransport(SharedMemoryTransport):
             reduce=part_reducer(kernels, memory, me=me, dtype=region.dtype, span=span, step=step),
             publish=part_publisher(kernels, memory, me=me, span=span, step=step),
         )
-
-    # measuring, and the end
-
-    def _measure(self) -> None:
-        """Fill the table. Collective: all ranks do this after the same operations."""
-        self._unmeasured = False
-        self._go_by(measure(self._shared, self._staging))
-
-    def _go_by(self, table: OneHostTable) -> None:
-        self.table = table
-        self._plans.clear()
-        self.registered.prepared.forget()
 
     def close(self, *, together: bool) -> None:
         """See `SharedMemoryTransport`."""

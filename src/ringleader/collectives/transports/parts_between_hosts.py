@@ -74,8 +74,8 @@ class PartsBetweenHosts:
 
     def _step(self, region: PartsRegion) -> int:
         """Return the elements of each owner's part that travel in one piece."""
-        table, calls = self._cross.table, self._cross.mpi_calls
-        return max(64, table.piece_bytes // calls.size // 64 * 64) // ITEMSIZE[region.dtype]
+        ranks = self._cross.mpi_calls.size
+        return max(64, self._cross.pieces.nbytes // ranks // 64 * 64) // ITEMSIZE[region.dtype]
 
     def _clipped(self, region: PartsRegion, span: tuple[int, int], start: int) -> tuple[int, int]:
         first, stop = span

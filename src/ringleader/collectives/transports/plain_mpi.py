@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.adasum import Adasum
-from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
 from ringleader.collectives.transports.alltoall import alltoall
-from ringleader.collectives.transports.link_measurement import FirstLongReduction
+from ringleader.collectives.transports.link_measurement import FirstLongReduction, Pieces
 from ringleader.collectives.transports.pipeline import Pipeline
 from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import PrivateMemoryTransport
 
 PIECE_BYTES = 4 << 20
-"""A pairwise exchange goes in pieces of this size, of which some are under way at once."""
+"""A pairwise exchange goes in pieces of this size, of which some are under way at once, until the line is
+measured."""
+PAIRWISE_BYTES = 32 << 10
+"""A message this long goes pairwise between hosts; a shorter one costs less as one reduction of MPI's."""
 
 _MPI_TYPES = {
     "uint8": "UINT8_T",
@@ -68,8 +70,8 @@ class MpiReducer:
         operations = {op: getattr(mpi, name) for op, name in _OPS.items()}
         of_bools = {op: getattr(mpi, name) for op, name in _BOOL_OPS.items()}
         self._operations = {**dict.fromkeys(_MPI_TYPES, operations), "bool": of_bools}
-        self.table = HierarchicalTable(piece_bytes=PIECE_BYTES)
-        """Which arrays between hosts are long, and the pieces that they go in; equal on all ranks."""
+        self.pieces = Pieces(nbytes=PIECE_BYTES)
+        """What long arrays go in."""
         self.reduce_scatter = ReduceScatter(mpi_calls, kernels)
 
     def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
@@ -83,21 +85,21 @@ class MpiReducer:
             for piece in self._cut(flat, count, step):
                 self.mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
         else:
-            step = self.table.piece_bytes // ITEMSIZE[dtype]
+            step = self.pieces.nbytes // ITEMSIZE[dtype]
             for _ in self.reduce_stream(self._cut(flat, count, step), dtype, op):
                 pass
 
     def reduce_stream(self, arrays: Iterable[Array], dtype: str, op: ReduceOp) -> Iterator[Array]:
         """Reduce 1-D arrays in place as they come; yield each of them, in their order, when it is done.
 
-        Several are under way at once, as the table says: see `Pipeline`.
+        Several are under way at once: see `Pipeline`.
         """
         return self.pipeline().run(arrays, lambda array: self._steps(array, dtype, op))
 
     def pipeline(self) -> Pipeline:
-        """Return what has several exchanges over this communicator under way at once, as the table says."""
+        """Return what has several exchanges over this communicator under way at once."""
         calls = self.mpi_calls
-        return Pipeline(finish=calls.finish, abandon=calls.abandon, depth=self.table.depth)
+        return Pipeline(finish=calls.finish, abandon=calls.abandon, depth=self.pieces.depth)
 
     def _steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
         count = self._kernels.count(flat)
@@ -110,7 +112,7 @@ class MpiReducer:
             yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
 
     def _in_one_call(self, count: int, dtype: str, op: ReduceOp) -> bool:
-        long = self._between_hosts and count * ITEMSIZE[dtype] >= self.table.pairwise_bytes
+        long = self._between_hosts and count * ITEMSIZE[dtype] >= PAIRWISE_BYTES
         return dtype in _MPI_TYPES and not long and not may_drop_nan(op, dtype)
 
     def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
@@ -122,54 +124,6 @@ class MpiReducer:
         kernels, count = self._kernels, self._kernels.count(flat)
         memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
         return [memory, count, self._types[dtype]], self._operations[dtype][op]
-
-    def one_call(self, dtype: str, count: int, op: ReduceOp) -> Callable[[Array, Array], None] | None:
-        """Return one MPI call from an array of this type and length into another, which may be the same.
-
-        None where there is no such call, or where it must not be waited for inside MPI.
-        """
-        nbytes = count * ITEMSIZE[dtype]
-        if self.mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self.mpi_calls.most_bytes:
-            return None
-        if may_drop_nan(op, dtype):
-            return None
-        memory, address = self.mpi_calls.mpi.buffer.fromaddress, self._kernels.address
-        kind, operation = self._types[dtype], self._operations[dtype][op]
-        allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
-        total = self.mpi_calls.traffic.total  # not polling: all ranks are on this host
-
-        def reduce(source: Array, target: Array) -> None:
-            total.local += nbytes
-            result = [memory(address(target), nbytes), count, kind]
-            if source is target:
-                allreduce(in_place, result, op=operation)
-            else:
-                allreduce([memory(address(source), nbytes), count, kind], result, op=operation)
-
-        return reduce
-
-    def prepared(self, flat: Array, dtype: str) -> Callable[[ReduceOp, float], None] | None:
-        """Return one MPI call that reduces this memory and scales it, None where there is no such call.
-
-        What MPI may not reduce itself goes pairwise.
-        """
-        if self.mpi_calls.polling or dtype not in _MPI_TYPES:
-            return None
-        message, _sum = self._message(flat, dtype, ReduceOp.SUM)
-        operations, scale = self._operations[dtype], self._kernels.scale
-        allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
-        total, nbytes = self.mpi_calls.traffic.total, self._kernels.count(flat) * ITEMSIZE[dtype]
-
-        def reduce(op: ReduceOp, factor: float) -> None:
-            if may_drop_nan(op, dtype):
-                self.reduce(flat, dtype, op)
-            else:
-                total.local += nbytes
-                allreduce(in_place, message, op=operations[op])
-            if factor != 1.0:
-                scale(flat, factor)
-
-        return reduce
 
 
 class MpiTransport(PrivateMemoryTransport):
@@ -183,33 +137,16 @@ class MpiTransport(PrivateMemoryTransport):
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
         self.mpi_calls = mpi_calls
         self._kernels = kernels
-        self._between_hosts = between_hosts
         self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
-        self.used = ReducedSizes()
-        """Lengths of the arrays reduced between hosts."""
         self._first_long = FirstLongReduction(mpi_calls, mpi_calls, between_hosts=between_hosts)
-
-    @property
-    def table(self) -> AlgorithmTable | None:
-        """Return which arrays between hosts are long, None on a single host."""
-        return self.reducer.table if self._between_hosts else None
-
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table. See `Tunable`."""
-        self._first_long.over = True
-        self.reducer.table = HierarchicalTable.from_list(numbers)
 
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         self._prepare(self._kernels.count(flat) * ITEMSIZE[dtype])
         self.reducer.reduce(flat, dtype, op)
 
     def _prepare(self, nbytes: int) -> None:
-        """Note a reduction, and have the pieces fit the line before the first long one. Collective."""
-        if self._between_hosts:
-            self.used.note(self.used.registered, nbytes)
-            numbers = self._first_long.table_for(nbytes, self.reducer.table)
-            if numbers is not None:
-                self.adopt(numbers)
+        """Have the pieces fit the line before the first long reduction. Collective."""
+        self.reducer.pieces = self._first_long.pieces_for(nbytes) or self.reducer.pieces
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
@@ -275,7 +212,7 @@ class MpiTransport(PrivateMemoryTransport):
         """Reduce values of another element type. See `Converting`."""
         kernels, dtype, count = self._kernels, region.dtype, region.count
         self._prepare(count * ITEMSIZE[dtype])
-        step = self.reducer.table.piece_bytes // ITEMSIZE[dtype]
+        step = self.reducer.pieces.nbytes // ITEMSIZE[dtype]
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
 
         def laid_out() -> Iterator[Array]:

@@ -44,14 +44,6 @@ class InPlaceRegion(SharedRegion):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MpiRegion(SharedRegion):
-    """Small enough that MPI's own reduction was measured to be faster."""
-
-    reduce: Callable[[ReduceOp, float], None]
-    """Reduces and scales the whole in one call of MPI."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class SlicedRegion(SharedRegion):
     """Shared within each host: the slice that this rank reduces also travels between hosts."""
 

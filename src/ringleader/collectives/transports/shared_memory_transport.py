@@ -10,7 +10,6 @@ from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transports.algorithm_table import ReducedSizes
 from ringleader.collectives.transports.plain_mpi import MpiTransport
 from ringleader.collectives.transports.prepared_reduction import PreparedReduction
 from ringleader.collectives.transports.regions import Region, SharedRegion
@@ -36,9 +35,8 @@ class SharedMemory:
 class SharedMemoryTransport:
     """Registered memory and staging buffers; a subclass says how what lies in them is reduced."""
 
-    def __init__(self, shared: SharedMemory, *, slices: int = 1) -> None:
-        """``slices`` is that of `ReducedSizes`."""
-        self._shared = shared
+    def __init__(self, shared: SharedMemory) -> None:
+        """Take the memory."""
         self._kernels, self._flags, self._plain = shared.kernels, shared.flags, shared.plain
         self._traffic = shared.traffic
         self.registered = shared.registered
@@ -46,8 +44,6 @@ class SharedMemoryTransport:
         self._staging = StagingBuffers(
             kernels=shared.kernels, segment=shared.staging, me=shared.registered.me
         )
-        self.used = ReducedSizes(slices=slices)
-        """What was reduced so far."""
 
     def register(self, count: int, dtype: str) -> Region:
         """Make shared memory for ``count`` elements; plain memory where a host has no room for it."""
@@ -61,7 +57,6 @@ class SharedMemoryTransport:
         if not isinstance(region, SharedRegion):
             return self._plain.cut(region, start, count)
         segment, dtype, itemsize = region.segment, region.dtype, ITEMSIZE[region.dtype]
-        self.used.note(self.used.registered, count * itemsize)
         return self._region(
             segment, dtype, count, self.registered.parts(segment, start * itemsize, dtype, count)
         )

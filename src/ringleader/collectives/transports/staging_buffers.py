@@ -19,14 +19,14 @@ from typing import Protocol
 from ringleader.collectives.kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just
 written is then still in its own processor's cache, from which another one reads more slowly than from the
 one that they share."""
-SHORT_BUFFER_BYTES = MEASURED_BYTES[-1]
-"""A short buffer."""
+SHORT_BUFFER_BYTES = 16 << 10
+"""A short buffer, and so the longest array that goes one-shot. With two ranks two-shot was measured to be faster
+from 64 KiB on; with more ranks it begins to win sooner."""
 LONG_BUFFERS = 3
 STAGING_BYTES = LONG_BUFFERS * LONG_BUFFER_BYTES + 2 * SHORT_BUFFER_BYTES
 """Memory of each rank for all its buffers."""

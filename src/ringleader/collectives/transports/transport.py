@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.transports.algorithm_table import AlgorithmTable, ReducedSizes
 from ringleader.collectives.transports.prepared_reduction import PreparedReduction
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
@@ -63,21 +62,6 @@ class Phased(Protocol):
 
     tell: Callable[[str], None] | None
     """Called with the name of each phase that begins within an operation; None: nobody wants to know."""
-
-
-@runtime_checkable
-class Tunable(Protocol):
-    """A transport that goes by a table."""
-
-    used: ReducedSizes
-    """What it has reduced so far."""
-
-    @property
-    def table(self) -> AlgorithmTable | None:
-        """Return the table in use, None where there is no other way than one."""
-
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same work."""
 
 
 @runtime_checkable
