@@ -32,8 +32,7 @@ from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Stage, activity_of
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Converting, Dividing, Transport
+from ringleader.collectives.transports.transport import Region, Transport
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
@@ -175,18 +174,15 @@ class Engine:
 
     @property
     def converts(self) -> bool:
-        """Return whether regions on the host may have values of another element type. See `Converting`."""
-        return isinstance(self.transport, Converting) and self.transport.converts
+        """Return whether regions on the host may have values of another element type."""
+        return self.transport.converts
 
     def divide(self, region: Region, start: int, stop: int) -> Region | None:
         """Return a whole registered region as memory of which this rank owns a part; None where it cannot be.
 
-        See `Dividing`. All ranks get a region, or all get None.
+        All ranks get a region, or all get None.
         """
-        transport = self.transport
-        if region.device != "cpu" or not isinstance(transport, Dividing):
-            return None
-        return transport.divide(region, start, stop)
+        return self.transport.divide(region, start, stop) if region.device == "cpu" else None
 
     def publish_parts(self, region: Region, name: str) -> None:
         """Bring everybody's part of divided memory to all ranks, which meet afterwards. Collective."""

@@ -18,8 +18,7 @@ from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.round_plan import RoundPlan
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Phased, Publishing, Transport
+from ringleader.collectives.transports.transport import Region, Transport
 
 
 class Execution:
@@ -59,7 +58,6 @@ class Execution:
             region: Region = work.array
             self._transport.exchange(region, signature.op, signature.postscale)
         elif kind == "publish_parts":
-            assert isinstance(self._transport, Publishing)
             self._transport.publish(work.array)
         elif kind == "register":
             work.out = self._transport.register(signature.shape[0], signature.dtype)
@@ -226,14 +224,11 @@ class Execution:
                 observer.note(Stage.EXECUTING, work, phase)
 
         tell(activity)
-        phased = self._transport if isinstance(self._transport, Phased) else None
-        if phased is not None:
-            phased.tell = tell
+        self._transport.tell = tell
         try:
             yield
         finally:
-            if phased is not None:
-                phased.tell = None
+            self._transport.tell = None
 
     def _reduce_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
         buffer = self._fusion_buffer

@@ -17,8 +17,7 @@ from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Transport
+from ringleader.collectives.transports.transport import Region, Transport
 
 
 @dataclass(frozen=True, kw_only=True)

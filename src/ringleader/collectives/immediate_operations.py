@@ -20,7 +20,7 @@ from ringleader.collectives.operations import GRADIENTS, MASK, RepeatedWork, Wor
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.submission_queue import SubmissionQueue
-from ringleader.collectives.transports.prepared_reduction import PreparedReduction
+from ringleader.collectives.transports.registered_memory import PreparedReduction
 from ringleader.collectives.transports.transport import Transport
 
 

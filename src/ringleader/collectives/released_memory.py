@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.transports.regions import Region, SharedRegion
-from ringleader.collectives.transports.transport import Registering, Transport
+from ringleader.collectives.transports.transport import Region, Transport
 
 
 class ReleasedMemory:
@@ -14,14 +13,14 @@ class ReleasedMemory:
 
     def __init__(self, transport: Transport) -> None:
         """Begin with nothing released of the transport's memory."""
-        self._registered = transport.registered if isinstance(transport, Registering) else None
+        self._registered = transport.registered
         self._segments: dict[int, Segment] = {}
         self.to_tell = False
         """Whether the other ranks are to hear of something."""
 
     def add(self, region: Region) -> None:
         """Release a region; may be called at any time, also by a finaliser in the middle of anything else."""
-        if self._registered is not None and isinstance(region, SharedRegion):
+        if self._registered is not None and region.segment is not None:
             self._segments[region.segment.number] = region.segment
             self.to_tell = True
 

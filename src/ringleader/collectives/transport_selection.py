@@ -15,14 +15,12 @@ from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transports.hierarchical import HierarchicalTransport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.one_host import CHUNK_BYTES, OneHostTransport
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
-from ringleader.collectives.transports.shared_memory_transport import SharedMemory
-from ringleader.collectives.transports.staging_buffers import STAGING_BYTES
+from ringleader.collectives.transports.staged_reductions import STAGING_BYTES
 from ringleader.collectives.transports.transport import Transport
+from ringleader.collectives.transports.window import CHUNK_BYTES, WindowTransport
 
 LONGEST_SECONDS = 1800.0
 """The most that a framework's own transport, which begins when all ranks are there, may take for one step."""
@@ -70,20 +68,18 @@ def select_transport(
         new_segment=lambda nbytes: _new_segment(comms, nbytes),
         free_segment=comms.give_back,
     )
-    shared = SharedMemory(
+    transport = WindowTransport(
         kernels=kernels,
         flags=flags,
         staging=staging,
         registered=registered,
         plain=plain,
         traffic=comms.traffic,
+        cross=None if one_host else MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True),
+        equal=ranks.homogeneous,
     )
-    if one_host:
-        return OneHostTransport(shared), flags
-    cross = MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True)
-    transport = HierarchicalTransport(shared, cross, equal=ranks.homogeneous)
-    if not ranks.homogeneous:
-        return transport, flat
+    if one_host or not ranks.homogeneous:
+        return transport, flags if one_host else flat
     barrier = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
     return transport, barrier
 

@@ -18,12 +18,10 @@ from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.adasum import Adasum
-from ringleader.collectives.transports.alltoall import alltoall
 from ringleader.collectives.transports.link_measurement import FirstLongReduction, Pieces
 from ringleader.collectives.transports.pipeline import Pipeline
-from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import PrivateMemoryTransport
+from ringleader.collectives.transports.reduce_scatter import ReduceScatter, alltoall, reducescatter
+from ringleader.collectives.transports.transport import Region, Transport
 
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once, until the line is
@@ -126,12 +124,11 @@ class MpiReducer:
         return [memory, count, self._types[dtype]], self._operations[dtype][op]
 
 
-class MpiTransport(PrivateMemoryTransport):
+class MpiTransport(Transport):
     """Carries everything with MPI calls over the whole group."""
 
     name = "mpi"
     converts = True
-    """See `Converting`."""
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
@@ -209,7 +206,7 @@ class MpiTransport(PrivateMemoryTransport):
             self._kernels.scale(region.mine, factor)
 
     def _exchange_converted(self, region: Region, values: Array, op: ReduceOp, factor: float) -> None:
-        """Reduce values of another element type. See `Converting`."""
+        """Reduce values of another element type. See `Transport.converts`."""
         kernels, dtype, count = self._kernels, region.dtype, region.count
         self._prepare(count * ITEMSIZE[dtype])
         step = self.reducer.pieces.nbytes // ITEMSIZE[dtype]

@@ -12,7 +12,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, RepeatedWork, Work
 from ringleader.collectives.rank_group import Group
-from ringleader.collectives.transports.prepared_reduction import PreparedReduction
+from ringleader.collectives.transports.registered_memory import PreparedReduction
 from ringleader.torch.kernels import dtype_name, flat_at
 
 CAPACITY = 1024

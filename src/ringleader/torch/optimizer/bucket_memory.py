@@ -15,7 +15,7 @@ import torch
 from ringleader.collectives.bucket_plan import Bucket, BucketPlan, plan_buckets
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Region
 from ringleader.torch.kernels import DTYPES
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, shapes_of
 from ringleader.torch.optimizer.memory_place import MemoryPlace

@@ -13,7 +13,7 @@ import torch
 
 from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Region
 from ringleader.torch.optimizer.gradient_config import Named
 from ringleader.torch.optimizer.memory_place import MemoryPlace
 

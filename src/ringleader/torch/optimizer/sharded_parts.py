@@ -14,7 +14,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import Signature, Work, signature_digest
 from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
-from ringleader.collectives.transports.regions import DividedRegion, Region
+from ringleader.collectives.transports.transport import Region
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.optimizer.bucket_memory import GradientBucket
 
@@ -123,7 +123,7 @@ class WindowParts(BucketParts):
         self._publish(self._divided_parameters, "parameters")
 
     def _publish(self, region: Region, what: str) -> None:
-        if isinstance(region, DividedRegion):
+        if region.publish is not None:
             region.publish()
         else:
             self._engine.publish_parts(region, f"{self._name}.{what}")
