@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ringleader.collectives.communicator import ANY, Call, Communicator
 from ringleader.collectives.stall_check import GroupWait, deadlock_across_groups
 
 QUESTION, ANSWER, VERDICT = 78, 79, 80
@@ -31,12 +32,12 @@ class DeadlockCheck:
     """What the ranks of a job tell each other of waits that do not end."""
 
     def __init__(
-        self, mpi: Any, control: Any, *, patience: float, sets: Callable[[], Mapping[int, Sequence[int]]]
+        self, control: Communicator, *, patience: float, sets: Callable[[], Mapping[int, Sequence[int]]]
     ) -> None:
         """Use the communicator of all ranks; ``sets`` returns the ranks of each group by number."""
         self.patience = patience
         """A wait is told of when it has lasted for so many seconds."""
-        self._mpi, self._control, self._sets = mpi, control, sets
+        self._control, self._sets = control, sets
         self._looking = threading.Lock()
         self._sent: list[tuple[bytes, Any]] = []
         self._awaited: set[int] = set()
@@ -63,7 +64,7 @@ class DeadlockCheck:
 
     def _ask(self, state: bytes) -> str:
         others = range(1, self._control.size)
-        for rank, answer in self._received(self._mpi.ANY_SOURCE, ANSWER):
+        for rank, answer in self._received(ANY, ANSWER):
             self._answers[rank] = answer
             self._awaited.discard(rank)
         if self._awaited:
@@ -99,21 +100,21 @@ class DeadlockCheck:
         return ""
 
     def _received(self, source: int, tag: int) -> list[tuple[int, bytes]]:
-        status, found = self._mpi.Status(), []
-        while self._control.Iprobe(source=source, tag=tag, status=status):
-            memory = bytearray(status.Get_count(self._mpi.BYTE))
-            self._control.Recv([memory, len(memory), self._mpi.BYTE], source=status.Get_source(), tag=tag)
-            found.append((status.Get_source(), bytes(memory)))
-        return found
+        received = []
+        while (found := self._control.probe(source, tag)) is not None:
+            sender, nbytes = found
+            memory = bytearray(nbytes)
+            self._control.receive(memory, sender, tag)
+            received.append((sender, bytes(memory)))
+        return received
 
     def _send(self, text: bytes, rank: int, tag: int) -> None:
-        request = self._control.Isend([text, len(text), self._mpi.BYTE], dest=rank, tag=tag)
-        self._sent.append((text, request))
+        self._sent.append((text, self._control.begin(Call.SEND, source=text, peer=rank, tag=tag)))
 
     def drain(self) -> None:
         """Take what nobody read, before the communicator goes."""
         for tag in (QUESTION, ANSWER, VERDICT):
-            self._received(self._mpi.ANY_SOURCE, tag)
+            self._received(ANY, tag)
 
 
 def script_stands_still(waiting_threads: Sequence[int]) -> bool:

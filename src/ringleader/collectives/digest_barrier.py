@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from ringleader.collectives.communicator import Call, Communicator
 from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import MASK
@@ -211,10 +212,9 @@ class HostsBarrier:
     """
 
     def __init__(
-        self, mpi: Any, *, mpi_calls: MpiCalls, cross: Any, host: SharedFlags | None, peer_wait: PeerWait
+        self, mpi_calls: MpiCalls, *, cross: Communicator, host: SharedFlags | None, peer_wait: PeerWait
     ) -> None:
         """Take the peers to reduce with (without ``host``: all ranks) and the host's flags."""
-        self._mpi = mpi
         self._mpi_calls = mpi_calls
         self._cross = cross
         self._host = host
@@ -231,8 +231,9 @@ class HostsBarrier:
         send, receive = self._send, self._receive
         # The largest digest equals the smallest exactly when the largest complement is its complement.
         send[0], send[1], send[2] = digest, MASK - digest, int(not agreed)
-        word = self._mpi.UINT64_T
-        request = self._cross.Iallreduce([send, 3, word], [receive, 3, word], op=self._mpi.MAX)
+        request = self._cross.begin(
+            Call.ALLREDUCE, source=send, target=receive, dtype="uint64", operation="MAX"
+        )
         self._peer_wait.until_done(request, agreeing=True)
         return receive[0] == MASK - receive[1] and not receive[2]
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from ringleader.collectives.communicator import Communicator, PackedCopy
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp, Signature, Work
-from ringleader.collectives.packed_copy import PackedCopy
 from ringleader.collectives.transports.transport import Transport
 
 MOST_PLANS = 256
@@ -100,11 +99,13 @@ def _can_be_packed(signature: Signature) -> bool:
 class FusionBuffer:
     """Plans, packs and unpacks for one engine."""
 
-    def __init__(self, kernels: Kernels, transport: Transport, mpi: Any, limits: FusionLimits) -> None:
-        """Take the framework's arithmetic, what carries the arrays, and MPI, which copies them."""
+    def __init__(
+        self, kernels: Kernels, transport: Transport, comm: Communicator, limits: FusionLimits
+    ) -> None:
+        """Take the framework's arithmetic, what carries the arrays, and what copies them."""
         self._kernels = kernels
         self._transport = transport
-        self._mpi = mpi
+        self._comm = comm
         self._limits = limits
         self._memory: dict[str, Array] = {}
         self._plans: dict[tuple[int, ...], tuple[list[Signature], list[Batch]]] = {}
@@ -128,7 +129,7 @@ class FusionBuffer:
     def _allocate(self, batch: Batch) -> None:
         kernels, signature = self._kernels, batch.signature
         memory = kernels.part(self._memory_for(signature.dtype), 0, signature.shape[0])
-        batch.copy = PackedCopy(self._mpi, address=kernels.address(memory), lengths=batch.lengths)
+        batch.copy = self._comm.packed_copy(kernels.address(memory), batch.lengths)
         batch.work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
 
     def _memory_for(self, dtype: str) -> Array:

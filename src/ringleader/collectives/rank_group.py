@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ringleader.collectives.communicator import Communicator, World
 from ringleader.collectives.communicators import (
     Communicators,
     RankLayout,
@@ -113,8 +114,8 @@ def lone_group(kernels: FrameworkAdapter, settings: EngineSettings) -> Group:
 
 
 def open_group(
-    mpi: Any,
-    comm: Any,
+    world: World,
+    comm: Communicator,
     kernels: FrameworkAdapter,
     settings: EngineSettings,
     *,
@@ -134,7 +135,11 @@ def open_group(
     """
     me = numbers[comm.rank]
     comms = open_communicators(
-        mpi, comm, number=me, ranks_per_host=settings.ranks_per_host, oversubscribed=oversubscribed
+        world,
+        comm,
+        numbers=numbers,
+        ranks_per_host=settings.ranks_per_host,
+        oversubscribed=oversubscribed,
     )
     comms.traffic = traffic if traffic is not None else comms.traffic
     ranks = comms.ranks
@@ -143,7 +148,7 @@ def open_group(
         return {rank: how for source in liveness_sources for rank, how in source().items()}
 
     sources: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
-    peer_wait = peer_wait_for(me, sources, settings, mpi=mpi)
+    peer_wait = peer_wait_for(me, sources, settings, world)
     flags = open_shared_flags(comms, peer_wait, numbers) if ranks.size > 1 else None
     if flags is not None:
         sources.insert(0, flags.broken)
@@ -163,8 +168,9 @@ def open_group(
             ranks,
             peer_wait,
             select_transport(comms, kernels, peer_wait, flags, settings, number=number),
-            threads=mpi.Query_thread() == mpi.THREAD_MULTIPLE,
+            threads=world.threads,
             mpi_calls=comms.mpi_calls(peer_wait),
+            generation=world.generation,
             traffic=comms.traffic,
             announce_broken=announce_broken,
             number=number,
@@ -197,6 +203,7 @@ def _engine(
     traffic: GroupTraffic,
     announce_broken: Callable[[], None] = lambda: None,
     number: int = 0,
+    generation: int = 0,
     launch_order: LaunchOrder | None = None,
 ) -> Engine:
     transport, barrier = carried_by
@@ -206,7 +213,7 @@ def _engine(
         fusion = FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
     packed = None
     if mpi_calls is not None and fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled:
-        packed = FusionBuffer(kernels, transport, mpi_calls.mpi, fusion)
+        packed = FusionBuffer(kernels, transport, mpi_calls.comm, fusion)
     context = transport_context(
         ranks,
         peer_wait,
@@ -215,6 +222,7 @@ def _engine(
         mpi_calls,
         traffic,
         number=number,
+        generation=generation,
         launch_order=launch_order,
     )
     return Engine(

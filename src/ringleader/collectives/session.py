@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.collectives import mpi_or_proxy
-from ringleader.collectives.communicators import (
-    RankLayout,
-    any_oversubscribed,
-    checked_ranks,
-    numbers_in,
-    sub_communicator,
-)
+from ringleader.collectives import mpi_library
+from ringleader.collectives.communicator import Communicator, World
+from ringleader.collectives.communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_still
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
@@ -26,6 +22,7 @@ from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.mpi_communicator import mpi_communicator, mpi_world
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
@@ -74,7 +71,7 @@ class Session:
     """What the environment said, as all ranks agreed."""
     requested: Any = None
     """The communicator or ranks that ``init`` was given, None for all."""
-    base: Any = None
+    base: Communicator | None = None
     """The communicator that the ranks' numbers are of, None for a rank that is alone."""
     shutdown_barrier: ShutdownBarrier | None = None
     """How ranks end together, None for a rank that is alone."""
@@ -108,12 +105,9 @@ class Session:
         )
         self.timelines.attach(self.engine.queue)
         # Uncoupled ranks meet for broadcasts alone.
-        if self.end_messages is not None and self.group.comms is not None and not self.settings.uncoupled:
+        if self.base is not None and not self.settings.uncoupled:
             self.deadlock_check = DeadlockCheck(
-                self.group.comms.mpi,
-                self.base,
-                patience=self.settings.limits.mismatch,
-                sets=self.registry.table.all,
+                self.base, patience=self.settings.limits.mismatch, sets=self.registry.table.all
             )
             self._tell_deadlocks(self.deadlock_check, self.group, 0)
 
@@ -152,13 +146,8 @@ class Session:
         comms = self.group.comms
         if comms is None or self.shutdown_barrier is None:
             return lambda message, words: [message]
-        peer_wait = peer_wait_for(
-            self.ranks.rank,
-            self.liveness_sources,
-            self.settings,
-            mpi=comms.mpi,
-        )
-        mpi_calls = MpiCalls(comms.mpi, self.shutdown_barrier.control, peer_wait, polling=True)
+        peer_wait = peer_wait_for(self.ranks.rank, self.liveness_sources, self.settings, comms.world)
+        mpi_calls = MpiCalls(self.shutdown_barrier.control, peer_wait, polling=True)
 
         def exchange(message: bytes, words: str) -> list[bytes]:
             peer_wait.subject = words
@@ -168,13 +157,13 @@ class Session:
 
     def _open_set(self, number: int, ranks: tuple[int, ...]) -> Group:
         comms = self.group.comms
-        if comms is None or self.end_messages is None:
+        if comms is None or self.end_messages is None or self.base is None:
             group = lone_group(self.kernels, self.settings)
         else:
             self.traffic.append(GroupTraffic())
             group = open_group(
-                comms.mpi,
-                sub_communicator(self.base, ranks, tag=number),
+                comms.world,
+                self.base.part(ranks, tag=number),
                 self.kernels,
                 self.settings,
                 numbers=ranks,
@@ -199,7 +188,7 @@ class Session:
         """Return the numbers of a communicator's ranks; `ValueError` where some are not in this job."""
         if self.base is None:
             return list(range(comm.size))
-        numbers = numbers_in(comm, self.base)
+        numbers = mpi_communicator(comm).numbers_in(self.base)
         if any(not 0 <= number < self.ranks.size for number in numbers):
             raise ValueError("The communicator of a process set has ranks that hvd.init was not given.")
         return numbers
@@ -238,20 +227,21 @@ def open_session(
             "sets": with_sets,
             "entry": entry,
         }
-    mpi = mpi_or_proxy.load(settings, arrival)
+    world = open_world(settings, arrival)
+    everybody = world.everybody
     if chosen:
-        base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
-    elif mpi_or_proxy.proxied(mpi):
-        base = mpi.COMM_WORLD  # of one generation, in which there is one session
+        base = everybody.part(checked_ranks(chosen, everybody), tag=0)
+    elif everybody.proxied:
+        base = everybody  # of one generation, in which there is one session
     else:
-        base = (mpi.COMM_WORLD if comm is None or chosen is not None else comm).Dup()
-    control = base.Dup()
-    settings, oversubscribed, with_sets = _agreed(settings, mpi, control)
+        base = (everybody if comm is None or chosen is not None else mpi_communicator(comm)).duplicate()
+    control = base.duplicate()
+    settings, oversubscribed, with_sets = _agreed(settings, world, control)
     liveness_sources: list[LivenessSource] = []
-    end_messages = EndMessages(mpi, control)
+    end_messages = EndMessages(control)
     traffic, launch_order = GroupTraffic(), LaunchOrder()
     group = open_group(
-        mpi,
+        world,
         base,
         kernels,
         settings,
@@ -266,27 +256,60 @@ def open_session(
     gone: list[LivenessSource] = []
     if settings.status_file and not settings.elastic:  # it counts ranks as the launcher started them
         file = StatusFile(Path(settings.status_file))
-        place = {number: rank for rank, number in enumerate(numbers_in(base, mpi.COMM_WORLD))}
+        place = {number: rank for rank, number in enumerate(base.numbers_in(everybody))}
         gone.append(lambda: {place[number]: how for number, how in file().items() if number in place})
     liveness_sources.extend(gone)
     flags = group.flags
     if flags is not None:
         liveness_sources.append(flags.ended)
-    peer_wait = peer_wait_for(group.ranks.rank, gone, settings, mpi=mpi)
+    peer_wait = peer_wait_for(group.ranks.rank, gone, settings, world)
     return Session(
         group=group,
         kernels=kernels,
         settings=settings,
         requested=comm,
         base=control,
-        shutdown_barrier=ShutdownBarrier(mpi, control, group.ranks, end_messages, peer_wait),
+        shutdown_barrier=ShutdownBarrier(control, group.ranks, end_messages, peer_wait),
         end_messages=end_messages,
         liveness_sources=liveness_sources,
         traffic=[traffic],
         launch_order=launch_order,
         sets_to_register=with_sets,
-        membership=mpi.membership if mpi_or_proxy.proxied(mpi) else None,
+        membership=world.membership,
     )
+
+
+def open_world(settings: EngineSettings, arrival: Mapping[str, Any]) -> World:
+    """Return the ranks of the job, in an elastic one those of its next generation.
+
+    ``arrival``: what all of these are to know of this one, plain values. Raises `WorldError` where the
+    library that was loaded is not the launcher's, or no generation begins.
+    """
+    if not settings.elastic:
+        return mpi_world(mpi_library.load(settings))
+    from ringleader.collectives.mpi_proxy.membership import ELASTIC
+
+    return ELASTIC.join(os.environ, arrival)
+
+
+_MEMBERSHIP = f"{__package__}.mpi_proxy.membership"
+
+
+def is_broken() -> bool:
+    """Return whether this rank is in a generation of an elastic job that is over because a member ended."""
+    if _MEMBERSHIP not in sys.modules:
+        return False
+    from ringleader.collectives.mpi_proxy.membership import ELASTIC
+
+    return ELASTIC.membership is not None and ELASTIC.membership.broken()
+
+
+def leave_generation() -> None:
+    """In an elastic job take part in the present generation no more; `open_world` joins the next one."""
+    if _MEMBERSHIP in sys.modules:
+        from ringleader.collectives.mpi_proxy.membership import ELASTIC
+
+        ELASTIC.leave()
 
 
 def _shared(settings: EngineSettings) -> dict[str, Any]:
@@ -300,18 +323,20 @@ def _shared(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def _agreed(settings: EngineSettings, mpi: Any, comm: Any) -> tuple[EngineSettings, bool | None, bool]:
+def _agreed(
+    settings: EngineSettings, world: World, comm: Communicator
+) -> tuple[EngineSettings, bool | None, bool]:
     """Return the settings with rank 0's word on all that ranks must decide alike.
 
     In an elastic job also whether a host has fewer processors than it needs, and whether any rank has process
     sets to register; it has brought all of that to the ranks with the beginning of the generation.
     """
-    elastic = mpi_or_proxy.proxied(mpi)
-    arrivals = mpi_or_proxy.arrivals(mpi) if elastic else []
-    shared = arrivals[0]["settings"] if elastic else comm.bcast(_shared(settings), root=0)
+    arrivals = [] if world.membership is None else world.membership.arrivals
+    shared = arrivals[0]["settings"] if arrivals else comm.gather(_shared(settings))[0]
     settings = replace(settings, **{**shared, "limits": Limits(**shared["limits"])})
-    if not elastic or settings.ranks_per_host is not None:
+    hosts = comm.firsts_on_hosts()
+    if hosts is None or settings.ranks_per_host is not None:
         return settings, None, True
     own = [processors.RankProcessors.of(one["processors"]) for one in arrivals]
-    oversubscribed = any_oversubscribed(comm.places_on_hosts(), own)
+    oversubscribed = any_oversubscribed(hosts, own, proxied=True)
     return settings, oversubscribed, any(one["sets"] for one in arrivals)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 
-from ringleader.collectives import mpi_or_proxy
 from ringleader.collectives.communicators import Communicators, RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine_settings import EngineSettings
@@ -49,10 +48,17 @@ def select_transport(
     one_host = ranks.hosts == 1
     mpi_calls = comms.mpi_calls(peer_wait)
     plain = MpiTransport(mpi_calls, kernels, between_hosts=not one_host)
-    flat = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
+    flat = HostsBarrier(mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
     if settings.transport == "distributed":
         context = transport_context(
-            ranks, peer_wait, settings, plain, mpi_calls, comms.traffic, number=number
+            ranks,
+            peer_wait,
+            settings,
+            plain,
+            mpi_calls,
+            comms.traffic,
+            number=number,
+            generation=comms.world.generation,
         )
         return kernels.host_transport(context), (flags if flags is not None and one_host else flat)
     if flags is None or settings.transport == "mpi" or ranks.most_local == 1:
@@ -80,8 +86,7 @@ def select_transport(
     )
     if one_host or not ranks.homogeneous:
         return transport, flags if one_host else flat
-    barrier = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
-    return transport, barrier
+    return transport, HostsBarrier(mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
 
 
 def _meeting(comms: Communicators, peer_wait: PeerWait, flags: SharedFlags | None) -> DigestBarrier:
@@ -90,8 +95,7 @@ def _meeting(comms: Communicators, peer_wait: PeerWait, flags: SharedFlags | Non
         return flags
     host = flags if comms.ranks.homogeneous else None
     return HostsBarrier(
-        comms.mpi,
-        mpi_calls=comms.mpi_calls(peer_wait),
+        comms.mpi_calls(peer_wait),
         cross=comms.comm if host is None else comms.cross,
         host=host,
         peer_wait=peer_wait,
@@ -107,6 +111,7 @@ def transport_context(
     traffic: GroupTraffic,
     *,
     number: int = 0,
+    generation: int = 0,
     launch_order: LaunchOrder | None = None,
 ) -> TransportContext:
     """Return what a framework's own transports are told of a group."""
@@ -119,7 +124,7 @@ def transport_context(
         requested=settings.transport,
         traffic=traffic,
         number=number,
-        generation=0 if mpi_calls is None else mpi_or_proxy.generation(mpi_calls.mpi),
+        generation=generation,
         launch_order=launch_order or LaunchOrder(),
     )
 

@@ -138,13 +138,11 @@ def beside_the_scripts_own_group():
 
 
 def context_of(*, deadline=60.0, **more):
-    from mpi4py import MPI
-
     engine = session().engine
     peer_wait = PeerWait(
         rank=RANK, liveness_sources=[session().end_messages], warn_seconds=60.0, deadline_seconds=deadline
     )
-    mpi_calls = MpiCalls(MPI, session().base, peer_wait, polling=True)
+    mpi_calls = MpiCalls(session().base, peer_wait, polling=True)
     return TransportContext(
         ranks=engine.ranks,
         peer_wait=peer_wait,

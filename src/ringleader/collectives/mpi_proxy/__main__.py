@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ringleader.collectives.mpi_proxy.linked_libraries import find_linked_libraries
+from ringleader.collectives.mpi_proxy.proxy_environment import find_linked_libraries
 
 find_linked_libraries()
 

@@ -6,8 +6,8 @@ ready, NO once the generation is over. A member that was told GO makes the call,
 others do, too. It begins nothing else before that is done. So all members make the same calls in one order,
 and whoever waits in one waits for proxies that are about to make it.
 
-Where there is a communicator of the same members already, it is duplicated (`ReorderedCommunicator` where
-ranks are numbered in another order), for which nobody waits inside MPI. MPI's call that makes one of some of
+Where there is a communicator of the same members already, it is duplicated (and its ranks numbered in another
+order, where that is to be), for which nobody waits inside MPI. MPI's call that makes one of some of
 the members does: it looks for messages all the time, and where proxies share processors each has to wait for
 the others' time slices, tens of milliseconds of them.
 """
@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.collectives.mpi_proxy.reordered_communicator import in_order
+from ringleader.collectives.mpi_communicator import MpiCommunicator, in_order
 
 READY, GO, NO = 1, 2, 3
 TAG = 7
@@ -73,7 +73,7 @@ class CreationProtocol:
             for member in self._ready.pop(where):
                 self._send(NO, where, member)
 
-    def turn(self) -> tuple[Creation, list[Any]] | None:
+    def turn(self) -> tuple[Creation, list[MpiCommunicator]] | None:
         """Read and answer messages; return what was made, or given up (nothing), if anything was."""
         self._listen()
         creation = self.pending
@@ -94,7 +94,7 @@ class CreationProtocol:
         self.pending = None
         return creation, self._made(creation) if verdict == GO else []
 
-    def _duplicated(self, creation: Creation) -> tuple[Creation, list[Any]] | None:
+    def _duplicated(self, creation: Creation) -> tuple[Creation, list[MpiCommunicator]] | None:
         """Return the duplicates in the order of the members once they are there.
 
         One is begun when the one before is there: those of one communicator at the same time need the same
@@ -107,7 +107,7 @@ class CreationProtocol:
             return None
         made = [comm for comm, _ in self._duplicates]
         self.pending, self._duplicates = None, []
-        return creation, [in_order(comm, creation.members) for comm in made]
+        return creation, [in_order(self._mpi, comm, creation.members) for comm in made]
 
     def _decide(self, creation: Creation, where: tuple[int, int]) -> int:
         if creation.generation <= self._closed:
@@ -120,20 +120,15 @@ class CreationProtocol:
             return GO
         return 0
 
-    def _made(self, creation: Creation) -> list[Any]:
+    def _made(self, creation: Creation) -> list[MpiCommunicator]:
         """Make them; the other members are about to do the same."""
         if len(creation.members) == 1:
-            return [self._mpi.COMM_SELF for _ in creation.comms]
+            return [MpiCommunicator(self._mpi, self._mpi.COMM_SELF) for _ in creation.comms]
         for request in self._sent:
             request.Wait()  # short ones, which wait for nobody
         self._sent = []
-        whole = self._control.Get_group()
-        members = whole.Incl(creation.members)
-        tag = creation.key % 30000
-        made = [self._control.Create_group(members, tag=tag) for _ in creation.comms]
-        members.Free()
-        whole.Free()
-        return made
+        control, tag = MpiCommunicator(self._mpi, self._control), creation.key % 30000
+        return [control.part(creation.members, tag=tag) for _ in creation.comms]
 
     def _send(self, what: int, where: tuple[int, int], member: int) -> None:
         words = array("q", [what, *where])

@@ -14,8 +14,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from ringleader.collectives.mpi_proxy.reordered_communicator import in_order
-from ringleader.collectives.short_messages import BLOCK_BYTES
+from ringleader.collectives.communicator import BLOCK_BYTES
+from ringleader.collectives.mpi_communicator import MpiCommunicator, in_order
 
 NAP_SECONDS = 0.0002
 OF_ALL = 2
@@ -89,7 +89,7 @@ class PreparedCommunicators:
         self._next = None
         self._next_at = time.monotonic() + QUIET_SECONDS
 
-    def take(self, members: Sequence[int], count: int) -> list[Any] | None:
+    def take(self, members: Sequence[int], count: int) -> list[MpiCommunicator] | None:
         """Return so many communicators of these members, none while they are being made.
 
         None where as many were not prepared: on the proxies of all members alike, as their ranks ask for the
@@ -101,7 +101,7 @@ class PreparedCommunicators:
             coming = sum(there is self._present and what == ascending for there, what in self._queue)
             return None if len(made) + coming < count else []
         taken = [made.pop(0) for _ in range(count)]
-        return [in_order(comm, members) for comm in taken]
+        return [in_order(self._mpi, comm, members) for comm in taken]
 
     # for later generations
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ringleader.collectives.mpi_proxy.block_allocator import BlockAllocator
-from ringleader.collectives.mpi_proxy.call_table import RING
-from ringleader.collectives.mpi_proxy.request_ring import DATA_START
+from ringleader.collectives.mpi_proxy.request_ring import DATA_START, RING
 
 STAGING_BYTES = 16 << 20
 """Bytes of one staging memory at least."""
@@ -24,16 +22,8 @@ SHORT_BYTES = 64 << 10
 _MOVE_BYTES = 256 << 10
 """From here on a copy lets other threads run."""
 
-_view = ctypes.pythonapi.PyMemoryView_FromMemory
-_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_view.restype = ctypes.py_object
-_WRITE = 0x200
-
-
-def view_at(address: int, nbytes: int) -> memoryview:
-    """Return the memory at an address, which the caller keeps alive."""
-    found: memoryview = _view(address or 1, nbytes, _WRITE) if nbytes else memoryview(bytearray())
-    return found
+ALIGNMENT = 64
+"""Blocks begin at multiples of a cache line."""
 
 
 def bytes_of(memory: Any) -> memoryview:
@@ -63,6 +53,47 @@ class Part(mmap.mmap):
     def __getitem__(self, key: Any) -> Any:
         """Return a view of a slice."""
         return memoryview(self)[key]
+
+
+class BlockAllocator:
+    """Which parts of one piece of memory are in use. Pure: offsets alone.
+
+    First fit over a list of free spans; there are few blocks at a time, those of requests under way.
+    """
+
+    def __init__(self, start: int, stop: int) -> None:
+        """Give out what lies between two offsets; ``start`` is a multiple of `ALIGNMENT`."""
+        self._free = [(start, stop)]
+        self._used: dict[int, int] = {}
+
+    def take(self, nbytes: int) -> int | None:
+        """Return the offset of a block of so many bytes, None where none is free."""
+        room = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+        for at, (start, stop) in enumerate(self._free):
+            if stop - start >= room:
+                if stop - start == room:
+                    del self._free[at]
+                else:
+                    self._free[at] = (start + room, stop)
+                self._used[start] = start + room
+                return start
+        return None
+
+    def give_back(self, offset: int) -> None:
+        """Have a block given out again; KeyError where it is not in use."""
+        start, stop = offset, self._used.pop(offset)
+        at = bisect_left(self._free, (start, stop))
+        if at < len(self._free) and self._free[at][0] == stop:
+            stop = self._free.pop(at)[1]
+        if at and self._free[at - 1][1] == start:
+            at -= 1
+            start = self._free.pop(at)[0]
+        self._free.insert(at, (start, stop))
+
+    @property
+    def unused(self) -> bool:
+        """Return whether no block is in use."""
+        return not self._used
 
 
 class Block(NamedTuple):

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ringleader.collectives.communicator import DTYPES, memory_at
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
@@ -29,19 +30,6 @@ measured."""
 PAIRWISE_BYTES = 32 << 10
 """A message this long goes pairwise between hosts; a shorter one costs less as one reduction of MPI's."""
 
-_MPI_TYPES = {
-    "uint8": "UINT8_T",
-    "int8": "INT8_T",
-    "uint16": "UINT16_T",
-    "int16": "INT16_T",
-    "uint32": "UINT32_T",
-    "int32": "INT32_T",
-    "uint64": "UINT64_T",
-    "int64": "INT64_T",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "bool": "UINT8_T",
-}
 _OPS = {ReduceOp.SUM: "SUM", ReduceOp.MIN: "MIN", ReduceOp.MAX: "MAX", ReduceOp.PRODUCT: "PROD"}
 _BOOL_OPS = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.MIN: "BAND", ReduceOp.PRODUCT: "BAND"}
 
@@ -63,11 +51,6 @@ class MpiReducer:
         """The communicator."""
         self._kernels = kernels
         self._between_hosts = between_hosts
-        mpi = mpi_calls.mpi
-        self._types = {dtype: getattr(mpi, name) for dtype, name in _MPI_TYPES.items()}
-        operations = {op: getattr(mpi, name) for op, name in _OPS.items()}
-        of_bools = {op: getattr(mpi, name) for op, name in _BOOL_OPS.items()}
-        self._operations = {**dict.fromkeys(_MPI_TYPES, operations), "bool": of_bools}
         self.pieces = Pieces(nbytes=PIECE_BYTES)
         """What long arrays go in."""
         self.reduce_scatter = ReduceScatter(mpi_calls, kernels)
@@ -81,7 +64,7 @@ class MpiReducer:
             self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
             step = max(1, self.mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
-                self.mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
+                self.mpi_calls.reduce_in_place(*self._operands(piece, dtype, op))
         else:
             step = self.pieces.nbytes // ITEMSIZE[dtype]
             for _ in self.reduce_stream(self._cut(flat, count, step), dtype, op):
@@ -105,23 +88,23 @@ class MpiReducer:
             return
         if self._in_one_call(count, dtype, op):
             self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
-            yield self.mpi_calls.begin_reduce(*self._message(flat, dtype, op))
+            yield self.mpi_calls.begin_reduce(*self._operands(flat, dtype, op))
         else:
             yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
 
     def _in_one_call(self, count: int, dtype: str, op: ReduceOp) -> bool:
         long = self._between_hosts and count * ITEMSIZE[dtype] >= PAIRWISE_BYTES
-        return dtype in _MPI_TYPES and not long and not may_drop_nan(op, dtype)
+        return dtype in DTYPES and not long and not may_drop_nan(op, dtype)
 
     def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
         for start in range(0, count, step):
             yield flat if count <= step else self._kernels.part(flat, start, min(count, start + step))
 
-    def _message(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[list[Any], Any]:
-        """Return an array as MPI takes it, and the operation."""
-        kernels, count = self._kernels, self._kernels.count(flat)
-        memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
-        return [memory, count, self._types[dtype]], self._operations[dtype][op]
+    def _operands(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[memoryview, str, str]:
+        """Return an array's memory, its type, and MPI's operation."""
+        kernels = self._kernels
+        memory = memory_at(kernels.address(flat), kernels.count(flat) * ITEMSIZE[dtype])
+        return memory, dtype, (_BOOL_OPS if dtype == "bool" else _OPS)[op]
 
 
 class MpiTransport(Transport):
@@ -175,7 +158,7 @@ class MpiTransport(Transport):
             kernels.scale(flat, factor)
 
     def _allgather(self, work: Work) -> None:
-        signature, kernels, buffer = work.signature, self._kernels, self.mpi_calls.mpi.buffer
+        signature, kernels = work.signature, self._kernels
         rows = self.mpi_calls.integers(kernels.length(work.array))
         work.received = tuple(rows)
         work.out = kernels.empty((sum(rows), *signature.shape), signature.dtype)
@@ -183,8 +166,8 @@ class MpiTransport(Transport):
         counts = [length * row_bytes for length in rows]
         total, mine = sum(counts), counts[self.mpi_calls.rank]
         if total:
-            out = buffer.fromaddress(kernels.address(work.out), total)
-            own = buffer.fromaddress(kernels.address(work.array), mine) if mine else bytearray(0)
+            out = memory_at(kernels.address(work.out), total)
+            own = memory_at(kernels.address(work.array), mine)
             starts = [0, *itertools.accumulate(counts)][:-1]
             self.mpi_calls.gather_bytes(own, out, counts, starts)
 
@@ -193,8 +176,7 @@ class MpiTransport(Transport):
         if work.out is not work.array and self.mpi_calls.rank == signature.root:
             kernels.copy(work.out, work.array)
         nbytes = kernels.count(work.out) * ITEMSIZE[signature.dtype]
-        memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(work.out), nbytes)
-        self.mpi_calls.broadcast_bytes(memory, nbytes, signature.root)
+        self.mpi_calls.broadcast_bytes(memory_at(kernels.address(work.out), nbytes), signature.root)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

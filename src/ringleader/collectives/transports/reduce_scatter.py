@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ringleader.collectives.communicator import memory_at
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import Message, MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
@@ -74,7 +75,7 @@ class ReduceScatter:
 
     def _memory(self, flat: Array, dtype: str) -> tuple[object, int]:
         nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-        return self.mpi_calls.mpi.buffer.fromaddress(self._kernels.address(flat), nbytes), nbytes
+        return memory_at(self._kernels.address(flat), nbytes), nbytes
 
 
 def row_counts(rows: int, size: int) -> list[int]:
@@ -133,7 +134,7 @@ def alltoall(mpi_calls: MpiCalls, kernels: Kernels, work: Work) -> None:
     ``work.out`` gets the rows that came, in rank order, and ``work.received`` how many came from each rank.
     Rows after those that the splits name go nowhere.
     """
-    signature, fromaddress = work.signature, mpi_calls.mpi.buffer.fromaddress
+    signature = work.signature
     row_bytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
     given = splits_of(work, kernels, mpi_calls.size)
     came = mpi_calls.swap_integers(given)
@@ -146,10 +147,10 @@ def alltoall(mpi_calls: MpiCalls, kernels: Kernels, work: Work) -> None:
     sends, receives = [], []
     for rank in range(mpi_calls.size):
         out, back = given[rank] * row_bytes, came[rank] * row_bytes
-        source = fromaddress(here + sources[rank] * row_bytes, out)
-        target = fromaddress(there + targets[rank] * row_bytes, back)
+        source = memory_at(here + sources[rank] * row_bytes, out)
+        target = memory_at(there + targets[rank] * row_bytes, back)
         if rank == mpi_calls.rank:
-            memoryview(target)[:] = memoryview(source)
+            target[:] = source
         else:
             sends.append((rank, source, out))
             receives.append((rank, target, back))
