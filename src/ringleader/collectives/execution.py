@@ -1,50 +1,66 @@
 """Carrying out what all ranks have asked for: alone, packed together, or in the stead of a rank that joined.
 
 `negotiation_round` finds out what that is; here it goes to the transport, and leaves the queue when done.
+What an engine consists of, the time that exchanges take, and memory that ranks give back are here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier
-from ringleader.collectives.fusion_buffer import Batch, FusionBuffer
+from ringleader.collectives.framework_adapter import DeviceTransport
+from ringleader.collectives.fusion_buffer import Batch, FusionBuffer, RoundPlan
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import GRADIENTS, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.round_plan import RoundPlan
+from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.transport import Region, Transport
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineParts:
+    """What the engine of a group works with."""
+
+    ranks: RankLayout
+    """Who this rank is."""
+    barrier: DigestBarrier
+    transport: Transport
+    peer_wait: PeerWait
+    """How this rank waits."""
+    kernels: Kernels
+    limits: Limits
+    fusion_buffer: FusionBuffer | None = None
+    """Lets small operations travel together; None keeps them apart."""
+    threads: bool
+    """Whether MPI may be called from a second thread."""
+    devices: DeviceTransport | None = None
+    """Carries arrays that are not in host memory."""
+    announce_broken: Callable[[], None] = lambda: None
+    """Tells the peers that this engine does nothing any more."""
+    clock: Callable[[], float] = time.monotonic
+
+
 class Execution:
     """What moves the arrays of one engine. Called by the thread that holds the queue's lock."""
 
-    def __init__(
-        self,
-        *,
-        queue: SubmissionQueue,
-        barrier: DigestBarrier,
-        transport: Transport,
-        kernels: Kernels,
-        fusion_buffer: FusionBuffer | None,
-        peer_wait: PeerWait,
-    ) -> None:
-        """Take the parts: see `ringleader.collectives.engine.Engine`."""
+    def __init__(self, parts: EngineParts, queue: SubmissionQueue) -> None:
+        """Carry out what is in ``queue``."""
         self._queue = queue
         self.gradients: dict[str, Work] = {}
         """Exchanges of gradients that this rank can take part in when it has joined, by name. A finaliser may
         take one out at any time."""
         self._offered: dict[str, Work] = {}
-        self._barrier = barrier
-        self._transport = transport
-        self._kernels = kernels
-        self._fusion_buffer = fusion_buffer
-        self._peer_wait = peer_wait
+        self._barrier, self._transport, self._peer_wait = parts.barrier, parts.transport, parts.peer_wait
+        self._kernels, self._fusion_buffer = parts.kernels, parts.fusion_buffer
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Have it carried by the transport for its arrays; who watches is not told."""
@@ -249,3 +265,77 @@ class Several:
     def __str__(self) -> str:
         shown = ", ".join(str(work) for work in self._works[:4])
         return f"{shown} and {len(self._works) - 4} more" if len(self._works) > 4 else shown
+
+
+class ExchangeTimes:
+    """How long a rank exchanges gradients, and how much of that it only waits for the slowest rank."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin with zero."""
+        self.waiting_seconds = 0.0
+        """Time in which exchanges of gradients waited for the slowest rank."""
+        self.exchange_seconds = 0.0
+        """Time in which they moved data."""
+        self._clock = clock
+        self._since: float | None = None
+        """Since when the script waits for gradients that the queue carries; None: it does not."""
+        self._stood = 0.0
+        """Part of that wait in which other ranks had not arrived."""
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Account for a wait of the script for gradients in the queue, which may run several rounds."""
+        self._stood, self._since = 0.0, self._clock()
+        began = self._since
+        try:
+            yield
+        finally:
+            self._since = None
+            waited = self._clock() - began
+            stood = min(self._stood, waited)
+            self.waiting_seconds += stood
+            self.exchange_seconds += waited - stood
+
+    def met(self, began: float) -> None:
+        """Note that a barrier of a round is over, which this rank reached at ``began``."""
+        since = self._since
+        if since is not None:
+            self._stood += max(0.0, self._clock() - max(began, since))
+
+
+class ReleasedMemory:
+    """Shared memory that a rank needs no more: it goes when all ranks say so and no array is left over it.
+
+    The ranks tell each other with the next operation after a release.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        """Begin with nothing released of the transport's memory."""
+        self._registered = transport.registered
+        self._segments: dict[int, Segment] = {}
+        self.to_tell = False
+        """Whether the other ranks are to hear of something."""
+
+    def add(self, region: Region) -> None:
+        """Release a region; may be called at any time, also by a finaliser in the middle of anything else."""
+        if self._registered is not None and region.segment is not None:
+            self._segments[region.segment.number] = region.segment
+            self.to_tell = True
+
+    def look_again(self) -> None:
+        """Tell once more of what arrays still looked at when it was told: it may be free by now."""
+        self.to_tell = bool(self._segments)
+
+    def unused(self) -> tuple[int, ...]:
+        """Return the segments that this rank needs no more, to be told the others now."""
+        self.to_tell = False
+        if self._registered is None:
+            return ()
+        return tuple(self._registered.unused(list(self._segments.copy().values())))
+
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """Free segments that no rank needs. Collective."""
+        for number in numbers:
+            segment = self._segments.pop(number)
+            if self._registered is not None:
+                self._registered.give_back(segment)

@@ -17,6 +17,7 @@ from ringleader.collectives.communicators import (
 from ringleader.collectives.digest_barrier import DigestBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings
+from ringleader.collectives.execution import EngineParts
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
 from ringleader.collectives.launch_order import LaunchOrder
@@ -226,14 +227,16 @@ def _engine(
         launch_order=launch_order,
     )
     return Engine(
-        ranks=ranks,
-        barrier=barrier,
-        transport=transport,
-        peer_wait=peer_wait,
-        kernels=kernels,
-        limits=settings.limits,
-        fusion_buffer=packed,
-        threads=threads,
-        announce_broken=announce_broken,
-        devices=kernels.device_transport(context),
+        EngineParts(
+            ranks=ranks,
+            barrier=barrier,
+            transport=transport,
+            peer_wait=peer_wait,
+            kernels=kernels,
+            limits=settings.limits,
+            fusion_buffer=packed,
+            threads=threads,
+            announce_broken=announce_broken,
+            devices=kernels.device_transport(context),
+        )
     )
