@@ -19,18 +19,16 @@ from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_s
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
-from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.mpi_communicator import mpi_communicator, mpi_world
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
-from ringleader.collectives.rank_group import Group, lone_group, open_group
+from ringleader.collectives.rank_group import Group, Job, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
 from ringleader.collectives.stall_check import GroupWait, Limits
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
-from ringleader.collectives.traffic import GroupTraffic
 from ringleader.ranks import processors
 
 
@@ -61,36 +59,23 @@ class Callbacks:
 
 
 @dataclass(kw_only=True)
-class Session:
+class Session(Job):
     """What lives between ``init`` and ``shutdown``."""
 
-    group: Group
-    """All ranks."""
-    kernels: FrameworkAdapter
-    settings: EngineSettings
-    """What the environment said, as all ranks agreed."""
     requested: Any = None
     """The communicator or ranks that ``init`` was given, None for all."""
     base: Communicator | None = None
     """The communicator that the ranks' numbers are of, None for a rank that is alone."""
     shutdown_barrier: ShutdownBarrier | None = None
     """How ranks end together, None for a rank that is alone."""
-    end_messages: EndMessages | None = None
-    """What ranks of several hosts tell each other of their ends, None for a rank that is alone."""
     at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
     at_join: Callbacks = field(default_factory=Callbacks)
     """Called when all ranks have joined: what they count together is not equal any more."""
-    liveness_sources: list[LivenessSource] = field(default_factory=list)
-    """Tell which ranks have ended."""
-    traffic: list[GroupTraffic] = field(default_factory=list)
-    """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
-    launch_order: LaunchOrder = field(default_factory=LaunchOrder)
-    """In which order the operations of all groups are launched on devices."""
     sets_to_register: bool = True
     """Whether a rank may have given process sets to ``init``; False where all said that they have none."""
-    membership: Any = None
-    """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
+    group: Group = field(init=False)
+    """All ranks."""
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     deadlock_check: DeadlockCheck | None = field(init=False, default=None)
@@ -98,7 +83,14 @@ class Session:
     timelines: Timelines = field(init=False)
     """What operations go through is written there, where that is asked for; it watches all engines."""
 
-    def __post_init__(self) -> None:
+    @property
+    def membership(self) -> Any:
+        """Return this rank's part in the present generation of an elastic job, None in other jobs."""
+        return None if self.world is None else self.world.membership
+
+    def begin(self, group: Group) -> None:
+        """Begin with the group of all ranks."""
+        self.group = group
         self.registry = ProcessSetRegistry(self.group, exchange=self._exchange(), open_group=self._open_set)
         self.timelines = Timelines(
             read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
@@ -143,10 +135,9 @@ class Session:
         return self.group.ranks
 
     def _exchange(self) -> Callable[[bytes, str], list[bytes]]:
-        comms = self.group.comms
-        if comms is None or self.shutdown_barrier is None:
+        if self.shutdown_barrier is None:
             return lambda message, words: [message]
-        peer_wait = peer_wait_for(self.ranks.rank, self.liveness_sources, self.settings, comms.world)
+        peer_wait = peer_wait_for(self.ranks.rank, self.liveness_sources, self.settings, self.world)
         mpi_calls = MpiCalls(self.shutdown_barrier.control, peer_wait, polling=True)
 
         def exchange(message: bytes, words: str) -> list[bytes]:
@@ -156,23 +147,12 @@ class Session:
         return exchange
 
     def _open_set(self, number: int, ranks: tuple[int, ...]) -> Group:
-        comms = self.group.comms
-        if comms is None or self.end_messages is None or self.base is None:
-            group = lone_group(self.kernels, self.settings)
+        if self.world is None or self.base is None:
+            group = lone_group(self)
         else:
-            self.traffic.append(GroupTraffic())
+            comm, oversubscribed = self.base.part(ranks, tag=number), self.ranks.oversubscribed
             group = open_group(
-                comms.world,
-                self.base.part(ranks, tag=number),
-                self.kernels,
-                self.settings,
-                numbers=ranks,
-                liveness_sources=self.liveness_sources,
-                end_messages=self.end_messages,
-                number=number,
-                oversubscribed=self.ranks.oversubscribed,
-                traffic=self.traffic[-1],
-                launch_order=self.launch_order,
+                self, self.world, comm, numbers=ranks, number=number, oversubscribed=oversubscribed
             )
         if self.deadlock_check is not None:
             self._tell_deadlocks(self.deadlock_check, group, number)
@@ -216,9 +196,9 @@ def open_session(
         settings = replace(settings, dynamic_sets=True)
     chosen = list(comm) if isinstance(comm, Sequence) else None
     if (comm is None or chosen in ([], [0])) and not settings.launched:
-        return Session(
-            group=lone_group(kernels, settings), kernels=kernels, settings=settings, requested=comm
-        )
+        session = Session(kernels=kernels, settings=settings, requested=comm)
+        session.begin(lone_group(session))
+        return session
     arrival: dict[str, Any] = {}
     if settings.elastic:
         arrival = {
@@ -237,46 +217,30 @@ def open_session(
         base = (everybody if comm is None or chosen is not None else mpi_communicator(comm)).duplicate()
     control = base.duplicate()
     settings, oversubscribed, with_sets = _agreed(settings, world, control)
-    liveness_sources: list[LivenessSource] = []
-    end_messages = EndMessages(control)
-    traffic, launch_order = GroupTraffic(), LaunchOrder()
-    group = open_group(
-        world,
-        base,
-        kernels,
-        settings,
-        numbers=range(base.size),
-        liveness_sources=liveness_sources,
-        end_messages=end_messages,
-        oversubscribed=oversubscribed,
-        traffic=traffic,
-        launch_order=launch_order,
+    session = Session(
+        kernels=kernels,
+        settings=settings,
+        world=world,
+        requested=comm,
+        base=control,
+        end_messages=EndMessages(control),
+        sets_to_register=with_sets,
     )
-    liveness_sources.append(end_messages)
+    group = open_group(session, world, base, numbers=range(base.size), oversubscribed=oversubscribed)
     gone: list[LivenessSource] = []
     if settings.status_file and not settings.elastic:  # it counts ranks as the launcher started them
         file = StatusFile(Path(settings.status_file))
         place = {number: rank for rank, number in enumerate(base.numbers_in(everybody))}
         gone.append(lambda: {place[number]: how for number, how in file().items() if number in place})
-    liveness_sources.extend(gone)
-    flags = group.flags
-    if flags is not None:
-        liveness_sources.append(flags.ended)
+    end_messages = session.end_messages
+    assert end_messages is not None
+    session.liveness_sources.extend([end_messages, *gone])
+    if group.flags is not None:
+        session.liveness_sources.append(group.flags.ended)
     peer_wait = peer_wait_for(group.ranks.rank, gone, settings, world)
-    return Session(
-        group=group,
-        kernels=kernels,
-        settings=settings,
-        requested=comm,
-        base=control,
-        shutdown_barrier=ShutdownBarrier(control, group.ranks, end_messages, peer_wait),
-        end_messages=end_messages,
-        liveness_sources=liveness_sources,
-        traffic=[traffic],
-        launch_order=launch_order,
-        sets_to_register=with_sets,
-        membership=world.membership,
-    )
+    session.shutdown_barrier = ShutdownBarrier(control, group.ranks, end_messages, peer_wait)
+    session.begin(group)
+    return session
 
 
 def open_world(settings: EngineSettings, arrival: Mapping[str, Any]) -> World:
