@@ -11,8 +11,12 @@ import pytest
 
 from ringleader.collectives import deadlock_check
 from ringleader.collectives.communicator import Call, Communicator
-from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_still
-from ringleader.collectives.stall_check import GroupWait, deadlock_across_groups
+from ringleader.collectives.deadlock_check import (
+    DeadlockCheck,
+    GroupWait,
+    deadlock_across_groups,
+    script_stands_still,
+)
 
 SETS = {0: (0, 1, 2), 1: (0, 2)}
 

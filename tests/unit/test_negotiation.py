@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ringleader.collectives.negotiation import Decision, decide
 from ringleader.collectives.negotiation_round import NegotiationRound
 from ringleader.collectives.operations import JOIN, ReduceOp, Signature
-from ringleader.collectives.pending_operations import Pending, decode, encode
-from ringleader.collectives.stall_check import Limits
+from ringleader.collectives.pending_operations import Limits, Pending, decode, encode
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
 GATHER = Signature(kind="allgather", dtype="float32", shape=(3,))

@@ -16,16 +16,70 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ringleader.collectives.communicator import ANY, Call, Communicator
-from ringleader.collectives.stall_check import GroupWait, deadlock_across_groups
+from ringleader.collectives.pending_operations import numbered
 
 QUESTION, ANSWER, VERDICT = 78, 79, 80
 """Tags of the messages."""
 PAUSE_SECONDS = 0.2
 """Between two questions; also how long a rank with the verdict leaves it to the others to read theirs, before
 they are told that this one has given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupWait:
+    """Where a rank stands still, and what it has asked for elsewhere."""
+
+    group: int
+    """Number of the process set, 0 for all ranks."""
+    since: float
+    """Since when, by the rank's own clock: tells one wait from another."""
+    words: str
+    """The operation."""
+    groups: Mapping[int, tuple[int, bool]]
+    """By number, of each group that the rank is in: how many of its meetings the rank has come to, and
+    whether it has anything pending there, so that it may come to another one."""
+
+    def as_list(self) -> list[Any]:
+        """Return it as JSON's values."""
+        return [self.group, self.since, self.words, [[number, *came] for number, came in self.groups.items()]]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[Any]) -> GroupWait:
+        """Return what `as_list` told."""
+        group, since, words, groups = fields
+        return cls(
+            group=group,
+            since=since,
+            words=words,
+            groups={number: (met, busy) for number, met, busy in groups},
+        )
+
+
+def deadlock_across_groups(waits: Sequence[GroupWait], sets: Mapping[int, Sequence[int]]) -> str:
+    """Return who waits for whom where no rank can go on; empty where one can, or it cannot be told.
+
+    ``waits`` are those of all ranks at one moment, in rank order; ``sets`` the ranks of each group. A rank
+    waits in vain if a member of its group has not come to this meeting and has nothing pending there: that
+    member stands still in another group, so it is not going to.
+    """
+    said: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for rank, wait in enumerate(waits):
+        meeting = wait.groups[wait.group][0]
+        absent = []
+        for member in sets.get(wait.group, ()):
+            met, busy = waits[member].groups.get(wait.group, (meeting, True))
+            if met < meeting and not busy:
+                absent.append(member)
+        if not absent:
+            return ""
+        said.setdefault((wait.words, tuple(absent)), []).append(rank)
+    return "Mismatched operations across process sets, and every rank waits: " + "; ".join(
+        f"{numbered(ranks)} in {words} for {numbered(absent)}" for (words, absent), ranks in said.items()
+    )
 
 
 class DeadlockCheck:

@@ -19,8 +19,8 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import GRADIENTS, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.pending_operations import Limits
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.transport import Region, Transport

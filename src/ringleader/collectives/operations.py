@@ -87,35 +87,16 @@ class Signature:
 
     def as_list(self) -> list[Any]:
         """Return the fields as JSON can carry them; `from_list` is the way back."""
-        return [
-            self.kind,
-            self.dtype,
-            list(self.shape),
-            int(self.op),
-            self.root,
-            self.prescale,
-            self.postscale,
-            self.note,
-            self.device,
-        ]
+        return [list(self.shape), int(self.op), *(getattr(self, name) for name in _OTHER_FIELDS)]
 
     @classmethod
     def from_list(cls, fields: list[Any]) -> Signature:
         """Build the signature that `as_list` described."""
-        kind, dtype, shape, op, root, prescale, postscale, note, device = fields
-        return cls(
-            kind=kind,
-            dtype=dtype,
-            shape=tuple(shape),
-            op=ReduceOp(op),
-            root=root,
-            prescale=prescale,
-            postscale=postscale,
-            note=note,
-            device=device,
-        )
+        shape, op, *others = fields
+        return cls(shape=tuple(shape), op=ReduceOp(op), **dict(zip(_OTHER_FIELDS, others, strict=True)))
 
 
+_OTHER_FIELDS = ("kind", "dtype", "root", "prescale", "postscale", "note", "device")
 ONCE = ("register", "process_set", "barrier", "join")
 """Kinds that have one name for ever: a rank may have done more operations than another before them, so that
 the serial number would not do."""

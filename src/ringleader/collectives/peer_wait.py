@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.collectives.communicator import RequestSleep, World
+from ringleader.collectives.communicator import LOOKS, NAP_SHARE, RequestSleep, World, nap_seconds
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 from ringleader.collectives.pending_operations import numbered
-from ringleader.collectives.polling_naps import LOOKS, NAP_SHARE, nap_seconds
 
 LOOK_SECONDS = 0.02
 """How often a long wait looks for ended peers."""

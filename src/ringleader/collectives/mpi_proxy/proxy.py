@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringleader.collectives import mpi_library
+from ringleader.collectives.communicator import nap_seconds
 from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import WorldError
 from ringleader.collectives.mpi_proxy.creation import CreationProtocol
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.collectives.mpi_proxy.proxy_environment import socket_path
 from ringleader.collectives.mpi_proxy.proxy_generation import ProxyGeneration
-from ringleader.collectives.polling_naps import nap_seconds
 from ringleader.ranks.host_agent_client import (
     WORLD,
     AgentGoneError,

@@ -15,12 +15,11 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ringleader.collectives.communicator import DTYPES, OPERATIONS, Call, memory_at
+from ringleader.collectives.communicator import DTYPES, LOOKS, OPERATIONS, Call, memory_at
 from ringleader.collectives.mpi_communicator import MpiCommunicator
 from ringleader.collectives.mpi_proxy.creation import Creation, CreationProtocol
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.collectives.mpi_proxy.request_ring import EMPTY, Completion, Memory, Record, RequestRing
-from ringleader.collectives.polling_naps import LOOKS
 from ringleader.ranks.generation_service import RING_BYTES
 from ringleader.ranks.host_agent_client import Generation, ProxyConnection
 
