@@ -19,7 +19,7 @@ from ringleader.collectives.communicators import (
     open_communicators,
     open_shared_flags,
 )
-from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
+from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.execution import EngineParts
@@ -132,7 +132,7 @@ def lone_group(job: Job) -> Group:
     context = _context(job, job.settings, ranks, peer_wait, transport)
     parts = EngineParts(
         ranks=ranks,
-        barrier=SingleRankBarrier(),
+        barrier=DigestBarrier(),
         transport=transport,
         peer_wait=peer_wait,
         kernels=job.kernels,
@@ -267,7 +267,7 @@ def _transport(
     ranks, peer_wait, one_host = comms.ranks, context.peer_wait, comms.ranks.hosts == 1
     if ranks.size == 1:
         alone = UncoupledTransport(kernels) if settings.uncoupled else LoopbackTransport(kernels)
-        return alone, SingleRankBarrier()
+        return alone, DigestBarrier()
     flat = HostsBarrier(plain.mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
     meeting: DigestBarrier = flat
     if flags is not None and one_host:
@@ -275,7 +275,7 @@ def _transport(
     elif flags is not None and ranks.homogeneous:
         meeting = HostsBarrier(plain.mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
     if settings.uncoupled:
-        barrier = meeting if settings.in_step else SingleRankBarrier()
+        barrier = meeting if settings.in_step else DigestBarrier()
         return UncoupledTransport(kernels, ranks.size, ranks.rank), barrier
     if settings.transport == "distributed":
         return kernels.host_transport(context), meeting if one_host else flat

@@ -7,14 +7,13 @@ manieth of that one's it is. Proxies tell communicators in the making apart by a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ringleader.collectives.communicator import ANY, Call, Communicator, memory_at
 from ringleader.collectives.mpi_proxy.rank_memory import SharedMemory
 from ringleader.collectives.mpi_proxy.request_ring import Completion
 from ringleader.collectives.mpi_proxy.requests import Channel, ProxyRequest
-from ringleader.ranks.memory_fence import Fence
 
 
 class ProxyCommunicator(Communicator):
@@ -145,37 +144,15 @@ class ProxyCommunicator(Communicator):
         firsts: dict[int, int] = {}
         return [firsts.setdefault(self._hosts[member], rank) for rank, member in enumerate(self._members)]
 
-    def shared_memory(self, nbytes: int) -> ProxyWindow:
+    def shared_memory(self, nbytes: int) -> SharedMemory:
         """See `Communicator`."""
         self._children += 1
         key = f"{self._name}.{self._children}w{self._members[0]}"
-        memory = self._channel.memory
-        return ProxyWindow(memory.open(key, nbytes, self.size), memory.close)
+        return self._channel.memory.open(key, nbytes, self.size)
 
     def packed_copy(self, address: int, lengths: Sequence[int]) -> SlicedCopy:
         """See `Communicator`."""
         return SlicedCopy(address, lengths)
-
-
-class ProxyWindow:
-    """Memory of the host agent's, which goes when nothing looks at it. See `communicator.Window`."""
-
-    zeros = True
-
-    def __init__(self, shared: SharedMemory, close: Callable[[SharedMemory], None]) -> None:
-        """Take what the host agent has given, and what lets go of it."""
-        self._shared, self._close = shared, close
-        self.fence = Fence()
-        """See `communicator.Window`."""
-
-    def take_parts(self) -> list[Any]:
-        """Return the memory of each rank, once; it lives as long as anybody looks at it."""
-        parts, self._shared.parts = self._shared.parts, []
-        return list(parts)
-
-    def free(self) -> None:
-        """See `communicator.Window`."""
-        self._close(self._shared)
 
 
 class SlicedCopy:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ringleader.collectives.mpi_proxy.request_ring import DATA_START, RING
+from ringleader.ranks.memory_fence import Fence
 
 STAGING_BYTES = 16 << 20
 """Bytes of one staging memory at least."""
@@ -114,11 +115,20 @@ class _Span(NamedTuple):
 
 
 class SharedMemory:
-    """Memory of the host agent's, known to the ranks of this host by one name."""
+    """Memory of the host agent's, known to the ranks of this host by one name. See `communicator.Window`.
 
-    def __init__(self, key: str, fd: int, part_bytes: int, parts: int) -> None:
-        """Map it; ``fd`` is closed. Each part begins on a page of its own."""
-        self.key = key
+    It goes when nothing looks at it.
+    """
+
+    zeros = True
+
+    def __init__(
+        self, key: str, fd: int, part_bytes: int, parts: int, close: Callable[[SharedMemory], None]
+    ) -> None:
+        """Map it; ``fd`` is closed. Each part begins on a page of its own. ``close`` lets it go."""
+        self.key, self._close = key, close
+        self.fence = Fence()
+        """See `communicator.Window`."""
         self.number = -1
         """Its number for the proxy, -1 until that sees it."""
         room = page_rounded(part_bytes)
@@ -134,6 +144,15 @@ class SharedMemory:
             _Span(start, start + part_bytes, self, index * room) for index, start in enumerate(starts)
         ]
         """Where it lies in this process."""
+
+    def take_parts(self) -> list[Any]:
+        """Return the memory of each rank, once; it lives as long as anybody looks at it."""
+        parts, self.parts = self.parts, []
+        return list(parts)
+
+    def free(self) -> None:
+        """Let go of it; every rank that shares it does."""
+        self._close(self)
 
 
 class RankMemory:
@@ -162,7 +181,7 @@ class RankMemory:
     def open(self, key: str, part_bytes: int, parts: int) -> SharedMemory:
         """Return memory of this name with so many parts; all who ask for it ask for the same."""
         fd = self._new_memory(key, page_rounded(part_bytes) * parts)
-        shared = SharedMemory(key, fd, part_bytes, parts)
+        shared = SharedMemory(key, fd, part_bytes, parts, self.close)
         for span in shared.spans:
             insort(self._spans, span, key=lambda one: one.start)
         return shared
