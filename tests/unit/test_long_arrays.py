@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.transports.link_measurement import (
+from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
+from ringleader.collectives.transports.pieces import (
     LEAST_PIECE,
     MEASURED_FROM_BYTES,
     MOST_DEPTH,
@@ -19,7 +20,6 @@ from ringleader.collectives.transports.link_measurement import (
     FirstLongReduction,
     Link,
 )
-from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
 
 
 class Numbers:

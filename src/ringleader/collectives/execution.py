@@ -143,14 +143,38 @@ class Execution:
         staged: int = 0,
         first_packed: bool = False,
     ) -> None:
+        queue, pending = self._queue, self._queue.works
         for batch, works in batches:
-            if batch is None:
-                self._carry_out_one(works[0], staged=staged)
-            elif batch.packed:
-                self._carry_out_packed(batch, works, staged=staged, packed=first_packed)
+            first = works[0]
+            self._peer_wait.subject = first if batch is None else Several(works)
+            if queue.observer is None:
+                self._do(batch, works, staged=staged, packed=first_packed)
             else:
-                self._carry_out_on_device(works)
+                carrier = self._transport if first.signature.device == "cpu" else queue.devices_for(first)
+                with self._shown(works, activity_of(carrier.name, first.signature.kind), queue.observer):
+                    self._do(batch, works, staged=staged, packed=first_packed)
+            # What `SubmissionQueue.finish` does, without a call for each of many small ones.
+            for work in works:
+                if pending.get(work.name) is work:
+                    del pending[work.name]
+                work.error = None
+                if queue.observer is not None:
+                    queue.observer.note(Stage.FINISHED, work)
+                work.done = True
             staged, first_packed = 0, False
+
+    def _do(self, batch: Batch | None, works: list[Work], *, staged: int, packed: bool) -> None:
+        """Do works alone or together; ``packed``: whether they lie in the batch's memory already."""
+        if batch is None:
+            self.execute(works[0], staged=staged)
+        elif not batch.packed:
+            self._queue.devices_for(works[0]).execute_together(works)
+        else:
+            assert self._fusion_buffer is not None
+            work = batch.work if packed else self._fusion_buffer.pack(batch, works)
+            assert work is not None
+            self._transport.execute(work, staged=staged)
+            self._fusion_buffer.unpack(batch, works)
 
     def close(self) -> None:
         """Let go of memory."""
@@ -195,42 +219,6 @@ class Execution:
             self._kernels.copy(region.values, region.mine)
         self._queue.finish(asked, None)
 
-    def _carry_out_one(self, work: Work, *, staged: int) -> None:
-        self._peer_wait.subject = work
-        if self._queue.observer is None:
-            self.execute(work, staged=staged)
-        else:
-            carrier = self._transport if work.signature.device == "cpu" else self._queue.devices_for(work)
-            with self._shown([work], activity_of(carrier.name, work.signature.kind), self._queue.observer):
-                self.execute(work, staged=staged)
-        self._queue.finish(work, None)
-
-    def _carry_out_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
-        self._peer_wait.subject = Several(works)
-        if self._queue.observer is None:
-            self._reduce_packed(batch, works, staged=staged, packed=packed)
-        else:
-            with self._shown(works, activity_of(self._transport.name, "allreduce"), self._queue.observer):
-                self._reduce_packed(batch, works, staged=staged, packed=packed)
-        queue = self._queue.works
-        for work in works:
-            if self._queue.observer is not None:
-                self._queue.observer.note(Stage.FINISHED, work)
-            if queue.get(work.name) is work:
-                del queue[work.name]
-            work.done = True
-
-    def _carry_out_on_device(self, works: list[Work]) -> None:
-        self._peer_wait.subject = Several(works)
-        devices = self._queue.devices_for(works[0])
-        if self._queue.observer is None:
-            devices.execute_together(works)
-        else:
-            with self._shown(works, activity_of(devices.name, "allreduce"), self._queue.observer):
-                devices.execute_together(works)
-        for work in works:
-            self._queue.finish(work, None)
-
     @contextmanager
     def _shown(self, works: Sequence[Work], activity: str, observer: Observer) -> Iterator[None]:
         """Tell the observer what is being done with works, and have the transport tell it what follows."""
@@ -245,14 +233,6 @@ class Execution:
             yield
         finally:
             self._transport.tell = None
-
-    def _reduce_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
-        buffer = self._fusion_buffer
-        assert buffer is not None
-        work = batch.work if packed else buffer.pack(batch, works)
-        assert work is not None
-        self._transport.execute(work, staged=staged)
-        buffer.unpack(batch, works)
 
 
 class Several:

@@ -4,7 +4,7 @@ import torch
 
 import ringleader.torch as hvd
 from ringleader.collectives.operations import Signature, Work, signature_digest
-from ringleader.collectives.transports.link_measurement import Pieces
+from ringleader.collectives.transports.pieces import Pieces
 from ringleader.torch.basics import session
 from ringleader.torch.optimizer.sharded_parts import part_of
 

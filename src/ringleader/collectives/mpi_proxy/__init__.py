@@ -6,7 +6,6 @@ requests             a rank's requests: made, looked at, waited for
 proxy_communicator   communicators of a rank, whose calls are such requests
 membership           a rank's part in a generation, from the host agent's order to its end
 proxy                the program that mpirun starts
-proxy_environment    what that reads in its environment, before it loads MPI
 proxy_generation     what a proxy does for its rank in one generation
 creation             communicators between proxies: made only when all members are ready, so none hangs
 prepared_communicators  those that each generation begins with: made before anybody needs them

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import select
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringleader.collectives import mpi_library
@@ -24,15 +25,19 @@ from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import WorldError
 from ringleader.collectives.mpi_proxy.creation import CreationProtocol
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
-from ringleader.collectives.mpi_proxy.proxy_environment import socket_path
 from ringleader.collectives.mpi_proxy.proxy_generation import ProxyGeneration
+from ringleader.ranks import rank_identity
 from ringleader.ranks.host_agent_client import (
+    AGENT_NUMBERS,
+    SOCKET,
     WORLD,
     AgentGoneError,
     Generation,
     LeaveError,
     ProxyConnection,
 )
+from ringleader.ranks.library_links import LINKS, library_path
+from ringleader.ranks.unix_messages import agent_socket
 
 IDLE_SECONDS = 0.02
 """How often a proxy with nothing to do lets MPI move on, and answers other proxies."""
@@ -194,6 +199,7 @@ class Proxy:
 
 def main() -> int:
     """Start MPI, serve, and end; return the exit code."""
+    find_linked_libraries()
     try:
         mpi = mpi_library.load(read_settings(os.environ))
     except WorldError as error:
@@ -239,3 +245,38 @@ def _finalize(mpi: Any) -> None:
     timer.daemon = True
     timer.start()
     mpi.Finalize()
+
+
+def find_linked_libraries() -> None:
+    """Make the links that the environment asks for on this host, and begin this process anew with them.
+
+    For distributions that name MPI's library otherwise than mpi4py. To be done before MPI is loaded.
+    The dynamic loader reads LD_LIBRARY_PATH only when a process begins. Before MPI starts nothing is lost
+    by that: the process keeps its number and what mpirun gave it.
+    """
+    links = os.environ.pop(LINKS, "")
+    if not links:
+        return
+    directory = machine_directory(os.environ)
+    rest = os.environ.get("LD_LIBRARY_PATH", "")
+    try:
+        os.environ["LD_LIBRARY_PATH"] = library_path(directory, json.loads(links), rest)
+    except OSError as error:
+        print(f"ringleader: MPI proxy: no link to MPI's library: {error}", file=sys.stderr)  # noqa: T201
+        return
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def socket_path(environ: Mapping[str, str], world_rank: int) -> str:
+    """Return where the host agent of a proxy listens; KeyError where the environment does not tell."""
+    if environ.get(SOCKET):
+        return environ[SOCKET]
+    numbers = json.loads(environ.get(AGENT_NUMBERS, "[]"))
+    number = numbers[world_rank] if world_rank < len(numbers) else 0
+    return agent_socket(machine_directory(environ), number)
+
+
+def machine_directory(environ: Mapping[str, str]) -> str:
+    """Return this machine's part of the job's directory; KeyError where the environment does not tell."""
+    key = rank_identity.host_key(rank_identity.host_identity())
+    return f"{environ['RINGLEADER_JOB_DIR']}/{key}"

@@ -26,9 +26,8 @@ from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
-from ringleader.collectives.transports.link_measurement import FirstLongReduction, Pieces
 from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
-from ringleader.collectives.transports.pipeline import Requests, arrays_behind
+from ringleader.collectives.transports.pieces import FirstLongReduction, Pieces, Requests, arrays_behind
 from ringleader.collectives.transports.plain_mpi import MpiReducer
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
 from ringleader.collectives.transports.transport import Region

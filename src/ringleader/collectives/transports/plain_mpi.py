@@ -19,8 +19,7 @@ from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.adasum import Adasum
-from ringleader.collectives.transports.link_measurement import FirstLongReduction, Pieces
-from ringleader.collectives.transports.pipeline import Pipeline
+from ringleader.collectives.transports.pieces import FirstLongReduction, Pieces, Pipeline
 from ringleader.collectives.transports.reduce_scatter import ReduceScatter, alltoall, reducescatter
 from ringleader.collectives.transports.transport import Region, Transport
 

@@ -19,8 +19,8 @@ from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.between_hosts import BetweenHosts
-from ringleader.collectives.transports.link_measurement import Pieces
 from ringleader.collectives.transports.long_arrays import LongArray
+from ringleader.collectives.transports.pieces import Pieces
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport, plain_op
 from ringleader.collectives.transports.registered_memory import PreparedReduction, RegisteredMemory
 from ringleader.collectives.transports.staged_reductions import (
