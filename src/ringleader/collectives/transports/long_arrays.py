@@ -75,76 +75,104 @@ class LongArrays:
         each of them, or as long as the array. ``behind``: how many segments after a segment's own its result
         is there on all ranks of the host. Collective, with equal lengths and pieces on all ranks.
         """
-        plan = self._plan(array, shared, piece_bytes, behind)
-        kernels = self._kernels
-        if self._me < self._slices:
-            totals = self._cross.reduce_stream(self._host_sums(array, plan), array.dtype, array.op)
+        kernels, me, enter = self._kernels, self._me, self._enter
+        stream = _Stream(kernels, array, shared, slices=self._slices, behind=behind, piece_bytes=piece_bytes)
+        others = [rank for rank in range(self._slices) if rank != me]
+
+        def copy_out(number: int) -> None:
+            for rank in others:
+                result = stream.memory(number, owner=rank, rank=rank)
+                kernels.copy(kernels.part(array.target, *stream.slice(number, rank)), result)
+
+        def share(number: int) -> None:
+            """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
+            for rank in others:
+                mine = stream.memory(number, owner=me, rank=rank)
+                kernels.copy(mine, kernels.part(array.source, *stream.slice(number, rank)))
+                if array.prescale != 1.0:
+                    kernels.scale(mine, array.prescale)
+            self._flags.barrier()
+            if number >= behind:
+                copy_out(number - behind)
+
+        def host_sums() -> Iterator[Array]:
+            """Yield this rank's slice of each segment, summed over the host."""
+            for number in range(stream.segments):
+                enter(WINDOW_REDUCE)
+                share(number)
+                total = stream.memory(number, owner=me, rank=me)
+                parts = [stream.memory(number, owner=rank, rank=me) for rank in range(len(shared))]
+                parts[me] = stream.own(number, me)
+                kernels.reduce(total, parts, array.op, 1.0)
+                enter(CROSS_ALLREDUCE)
+                yield total
+
+        if me < self._slices:
+            totals = self._cross.reduce_stream(host_sums(), array.dtype, array.op)
             for number, total in enumerate(totals):
-                self._enter(WINDOW_REDUCE)
+                enter(WINDOW_REDUCE)
                 if array.factor != 1.0:
                     kernels.scale(total, array.factor)
-                start, stop = plan.slice(number, self._me)
-                kernels.copy(kernels.part(array.target, start, stop), total)
-                self._enter(CROSS_ALLREDUCE)
+                kernels.copy(kernels.part(array.target, *stream.slice(number, me)), total)
+                enter(CROSS_ALLREDUCE)
         else:
-            for number in range(plan.segments):
-                self._share(array, plan, number)
-        self._enter(WINDOW_REDUCE)
+            for number in range(stream.segments):
+                share(number)
+        enter(WINDOW_REDUCE)
         self._flags.barrier()
-        for number in range(max(0, plan.segments - behind), plan.segments):
-            self._copy_out(array, plan, number)
+        for number in range(max(0, stream.segments - behind), stream.segments):
+            copy_out(number)
         # Nobody begins the next array while others still read.
         self._flags.barrier()
 
-    def _plan(self, array: LongArray, shared: Sequence[Array], piece_bytes: int, behind: int) -> _Segments:
-        kernels, itemsize = self._kernels, ITEMSIZE[array.dtype]
-        line, room = LINE_BYTES // itemsize, kernels.count(shared[0])
-        whole = room == kernels.count(array.source)
+
+class _Stream:
+    """How an array is cut into segments, and where these lie in shared memory."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        array: LongArray,
+        shared: Sequence[Array],
+        *,
+        slices: int,
+        behind: int,
+        piece_bytes: int,
+    ) -> None:
+        """See `LongArrays.reduce`; a segment has so many ``slices``."""
+        self._kernels, self._array, self._shared = kernels, array, shared
+        self._slices, self._places = slices, behind + 2
+        itemsize, room = ITEMSIZE[array.dtype], kernels.count(shared[0])
+        self._count = kernels.count(array.source)
+        self._whole = room == self._count
+        """Whether the memory has a place for each segment, that of the slice in the array."""
         most = piece_bytes // itemsize
-        if not whole:
-            most = min(most, room // (behind + 2) // self._slices)
-        piece = max(line, most // line * line)
-        return _Segments(
-            kernels=kernels,
-            shared=shared,
-            slices=self._slices,
-            count=kernels.count(array.source),
-            piece=piece,
-            line=line,
-            behind=behind,
-            whole=whole,
-        )
+        if not self._whole:
+            most = min(most, room // self._places // slices)
+        self._line = LINE_BYTES // itemsize
+        self._piece = max(self._line, most // self._line * self._line)
+        """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
+        self.segments = -(-self._count // (self._piece * slices))
 
-    def _host_sums(self, array: LongArray, plan: _Segments) -> Iterator[Array]:
-        """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
-        kernels, me = self._kernels, self._me
-        for number in range(plan.segments):
-            self._enter(WINDOW_REDUCE)
-            self._share(array, plan, number)
-            total = plan.memory(number, owner=me, rank=me)
-            parts = [plan.memory(number, owner=rank, rank=me) for rank in range(len(plan.shared))]
-            parts[me] = self._own(array, *plan.slice(number, me))
-            kernels.reduce(total, parts, array.op, 1.0)
-            self._enter(CROSS_ALLREDUCE)
-            yield total
+    def slice(self, number: int, rank: int) -> tuple[int, int]:
+        """Return where a rank's slice of a segment begins and ends in the array."""
+        first = number * self._piece * self._slices
+        left = min(self._count - first, self._piece * self._slices)
+        length = -(-left // (self._line * self._slices)) * self._line
+        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
 
-    def _share(self, array: LongArray, plan: _Segments, number: int) -> None:
-        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
-        kernels, me = self._kernels, self._me
-        for rank in range(plan.slices):
-            if rank != me:
-                start, stop = plan.slice(number, rank)
-                mine = plan.memory(number, owner=me, rank=rank)
-                kernels.copy(mine, kernels.part(array.source, start, stop))
-                if array.prescale != 1.0:
-                    kernels.scale(mine, array.prescale)
-        self._flags.barrier()
-        if number >= plan.behind:
-            self._copy_out(array, plan, number - plan.behind)
+    def memory(self, number: int, *, owner: int, rank: int) -> Array:
+        """Return the place for one rank's slice of a segment in the owner's memory."""
+        start, stop = self.slice(number, rank)
+        if self._whole:
+            return self._kernels.part(self._shared[owner], start, stop)
+        place = (number % self._places * self._slices + rank) * self._piece
+        return self._kernels.part(self._shared[owner], place, place + stop - start)
 
-    def _own(self, array: LongArray, start: int, stop: int) -> Array:
+    def own(self, number: int, me: int) -> Array:
         """Return this rank's values of its own slice, as they travel."""
-        kernels = self._kernels
+        kernels, array = self._kernels, self._array
+        start, stop = self.slice(number, me)
         place = kernels.part(array.source, start, stop)
         if array.prescale == 1.0 and not array.converted:
             return place
@@ -153,49 +181,3 @@ class LongArrays:
         if array.prescale != 1.0:
             kernels.scale(own, array.prescale)
         return own
-
-    def _copy_out(self, array: LongArray, plan: _Segments, number: int) -> None:
-        kernels = self._kernels
-        for rank in range(plan.slices):
-            if rank != self._me:
-                start, stop = plan.slice(number, rank)
-                result = plan.memory(number, owner=rank, rank=rank)
-                kernels.copy(kernels.part(array.target, start, stop), result)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Segments:
-    """How an array is cut, and where its segments lie in shared memory."""
-
-    kernels: Kernels
-    shared: Sequence[Array]
-    """The memory of every local rank."""
-    slices: int
-    """Slices of a segment."""
-    count: int
-    piece: int
-    """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
-    line: int
-    behind: int
-    """How many segments later a segment's result is there."""
-    whole: bool
-    """Whether the memory has a place for each segment, that of the slice in the array."""
-
-    @property
-    def segments(self) -> int:
-        return -(-self.count // (self.piece * self.slices))
-
-    def slice(self, number: int, rank: int) -> tuple[int, int]:
-        """Return where a rank's slice of a segment begins and ends in the array."""
-        first = number * self.piece * self.slices
-        left = min(self.count - first, self.piece * self.slices)
-        length = -(-left // (self.line * self.slices)) * self.line
-        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
-
-    def memory(self, number: int, *, owner: int, rank: int) -> Array:
-        """Return the place for one rank's slice of a segment in the owner's memory."""
-        start, stop = self.slice(number, rank)
-        if self.whole:
-            return self.kernels.part(self.shared[owner], start, stop)
-        place = (number % (self.behind + 2) * self.slices + rank) * self.piece
-        return self.kernels.part(self.shared[owner], place, place + stop - start)
