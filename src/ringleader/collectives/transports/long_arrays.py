@@ -47,26 +47,20 @@ class LongArray:
     """Scales the result."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LongArrays:
     """Reduces them, one after the other."""
 
-    def __init__(
-        self,
-        *,
-        kernels: Kernels,
-        flags: SharedFlags,
-        cross: MpiReducer,
-        me: int,
-        slices: int,
-        enter: Callable[[str], None],
-    ) -> None:
-        """``me`` is the local rank, ``slices`` of which have one, from the first.
-
-        ``cross`` reduces pieces between hosts; ``enter`` is told the phases.
-        """
-        self._kernels, self._flags, self._cross = kernels, flags, cross
-        self._me, self._slices = me, slices
-        self._enter = enter
+    kernels: Kernels
+    flags: SharedFlags
+    cross: MpiReducer
+    """Reduces pieces between hosts."""
+    me: int
+    """The local rank."""
+    slices: int
+    """So many of the local ranks have one, from the first."""
+    enter: Callable[[str], None]
+    """Is told the phases."""
 
     def reduce(self, array: LongArray, shared: Sequence[Array], piece_bytes: int, *, behind: int) -> None:
         """Reduce an array over all ranks, in pieces of ``piece_bytes`` at most.
@@ -75,40 +69,10 @@ class LongArrays:
         each of them, or as long as the array. ``behind``: how many segments after a segment's own its result
         is there on all ranks of the host. Collective, with equal lengths and pieces on all ranks.
         """
-        kernels, me, enter = self._kernels, self._me, self._enter
-        stream = _Stream(kernels, array, shared, slices=self._slices, behind=behind, piece_bytes=piece_bytes)
-        others = [rank for rank in range(self._slices) if rank != me]
-
-        def copy_out(number: int) -> None:
-            for rank in others:
-                result = stream.memory(number, owner=rank, rank=rank)
-                kernels.copy(kernels.part(array.target, *stream.slice(number, rank)), result)
-
-        def share(number: int) -> None:
-            """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
-            for rank in others:
-                mine = stream.memory(number, owner=me, rank=rank)
-                kernels.copy(mine, kernels.part(array.source, *stream.slice(number, rank)))
-                if array.prescale != 1.0:
-                    kernels.scale(mine, array.prescale)
-            self._flags.barrier()
-            if number >= behind:
-                copy_out(number - behind)
-
-        def host_sums() -> Iterator[Array]:
-            """Yield this rank's slice of each segment, summed over the host."""
-            for number in range(stream.segments):
-                enter(WINDOW_REDUCE)
-                share(number)
-                total = stream.memory(number, owner=me, rank=me)
-                parts = [stream.memory(number, owner=rank, rank=me) for rank in range(len(shared))]
-                parts[me] = stream.own(number, me)
-                kernels.reduce(total, parts, array.op, 1.0)
-                enter(CROSS_ALLREDUCE)
-                yield total
-
-        if me < self._slices:
-            totals = self._cross.reduce_stream(host_sums(), array.dtype, array.op)
+        kernels, me, enter = self.kernels, self.me, self.enter
+        stream = _Stream(self, array, shared, behind=behind, piece_bytes=piece_bytes)
+        if me < self.slices:
+            totals = self.cross.reduce_stream(stream.host_sums(), array.dtype, array.op)
             for number, total in enumerate(totals):
                 enter(WINDOW_REDUCE)
                 if array.factor != 1.0:
@@ -117,38 +81,32 @@ class LongArrays:
                 enter(CROSS_ALLREDUCE)
         else:
             for number in range(stream.segments):
-                share(number)
+                stream.share(number)
         enter(WINDOW_REDUCE)
-        self._flags.barrier()
+        self.flags.barrier()
         for number in range(max(0, stream.segments - behind), stream.segments):
-            copy_out(number)
+            stream.copy_out(number)
         # Nobody begins the next array while others still read.
-        self._flags.barrier()
+        self.flags.barrier()
 
 
 class _Stream:
-    """How an array is cut into segments, and where these lie in shared memory."""
+    """How an array is cut into segments, where these lie in shared memory, and how they get there and back."""
 
     def __init__(
-        self,
-        kernels: Kernels,
-        array: LongArray,
-        shared: Sequence[Array],
-        *,
-        slices: int,
-        behind: int,
-        piece_bytes: int,
+        self, through: LongArrays, array: LongArray, shared: Sequence[Array], *, behind: int, piece_bytes: int
     ) -> None:
-        """See `LongArrays.reduce`; a segment has so many ``slices``."""
-        self._kernels, self._array, self._shared = kernels, array, shared
-        self._slices, self._places = slices, behind + 2
-        itemsize, room = ITEMSIZE[array.dtype], kernels.count(shared[0])
-        self._count = kernels.count(array.source)
+        """See `LongArrays.reduce`."""
+        self._through, self._array, self._shared, self._behind = through, array, shared, behind
+        self._kernels, self._me, slices = through.kernels, through.me, through.slices
+        self._others = [rank for rank in range(slices) if rank != self._me]
+        itemsize, room = ITEMSIZE[array.dtype], self._kernels.count(shared[0])
+        self._count = self._kernels.count(array.source)
         self._whole = room == self._count
         """Whether the memory has a place for each segment, that of the slice in the array."""
         most = piece_bytes // itemsize
         if not self._whole:
-            most = min(most, room // self._places // slices)
+            most = min(most, room // (behind + 2) // slices)
         self._line = LINE_BYTES // itemsize
         self._piece = max(self._line, most // self._line * self._line)
         """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
@@ -156,23 +114,49 @@ class _Stream:
 
     def slice(self, number: int, rank: int) -> tuple[int, int]:
         """Return where a rank's slice of a segment begins and ends in the array."""
-        first = number * self._piece * self._slices
-        left = min(self._count - first, self._piece * self._slices)
-        length = -(-left // (self._line * self._slices)) * self._line
+        slices = self._through.slices
+        first = number * self._piece * slices
+        left = min(self._count - first, self._piece * slices)
+        length = -(-left // (self._line * slices)) * self._line
         return first + min(left, rank * length), first + min(left, (rank + 1) * length)
 
-    def memory(self, number: int, *, owner: int, rank: int) -> Array:
+    def _memory(self, number: int, *, owner: int, rank: int) -> Array:
         """Return the place for one rank's slice of a segment in the owner's memory."""
         start, stop = self.slice(number, rank)
         if self._whole:
             return self._kernels.part(self._shared[owner], start, stop)
-        place = (number % self._places * self._slices + rank) * self._piece
+        place = (number % (self._behind + 2) * self._through.slices + rank) * self._piece
         return self._kernels.part(self._shared[owner], place, place + stop - start)
 
-    def own(self, number: int, me: int) -> Array:
+    def host_sums(self) -> Iterator[Array]:
+        """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
+        me, enter = self._me, self._through.enter
+        for number in range(self.segments):
+            enter(WINDOW_REDUCE)
+            self.share(number)
+            total = self._memory(number, owner=me, rank=me)
+            parts = [self._memory(number, owner=rank, rank=me) for rank in range(len(self._shared))]
+            parts[me] = self._own(number)
+            self._kernels.reduce(total, parts, self._array.op, 1.0)
+            enter(CROSS_ALLREDUCE)
+            yield total
+
+    def share(self, number: int) -> None:
+        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
+        kernels, array = self._kernels, self._array
+        for rank in self._others:
+            mine = self._memory(number, owner=self._me, rank=rank)
+            kernels.copy(mine, kernels.part(array.source, *self.slice(number, rank)))
+            if array.prescale != 1.0:
+                kernels.scale(mine, array.prescale)
+        self._through.flags.barrier()
+        if number >= self._behind:
+            self.copy_out(number - self._behind)
+
+    def _own(self, number: int) -> Array:
         """Return this rank's values of its own slice, as they travel."""
         kernels, array = self._kernels, self._array
-        start, stop = self.slice(number, me)
+        start, stop = self.slice(number, self._me)
         place = kernels.part(array.source, start, stop)
         if array.prescale == 1.0 and not array.converted:
             return place
@@ -181,3 +165,10 @@ class _Stream:
         if array.prescale != 1.0:
             kernels.scale(own, array.prescale)
         return own
+
+    def copy_out(self, number: int) -> None:
+        """Copy the others' results of a segment out."""
+        kernels = self._kernels
+        for rank in self._others:
+            result = self._memory(number, owner=rank, rank=rank)
+            kernels.copy(kernels.part(self._array.target, *self.slice(number, rank)), result)
