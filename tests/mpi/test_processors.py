@@ -16,7 +16,7 @@ from tests.control_groups import control_group
 pytestmark = pytest.mark.mpi
 ASK = """\
 from mpi4py import MPI
-from ringleader.collectives.communicators import open_communicators
+from ringleader.collectives.group_communicators import open_communicators
 comms = open_communicators(MPI, MPI.COMM_WORLD.Dup())
 print(comms.ranks.oversubscribed)
 """

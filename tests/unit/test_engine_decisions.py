@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
-from ringleader.collectives.communicators import any_oversubscribed
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.engine_settings import read_settings, wrong_library
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.group_communicators import any_oversubscribed
 from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.fusion_buffer import Batch, FusionBuffer, RoundPlan
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import GRADIENTS, Signature, Work

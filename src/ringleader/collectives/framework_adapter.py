@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.mpi_calls import MpiCalls

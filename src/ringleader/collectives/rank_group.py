@@ -1,7 +1,7 @@
 """A communicator group: ranks that do operations together, with an engine and everything under it.
 
 Which transport carries a group's arrays, and which barrier its ranks meet at, is chosen here: shared memory
-where that is. The communicators come from `communicators`; a session's groups are in `process_set_registry`.
+where that is. The communicators come from `group_communicators`; a session's groups are in `process_set_registry`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from functools import cached_property
 from typing import Any
 
 from ringleader.collectives.communicator import Communicator, World
-from ringleader.collectives.communicators import (
-    Communicators,
-    RankLayout,
-    open_communicators,
-    open_shared_flags,
-)
 from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.execution import EngineParts
 from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
 from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
+from ringleader.collectives.group_communicators import (
+    Communicators,
+    RankLayout,
+    open_communicators,
+    open_shared_flags,
+)
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
@@ -46,7 +46,7 @@ LONGEST_SECONDS = 1800.0
 
 
 @dataclass(kw_only=True)
-class Job:
+class SessionParts:
     """What all groups of a session have in common."""
 
     kernels: FrameworkAdapter
@@ -125,7 +125,7 @@ class Group:
         return self.comms.free()
 
 
-def lone_group(job: Job) -> Group:
+def lone_group(job: SessionParts) -> Group:
     """Make the group of a rank that is alone."""
     peer_wait, ranks = peer_wait_for(0, (), job.settings), RankLayout()
     transport = LoopbackTransport(job.kernels)
@@ -145,7 +145,7 @@ def lone_group(job: Job) -> Group:
 
 
 def open_group(
-    job: Job,
+    job: SessionParts,
     world: World,
     comm: Communicator,
     *,
@@ -231,7 +231,7 @@ def open_group(
 
 
 def _context(
-    job: Job, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
+    job: SessionParts, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
 ) -> TransportContext:
     """Return what a framework's own transports are told of a group."""
     return TransportContext(

@@ -14,11 +14,11 @@ from typing import Any
 
 from ringleader.collectives import mpi_library
 from ringleader.collectives.communicator import Communicator, World
-from ringleader.collectives.communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.collectives.deadlock_check import DeadlockCheck, GroupWait, script_stands_still
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
+from ringleader.collectives.group_communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.mpi_communicator import mpi_communicator, mpi_world
@@ -26,7 +26,7 @@ from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.pending_operations import Limits
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
-from ringleader.collectives.rank_group import Group, Job, lone_group, open_group
+from ringleader.collectives.rank_group import Group, SessionParts, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
 from ringleader.ranks import processors
@@ -59,7 +59,7 @@ class Callbacks:
 
 
 @dataclass(kw_only=True)
-class Session(Job):
+class Session(SessionParts):
     """What lives between ``init`` and ``shutdown``."""
 
     requested: Any = None

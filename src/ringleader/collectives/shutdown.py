@@ -7,9 +7,9 @@ import time
 from array import array
 
 from ringleader.collectives.communicator import Call, Communicator
-from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.liveness import End, EndMessages
 from ringleader.collectives.peer_wait import PeerWait
 

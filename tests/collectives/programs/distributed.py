@@ -9,9 +9,9 @@ import torch
 from fake_cuda import Gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.communicators import count_over
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.group_communicators import count_over
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait

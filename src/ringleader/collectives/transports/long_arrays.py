@@ -91,7 +91,7 @@ class LongArrays:
 
 
 class _Stream:
-    """How an array is cut into segments, where these lie in shared memory, and how they get there and back."""
+    """How an array is cut into segments, where these lie in shared memory, and how they get there."""
 
     def __init__(
         self, through: LongArrays, array: LongArray, shared: Sequence[Array], *, behind: int, piece_bytes: int

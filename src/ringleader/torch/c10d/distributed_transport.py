@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ringleader.collectives.communicators import count_over
 from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.group_communicators import count_over
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.plain_mpi import may_drop_nan, plain_op
