@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringleader.collectives.communicator import block_of
+from ringleader.collectives.mpi_communicator import MpiCommunicator
 from ringleader.collectives.mpi_proxy import prepared_communicators
 from ringleader.collectives.mpi_proxy.prepared_communicators import OF_ALL, PreparedCommunicators
 
@@ -48,6 +51,11 @@ class Communicator:
     def Split(self, color: int, key: int) -> Communicator:
         return Communicator(self.world, f"cross{color}", tuple(host[color] for host in HOSTS), self.me)
 
+    def Allgather(self, send: Any, receive: Any) -> None:
+        """What each proxy says of itself: its rank on its host."""
+        blocks = [block_of(json.dumps(rank % len(HOSTS[0])).encode()) for rank in self.members]
+        receive[0][:] = b"".join(blocks)
+
     def Get_group(self) -> Any:
         def translate(ranks: list[int], whole: Any) -> list[int]:
             return [self.members[rank] for rank in ranks]
@@ -70,10 +78,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def proxies() -> list[PreparedCommunicators]:
-    mpi: Any = SimpleNamespace(COMM_TYPE_SHARED=0, INT64_T=0, BYTE=0, MAX=0)
+    mpi: Any = SimpleNamespace(COMM_TYPE_SHARED=0, UINT64_T=0, BYTE=0, MAX=0)
     world = World()
     everybody = tuple(one for host in HOSTS for one in host)
-    made = [PreparedCommunicators(mpi, Communicator(world, "world", everybody, me)) for me in everybody]
+    comms = [MpiCommunicator(mpi, Communicator(world, "world", everybody, me)) for me in everybody]
+    made = [PreparedCommunicators(one) for one in comms]
     world.starts = False
     return made
 

@@ -124,6 +124,11 @@ class MpiCommunicator(Communicator):
         """See `Communicator`."""
         return MpiCommunicator(self._mpi, self.comm.Dup())
 
+    def begin_duplicate(self) -> tuple[MpiCommunicator, Request]:
+        """Begin `duplicate`, and wait for nobody: the result is there when the request is done."""
+        made, request = self.comm.Idup()
+        return MpiCommunicator(self._mpi, made), request
+
     def split(self, colors: Sequence[int]) -> MpiCommunicator:
         """See `Communicator`."""
         return MpiCommunicator(self._mpi, self.comm.Split(color=colors[self.rank], key=self.rank))
@@ -142,6 +147,11 @@ class MpiCommunicator(Communicator):
         whole.Free()
         return MpiCommunicator(self._mpi, made)
 
+    def in_order(self, members: Sequence[int]) -> MpiCommunicator:
+        """Return it with ranks in the order of its members, which are ascending in this one."""
+        ascending = sorted(members)
+        return MpiCommunicator(self._mpi, self.comm, [ascending.index(one) for one in members])
+
     def free(self) -> None:
         """See `Communicator`."""
         if self.comm != self._mpi.COMM_SELF:
@@ -151,7 +161,7 @@ class MpiCommunicator(Communicator):
         """See `Communicator`."""
         assert isinstance(other, MpiCommunicator)
         ours, theirs = self.comm.Get_group(), other.comm.Get_group()
-        numbers = list(ours.Translate_ranks(list(range(ours.size)), theirs))
+        numbers = list(ours.Translate_ranks(list(range(self.size)), theirs))
         ours.Free()
         theirs.Free()
         return numbers
@@ -163,12 +173,6 @@ class MpiCommunicator(Communicator):
     def packed_copy(self, address: int, lengths: Sequence[int]) -> MpiPackedCopy:
         """See `Communicator`."""
         return MpiPackedCopy(self._mpi, address=address, lengths=lengths)
-
-
-def in_order(mpi: Any, comm: Any, members: Sequence[int]) -> MpiCommunicator:
-    """Return a communicator with ranks in the order of its members; ``comm`` has them ascending."""
-    ascending = sorted(members)
-    return MpiCommunicator(mpi, comm, [ascending.index(one) for one in members])
 
 
 def _nbytes(memory: Any) -> int:

@@ -1,7 +1,7 @@
 """A communicator group: ranks that do operations together, with an engine and everything under it.
 
 Which transport carries a group's arrays, and which barrier its ranks meet at, is chosen here: shared memory
-where that is. The communicators come from `group_communicators`; a session's groups are in `process_set_registry`.
+where that is. The communicators come from `group_communicators`; `process_set_registry` has a session's groups.
 """
 
 from __future__ import annotations
@@ -125,27 +125,27 @@ class Group:
         return self.comms.free()
 
 
-def lone_group(job: SessionParts) -> Group:
+def lone_group(session: SessionParts) -> Group:
     """Make the group of a rank that is alone."""
-    peer_wait, ranks = peer_wait_for(0, (), job.settings), RankLayout()
-    transport = LoopbackTransport(job.kernels)
-    context = _context(job, job.settings, ranks, peer_wait, transport)
+    peer_wait, ranks = peer_wait_for(0, (), session.settings), RankLayout()
+    transport = LoopbackTransport(session.kernels)
+    context = _context(session, session.settings, ranks, peer_wait, transport)
     parts = EngineParts(
         ranks=ranks,
         barrier=DigestBarrier(),
         transport=transport,
         peer_wait=peer_wait,
-        kernels=job.kernels,
-        limits=job.settings.limits,
+        kernels=session.kernels,
+        limits=session.settings.limits,
         threads=True,
-        devices=job.kernels.device_transport(context),
+        devices=session.kernels.device_transport(context),
     )
     engine = Engine(parts)
     return Group(engine=engine, broadcaster=engine, ranks=ranks, global_ranks=(0,), peer_wait=peer_wait)
 
 
 def open_group(
-    job: SessionParts,
+    session: SessionParts,
     world: World,
     comm: Communicator,
     *,
@@ -157,8 +157,10 @@ def open_group(
 
     ``numbers`` are the numbers of these ranks among all; ``number`` is that of the process set.
     """
-    settings, end_messages, me = job.settings, job.end_messages, numbers[comm.rank]
-    liveness_sources = job.liveness_sources  # not the job, which has the group: no circle keeps memory
+    settings, end_messages, me = session.settings, session.end_messages, numbers[comm.rank]
+    liveness_sources = (
+        session.liveness_sources
+    )  # not the session, which has the group: no circle keeps memory
     assert end_messages is not None
     comms = open_communicators(
         world,
@@ -167,7 +169,7 @@ def open_group(
         ranks_per_host=settings.ranks_per_host,
         oversubscribed=oversubscribed,
     )
-    job.traffic.append(comms.traffic)
+    session.traffic.append(comms.traffic)
     ranks = comms.ranks
 
     def ended() -> dict[int, PeerEnd]:
@@ -188,8 +190,8 @@ def open_group(
         end_messages.drain(BROKEN_SECONDS)
 
     def new_engine(settings: EngineSettings, flags: SharedFlags | None) -> Engine:
-        plain = MpiTransport(comms.mpi_calls(peer_wait), job.kernels, between_hosts=ranks.hosts > 1)
-        context = _context(job, settings, ranks, peer_wait, plain)
+        plain = MpiTransport(comms.mpi_calls(peer_wait), session.kernels, between_hosts=ranks.hosts > 1)
+        context = _context(session, settings, ranks, peer_wait, plain)
         context = replace(
             context,
             mpi_calls=plain.mpi_calls,
@@ -197,22 +199,22 @@ def open_group(
             number=number,
             generation=world.generation,
         )
-        transport, barrier = _transport(comms, job.kernels, flags, settings, context, plain)
+        transport, barrier = _transport(comms, session.kernels, flags, settings, context, plain)
         fusion = _fusion_limits(settings, ranks)
         packed = None
         if fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled:
-            packed = FusionBuffer(job.kernels, transport, comm, fusion)
+            packed = FusionBuffer(session.kernels, transport, comm, fusion)
         parts = EngineParts(
             ranks=ranks,
             barrier=barrier,
             transport=transport,
             peer_wait=peer_wait,
-            kernels=job.kernels,
+            kernels=session.kernels,
             limits=settings.limits,
             fusion_buffer=packed,
             threads=world.threads,
             announce_broken=announce_broken,
-            devices=job.kernels.device_transport(replace(context, host=transport)),
+            devices=session.kernels.device_transport(replace(context, host=transport)),
         )
         return Engine(parts)
 
@@ -231,7 +233,7 @@ def open_group(
 
 
 def _context(
-    job: SessionParts, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
+    session: SessionParts, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
 ) -> TransportContext:
     """Return what a framework's own transports are told of a group."""
     return TransportContext(
@@ -240,7 +242,7 @@ def _context(
         deadline_seconds=min(settings.deadline_seconds, LONGEST_SECONDS),
         host=host,
         requested=settings.transport,
-        launch_order=job.launch_order,
+        launch_order=session.launch_order,
     )
 
 

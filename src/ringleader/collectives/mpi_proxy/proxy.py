@@ -23,6 +23,7 @@ from ringleader.collectives import mpi_library
 from ringleader.collectives.communicator import nap_seconds
 from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import WorldError
+from ringleader.collectives.mpi_communicator import MpiCommunicator
 from ringleader.collectives.mpi_proxy.creation import CreationProtocol
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.collectives.mpi_proxy.proxy_generation import ProxyGeneration
@@ -91,14 +92,19 @@ class Proxy:
     """This process."""
 
     def __init__(
-        self, mpi: Any, agent: ProxyConnection, control: Any, prepared: PreparedCommunicators
+        self,
+        mpi: Any,
+        agent: ProxyConnection,
+        control: MpiCommunicator,
+        prepared: PreparedCommunicators,
     ) -> None:
         """``control``: a communicator of all proxies that nothing else uses.
 
         ``prepared``: others, for the ranks.
         """
         self._mpi, self._agent, self._prepared = mpi, agent, prepared
-        self._creations = CreationProtocol(mpi, control, prepared.parents)
+        alone = MpiCommunicator(mpi, mpi.COMM_SELF)
+        self._creations = CreationProtocol(control, alone, prepared.parents)
         self._present: ProxyGeneration | None = None
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
@@ -205,9 +211,9 @@ def main() -> int:
     except WorldError as error:
         print(f"ringleader: MPI proxy: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return 1
-    world = mpi.COMM_WORLD
-    control = world.Dup()
-    prepared = PreparedCommunicators(mpi, world)
+    world = MpiCommunicator(mpi, mpi.COMM_WORLD)
+    control = world.duplicate()
+    prepared = PreparedCommunicators(world)
     try:
         agent = ProxyConnection(
             socket_path(os.environ, world.rank),
@@ -218,7 +224,7 @@ def main() -> int:
         )
     except (AgentGoneError, KeyError, ValueError) as error:
         print(f"ringleader: MPI proxy {world.rank}: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        world.Abort(1)
+        world.comm.Abort(1)
         return 1
     threading.Thread(target=_end_with_agent, args=(agent.fileno(),), daemon=True).start()
     wake_on_time()
