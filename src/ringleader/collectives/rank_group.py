@@ -1,7 +1,8 @@
 """A communicator group: ranks that do operations together, with an engine and everything under it.
 
-Which transport carries a group's arrays, and which barrier its ranks meet at, is chosen here: shared memory
-where that is. The communicators come from `group_communicators`; `process_set_registry` has a session's groups.
+Which transport carries the arrays of a group, and which barrier its ranks meet at, is chosen here: shared
+memory where that is. Communicators come from `group_communicators`, a session keeps its groups in
+`process_set_registry`.
 """
 
 from __future__ import annotations
