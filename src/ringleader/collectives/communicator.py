@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import json
-from array import array
+import platform
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -108,20 +109,42 @@ class Request(Protocol):
         """Wait until it is done."""
 
 
-class Window(Protocol):
-    """Shared memory of the ranks of a communicator, which are on one host."""
+KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64")
+"""Whether every processor sees the writes of another one in the order in which they were made."""
 
-    zeros: bool
+
+class Segment:
+    """Shared memory of the ranks of a communicator, which are on one host: as much of each, visible to all.
+
+    A group frees it when no array over it is left in any process of the host, because an array does not know
+    that its memory is gone.
+    """
+
+    number = 0
+    """Tells the segments of a group apart; it is the same on all ranks."""
+    zeros = False
     """Whether it holds zeros at first."""
+    parts: list[Any]
+    """Memory of each rank, in the order of the communicator."""
+    fence: Callable[[], None] | None = None
+    """Order this rank's reads and writes of the memory before it against those after it. None where the
+    processor keeps the order of reads and that of writes, so that flags need nothing more."""
 
-    def take_parts(self) -> list[Any]:
-        """Return the memory of each rank, once."""
-
-    def fence(self) -> None:
-        """Order reads and writes of this rank's before it against those after it."""
+    def looked_at(self) -> bool:
+        """Return whether arrays over the memory are alive outside this object."""
+        return any(count > _ALONE for count in _holders(self.parts))
 
     def free(self) -> None:
-        """Give it back; every rank of the communicator does."""
+        """Give it back; collective over the ranks of the host, and every rank must mean it."""
+        raise NotImplementedError
+
+
+def _holders(parts: list[Any]) -> list[int]:
+    return [sys.getrefcount(part) for part in parts]
+
+
+_ALONE = _holders([object()])[0]
+"""What is counted for an object that only the list holds: versions of Python count differently."""
 
 
 class PackedCopy(Protocol):
@@ -197,7 +220,7 @@ class Communicator:
         """Give it back."""
         raise NotImplementedError
 
-    def shared_memory(self, nbytes: int) -> Window:
+    def shared_memory(self, nbytes: int) -> Segment:
         """Return ``nbytes`` of shared memory of each rank; they are on one host.
 
         Each rank's part begins on a page of its own. `RuntimeError` where there is none.
@@ -235,12 +258,6 @@ class Communicator:
         """Return every rank's value, in rank order: such as JSON has."""
         words = json.dumps(value, separators=(",", ":")).encode()
         return [json.loads(message) for message in self.messages(words)]
-
-    def least(self, number: int) -> int:
-        """Return the least of all ranks' integers (64 bits, signed)."""
-        mine, found = array("q", [number]), array("q", [0])
-        self.run(Call.ALLREDUCE, source=mine, target=found, dtype="int64", operation="MIN")
-        return found[0]
 
 
 def nap_seconds(waited: float, share: float = NAP_SHARE) -> float:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from ringleader.collectives.communicator import Call, Communicator
+from ringleader.collectives.communicator import Call, Communicator, Segment
 from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import MASK
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.shared_memory import Segment
 
 PAGE_BYTES = 4096
 SPINS = 6000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.fusion_buffer import Batch, FusionBuffer, RoundPlan
@@ -20,7 +21,6 @@ from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import GRADIENTS, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.pending_operations import Limits
-from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.transport import Region, Transport

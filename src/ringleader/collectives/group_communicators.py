@@ -6,17 +6,21 @@ same process, and smaller ones can replace them.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from ringleader.collectives.communicator import Call, Communicator, World
+from ringleader.collectives.communicator import Call, Communicator, Segment, World
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.shared_memory import Segment, enough_memory
 from ringleader.collectives.traffic import CommunicatorTraffic, GroupTraffic
 from ringleader.ranks import processors
+
+MARGIN_BYTES = 8 << 20
+"""Room in /dev/shm that is left for the MPI's own segments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,8 @@ class Communicators:
         if not enough_memory(self.comm, self.host, nbytes):
             return None
         self._allocated += 1
-        segment = Segment(self.host, nbytes, number=self._allocated)
+        segment = self.host.shared_memory(nbytes)
+        segment.number = self._allocated
         self.segments.append(segment)
         return segment
 
@@ -237,3 +242,26 @@ def checked_ranks(ranks: Sequence[int], everybody: Communicator) -> list[int]:
     if everybody.rank not in numbers:
         raise ValueError(f"hvd.init: rank {everybody.rank} of the job is not among the ranks {numbers}.")
     return numbers
+
+
+def free_bytes(directory: Path = Path("/dev/shm")) -> int | None:
+    """Return the room for shared memory on this host, None where that is not known."""
+    try:
+        facts = os.statvfs(directory)
+    except OSError:
+        return None
+    return facts.f_bavail * facts.f_frsize
+
+
+def enough_memory(
+    comm: Communicator, host: Communicator, nbytes: int, directory: Path = Path("/dev/shm")
+) -> bool:
+    """Agree over all ranks whether every host has room for ``nbytes`` of each of its ranks. Collective.
+
+    What the host agent of an elastic job gives does not lie in /dev/shm, so there is no limit to look at.
+    """
+    if comm.proxied:
+        return True
+    free = free_bytes(directory)
+    fits = free is None or free >= nbytes * host.size + MARGIN_BYTES
+    return all(comm.gather(fits))

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from ringleader.collectives.communicator import DTYPES, Call, Communicator, Request, World, memory_at
+from ringleader.collectives.communicator import (
+    DTYPES,
+    KEEPS_ORDER,
+    Call,
+    Communicator,
+    Request,
+    Segment,
+    World,
+    memory_at,
+)
 from ringleader.collectives.kernels import ITEMSIZE
 
 _NAMES = {
@@ -166,9 +175,9 @@ class MpiCommunicator(Communicator):
         theirs.Free()
         return numbers
 
-    def shared_memory(self, nbytes: int) -> MpiWindow:
+    def shared_memory(self, nbytes: int) -> MpiSegment:
         """See `Communicator`."""
-        return MpiWindow(self._mpi, self, nbytes)
+        return MpiSegment(self._mpi, self, nbytes)
 
     def packed_copy(self, address: int, lengths: Sequence[int]) -> MpiPackedCopy:
         """See `Communicator`."""
@@ -179,13 +188,11 @@ def _nbytes(memory: Any) -> int:
     return memoryview(memory).nbytes
 
 
-class MpiWindow:
-    """A shared window of MPI-3. See `communicator.Window`.
+class MpiSegment(Segment):
+    """A shared window of MPI-3, which does not promise zeros.
 
-    MPI does not promise zeros. What is left at the end of the process is freed before MPI's own end.
+    What is left at the end of the process is freed before MPI's own end.
     """
-
-    zeros = False
 
     def __init__(self, mpi: Any, host: MpiCommunicator, nbytes: int) -> None:
         """Allocate; collective over the ranks of the host."""
@@ -206,26 +213,19 @@ class MpiWindow:
         _WINDOWS[self._key] = self
         # A query may report the room up to the next page; what was asked for is what is used.
         starts = [self._window.Shared_query(rank)[0].address for rank in range(host.size)]
-        self._parts = [mpi.buffer.fromaddress(start, nbytes) for start in starts]
-
-    def take_parts(self) -> list[Any]:
-        """Return the memory of each rank, once: its holders are counted."""
-        parts, self._parts = self._parts, []
-        return parts
-
-    def fence(self) -> None:
-        """See `communicator.Window`."""
-        self._window.Sync()
+        self.parts = [mpi.buffer.fromaddress(start, nbytes) for start in starts]
+        self.fence = None if KEEPS_ORDER else self._window.Sync
 
     def free(self) -> None:
-        """See `communicator.Window`."""
+        """See `Segment`."""
         del _WINDOWS[self._key]
+        self.parts = []
         self._window.Unlock_all()
         self._window.Free()
 
 
 _NUMBERS = count()
-_WINDOWS: dict[tuple[int, int], MpiWindow] = {}
+_WINDOWS: dict[tuple[int, int], MpiSegment] = {}
 """The windows of this process, by the rank that was first in each and the number that it gave it: the same on
 all of its ranks. It mirrors state of the MPI library, which is one per process."""
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 from ringleader.collectives import mpi_library
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import End
 from ringleader.collectives.mpi_communicator import free_windows_left
 from ringleader.collectives.session import Session, is_broken, leave_generation, open_session
-from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import as_report
 from ringleader.ranks.training_progress import Reporter, report_fd
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ringleader.collectives.communicator import Communicator, World
+from ringleader.collectives.communicator import Communicator, Segment, World
 from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings
@@ -29,7 +29,6 @@ from ringleader.collectives.group_communicators import (
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
-from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
@@ -159,9 +158,7 @@ def open_group(
     ``numbers`` are the numbers of these ranks among all; ``number`` is that of the process set.
     """
     settings, end_messages, me = session.settings, session.end_messages, numbers[comm.rank]
-    liveness_sources = (
-        session.liveness_sources
-    )  # not the session, which has the group: no circle keeps memory
+    liveness_sources = session.liveness_sources  # a session has its groups: no circle keeps memory
     assert end_messages is not None
     comms = open_communicators(
         world,

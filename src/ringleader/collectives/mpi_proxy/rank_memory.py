@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ringleader.collectives.communicator import KEEPS_ORDER, Segment
 from ringleader.collectives.mpi_proxy.request_ring import DATA_START, RING
 from ringleader.ranks.memory_fence import Fence
 
@@ -114,11 +115,8 @@ class _Span(NamedTuple):
     offset: int
 
 
-class SharedMemory:
-    """Memory of the host agent's, known to the ranks of this host by one name. See `communicator.Window`.
-
-    It goes when nothing looks at it.
-    """
+class SharedMemory(Segment):
+    """Memory of the host agent's, known to the ranks of this host by a name. It goes with its last holder."""
 
     zeros = True
 
@@ -127,9 +125,8 @@ class SharedMemory:
     ) -> None:
         """Map it; ``fd`` is closed. Each part begins on a page of its own. ``close`` lets it go."""
         self.key, self._close = key, close
-        self.fence = Fence()
-        """See `communicator.Window`."""
-        self.number = -1
+        self.fence = None if KEEPS_ORDER else Fence()
+        self.proxy_number = -1
         """Its number for the proxy, -1 until that sees it."""
         room = page_rounded(part_bytes)
         try:
@@ -145,13 +142,8 @@ class SharedMemory:
         ]
         """Where it lies in this process."""
 
-    def take_parts(self) -> list[Any]:
-        """Return the memory of each rank, once; it lives as long as anybody looks at it."""
-        parts, self.parts = self.parts, []
-        return list(parts)
-
     def free(self) -> None:
-        """Let go of it; every rank that shares it does."""
+        """See `Segment`."""
         self._close(self)
 
 
@@ -208,11 +200,11 @@ class RankMemory:
         return self._number(span.shared), span.offset + address - span.start
 
     def _number(self, shared: SharedMemory) -> int:
-        if shared.number < 0:
+        if shared.proxy_number < 0:
             self._known += 1
-            shared.number = self._known
+            shared.proxy_number = self._known
             self._tell(shared)
-        return shared.number
+        return shared.proxy_number
 
     def stage(self, nbytes: int) -> Block:
         """Return a block of shared memory."""
@@ -241,7 +233,7 @@ class RankMemory:
             self._short.give_back(block.offset)
             return
         for at, (shared, blocks) in enumerate(self._staging):
-            if shared.number == block.number:
+            if shared.proxy_number == block.number:
                 blocks.give_back(block.offset)
                 if blocks.unused and len(self._staging) > 1:
                     del self._staging[at]

@@ -284,14 +284,14 @@ class Channel:
         """Have the proxy map memory, before the request that is about it."""
         request = ProxyRequest(self, self._number(), Call.MAP)
         where = self._place_list(request, shared.key.encode())
-        self._push(Record(request.number, Call.MAP, shared.number, listed=where))
+        self._push(Record(request.number, Call.MAP, shared.proxy_number, listed=where))
         self._later.append(request)
 
     def _forget(self, shared: SharedMemory) -> None:
         with self._lock:
-            if shared.number > 0 and not self.closed:
+            if shared.proxy_number > 0 and not self.closed:
                 request = ProxyRequest(self, self._number(), Call.FORGET)
-                self._push(Record(request.number, Call.FORGET, shared.number))
+                self._push(Record(request.number, Call.FORGET, shared.proxy_number))
                 self._later.append(request)
         if self._connection.open and not self.closed:
             self._connection.free_segment(self.generation, shared.key)

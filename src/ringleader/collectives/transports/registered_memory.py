@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.shared_memory import Segment
 
 _OFFSET_BITS = 44
 """A location is the number of the segment above so many bits of offset."""

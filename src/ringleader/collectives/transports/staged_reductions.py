@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.shared_memory import Segment
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.kernels import Array, Kernels
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports.registered_memory import PreparedReduction, RegisteredMemory
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp, Signature, Work
-from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.between_hosts import BetweenHosts
 from ringleader.collectives.transports.long_arrays import LongArray
