@@ -17,6 +17,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any, Protocol
 
+from ringleader.collectives.kernels import ITEMSIZE
+
 ANY = -1
 """In place of a rank: whichever."""
 BLOCK_BYTES = 512
@@ -70,19 +72,7 @@ class Call(IntEnum):
     PROBE = 13
 
 
-DTYPES = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float32",
-    "float64",
-    "bool",
-)
+DTYPES = tuple(dtype for dtype in ITEMSIZE if dtype not in ("float16", "bfloat16"))
 """Element types that MPI reduces; the place is the number in requests to a proxy."""
 OPERATIONS = ("SUM", "MIN", "MAX", "PROD", "BOR", "BAND")
 """Reductions by their names in MPI; the place is the number."""

@@ -186,8 +186,10 @@ class RankMemory:
 
     def drop(self) -> None:
         """Let go of all of it, at the end of the generation: what arrays look at stays mapped for them."""
+        for span in self._spans:
+            span.shared.spans = []  # no circle keeps the memory
         for shared, _blocks in self._staging:
-            shared.spans, shared.parts = [], []
+            shared.parts = []
         self._spans, self._staging, self._ring = [], [], memoryview(b"")
 
     def locate(self, address: int, nbytes: int) -> tuple[int, int] | None:
