@@ -206,10 +206,8 @@ class HostsBarrier(DigestBarrier):
         return receive[0] == MASK - receive[1] and not receive[2]
 
     def laying_out(self, how: int) -> None:
-        """See `DigestBarrier`."""
         if self._host is not None:
             self._host.laying_out(how)
 
     def laid_out(self) -> int:
-        """See `DigestBarrier`."""
         return self._host.laid_out() if self._host is not None else 0

@@ -71,7 +71,6 @@ class MpiCommunicator(Communicator):
         self.rank: int = self._ranks[comm.rank]
 
     def begin(self, call: Call, **operands: Any) -> Request:
-        """See `Communicator`."""
         name, arguments, options = self._call(call, **operands)
         request: Request = getattr(self.comm, f"I{name.lower()}")(*arguments, **options)
         return request
@@ -122,7 +121,6 @@ class MpiCommunicator(Communicator):
         return "Allgatherv", [[source, _nbytes(source), byte], [target, *parts]], {}
 
     def probe(self, source: int, tag: int) -> tuple[int, int] | None:
-        """See `Communicator`."""
         mpi, status = self._mpi, self._mpi.Status()
         sender = mpi.ANY_SOURCE if source < 0 else self._places[source]
         if not self.comm.Iprobe(source=sender, tag=tag, status=status):
@@ -130,7 +128,6 @@ class MpiCommunicator(Communicator):
         return self._ranks[status.Get_source()], status.Get_count(mpi.BYTE)
 
     def duplicate(self) -> MpiCommunicator:
-        """See `Communicator`."""
         return MpiCommunicator(self._mpi, self.comm.Dup())
 
     def begin_duplicate(self) -> tuple[MpiCommunicator, Request]:
@@ -139,16 +136,13 @@ class MpiCommunicator(Communicator):
         return MpiCommunicator(self._mpi, made), request
 
     def split(self, colors: Sequence[int]) -> MpiCommunicator:
-        """See `Communicator`."""
         return MpiCommunicator(self._mpi, self.comm.Split(color=colors[self.rank], key=self.rank))
 
     def on_host(self) -> MpiCommunicator:
-        """See `Communicator`."""
         kind = self._mpi.COMM_TYPE_SHARED
         return MpiCommunicator(self._mpi, self.comm.Split_type(kind, key=self.rank))
 
     def part(self, ranks: Sequence[int], *, tag: int) -> MpiCommunicator:
-        """See `Communicator`."""
         whole = self.comm.Get_group()
         group = whole.Incl(list(ranks))
         made = self.comm.Create_group(group, tag=tag)
@@ -162,12 +156,10 @@ class MpiCommunicator(Communicator):
         return MpiCommunicator(self._mpi, self.comm, [ascending.index(one) for one in members])
 
     def free(self) -> None:
-        """See `Communicator`."""
         if self.comm != self._mpi.COMM_SELF:
             self.comm.Free()
 
     def numbers_in(self, other: Communicator) -> list[int]:
-        """See `Communicator`."""
         assert isinstance(other, MpiCommunicator)
         ours, theirs = self.comm.Get_group(), other.comm.Get_group()
         numbers = list(ours.Translate_ranks(list(range(self.size)), theirs))
@@ -176,11 +168,9 @@ class MpiCommunicator(Communicator):
         return numbers
 
     def shared_memory(self, nbytes: int) -> MpiSegment:
-        """See `Communicator`."""
         return MpiSegment(self._mpi, self, nbytes)
 
     def packed_copy(self, address: int, lengths: Sequence[int]) -> MpiPackedCopy:
-        """See `Communicator`."""
         return MpiPackedCopy(self._mpi, address=address, lengths=lengths)
 
 
@@ -217,7 +207,6 @@ class MpiSegment(Segment):
         self.fence = None if KEEPS_ORDER else self._window.Sync
 
     def free(self) -> None:
-        """See `Segment`."""
         del _WINDOWS[self._key]
         self.parts = []
         self._window.Unlock_all()
@@ -266,12 +255,10 @@ class MpiPackedCopy:
         self._known: list[_Places] = []
 
     def pack(self, addresses: list[int]) -> None:
-        """See `communicator.PackedCopy`."""
         places = self._places(addresses)
         places.datatype.Pack(places.window, self._memory, 0, self._mpi.COMM_SELF)
 
     def unpack(self, addresses: list[int]) -> None:
-        """See `communicator.PackedCopy`."""
         places = self._places(addresses)
         places.datatype.Unpack(self._memory, 0, places.window, self._mpi.COMM_SELF)
 

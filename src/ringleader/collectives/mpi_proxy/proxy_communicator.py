@@ -64,7 +64,6 @@ class ProxyCommunicator(Communicator):
         self._channel.finish_later(creation)
 
     def begin(self, call: Call, **operands: Any) -> ProxyRequest:
-        """See `Communicator`."""
         if not self._asked_for:
             self._ask_for_it()
         return self._channel.begin(call, self._number, **operands)
@@ -90,7 +89,6 @@ class ProxyCommunicator(Communicator):
         return found.source, found.nbytes
 
     def receive(self, memory: Any, source: int, tag: int) -> None:
-        """See `Communicator`."""
         self._found.pop((source, tag), None)
         self._found.pop((ANY, tag), None)
         super().receive(memory, source, tag)
@@ -103,18 +101,15 @@ class ProxyCommunicator(Communicator):
         return ProxyCommunicator(self._channel, ranks, self._me, name, self._hosts, when_used=when_used)
 
     def duplicate(self) -> ProxyCommunicator:
-        """See `Communicator`."""
         made, self._duplicate = self._duplicate, None
         return made or self._child(self._members)
 
     def split(self, colors: Sequence[int]) -> ProxyCommunicator:
-        """See `Communicator`."""
         mine = colors[self.rank]
         chosen = [rank for rank, color in zip(self._members, colors, strict=True) if color == mine]
         return self._child(chosen, f"c{mine}")
 
     def on_host(self) -> ProxyCommunicator:
-        """See `Communicator`."""
         host = self._hosts[self._me]
         near = [rank for rank in self._members if self._hosts[rank] == host]
         return self._child(near, f"h{host}", when_used=True)  # they mostly need no more than shared memory
@@ -129,29 +124,24 @@ class ProxyCommunicator(Communicator):
         return ProxyCommunicator(self._channel, members, self._me, name, self._hosts)
 
     def free(self) -> None:
-        """See `Communicator`."""
         if self._asked_for:
             self._channel.begin(Call.FREE, self._number).Wait()
 
     def numbers_in(self, other: Communicator) -> list[int]:
-        """See `Communicator`."""
         assert isinstance(other, ProxyCommunicator)
         place = {rank: number for number, rank in enumerate(other._members)}
         return [place.get(rank, -1) for rank in self._members]
 
     def firsts_on_hosts(self) -> list[int]:
-        """See `Communicator`."""
         firsts: dict[int, int] = {}
         return [firsts.setdefault(self._hosts[member], rank) for rank, member in enumerate(self._members)]
 
     def shared_memory(self, nbytes: int) -> SharedMemory:
-        """See `Communicator`."""
         self._children += 1
         key = f"{self._name}.{self._children}w{self._members[0]}"
         return self._channel.memory.open(key, nbytes, self.size)
 
     def packed_copy(self, address: int, lengths: Sequence[int]) -> SlicedCopy:
-        """See `Communicator`."""
         return SlicedCopy(address, lengths)
 
 
@@ -163,14 +153,12 @@ class SlicedCopy:
         self._lengths, self._memory = list(lengths), memory_at(address, sum(lengths))
 
     def pack(self, addresses: list[int]) -> None:
-        """See `communicator.PackedCopy`."""
         at = 0
         for address, length in zip(addresses, self._lengths, strict=True):
             self._memory[at : at + length] = memory_at(address, length)
             at += length
 
     def unpack(self, addresses: list[int]) -> None:
-        """See `communicator.PackedCopy`."""
         at = 0
         for address, length in zip(addresses, self._lengths, strict=True):
             memory_at(address, length)[:] = self._memory[at : at + length]

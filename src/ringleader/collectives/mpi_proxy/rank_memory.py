@@ -143,7 +143,6 @@ class SharedMemory(Segment):
         """Where it lies in this process."""
 
     def free(self) -> None:
-        """See `Segment`."""
         self._close(self)
 
 

@@ -178,7 +178,6 @@ class OneShot:
             self._scale(self._parts[turn][self._me], self._prescale)
 
     def prepared(self, flat: Array) -> Calls:
-        """See `StagedReduction`."""
         if self._prescale != 1.0:
             return partial(self.stage, flat), partial(self.reduce, flat, flat)
         buffers = self._buffers
@@ -253,7 +252,6 @@ class TwoShot:
         self._scatter(source, 0, buffers.layout(buffers.long_turn, self._dtype, count))
 
     def prepared(self, flat: Array) -> Calls:
-        """See `StagedReduction`."""
         return partial(self.stage, flat), partial(self.reduce, flat, flat)
 
     def reduce(self, source: Array, target: Array) -> None:

@@ -318,7 +318,6 @@ class WindowTransport(Transport):
         )
 
     def publish(self, region: Region) -> None:
-        """See `Transport`."""
         assert self._hosts is not None
         self._traffic.shared += region.count * ITEMSIZE[region.dtype]
         self._hosts.publish(region)
