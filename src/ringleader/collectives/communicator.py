@@ -221,6 +221,10 @@ class Communicator:
         """Return what copies arrays of these bytes, none of them 0, to and from the memory at an address."""
         raise NotImplementedError
 
+    def of(self, comm: Any) -> Communicator:
+        """Return a communicator of mpi4py's that a script has made; `ValueError` where no script has one."""
+        raise ValueError("The ranks of an elastic job have no communicators of MPI's: give a list of ranks.")
+
     # facts
 
     def numbers_in(self, other: Communicator) -> list[int]:

@@ -41,13 +41,6 @@ def mpi_world(mpi: Any) -> World:
     return World(everybody=MpiCommunicator(mpi, mpi.COMM_WORLD), threads=threads)
 
 
-def mpi_communicator(comm: Any) -> MpiCommunicator:
-    """Return a communicator of mpi4py's that a script has made, as the engine uses it."""
-    from mpi4py import MPI
-
-    return MpiCommunicator(MPI, comm)
-
-
 class MpiCommunicator(Communicator):
     """A communicator of mpi4py's.
 
@@ -126,6 +119,9 @@ class MpiCommunicator(Communicator):
         if not self.comm.Iprobe(source=sender, tag=tag, status=status):
             return None
         return self._ranks[status.Get_source()], status.Get_count(mpi.BYTE)
+
+    def of(self, comm: Any) -> MpiCommunicator:
+        return MpiCommunicator(self._mpi, comm)
 
     def duplicate(self) -> MpiCommunicator:
         return MpiCommunicator(self._mpi, self.comm.Dup())

@@ -21,7 +21,7 @@ from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.group_communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.mpi_communicator import mpi_communicator, mpi_world
+from ringleader.collectives.mpi_communicator import mpi_world
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.pending_operations import Limits
@@ -168,7 +168,7 @@ class Session(SessionParts):
         """Return the numbers of a communicator's ranks; `ValueError` where some are not in this job."""
         if self.base is None:
             return list(range(comm.size))
-        numbers = mpi_communicator(comm).numbers_in(self.base)
+        numbers = self.base.of(comm).numbers_in(self.base)
         if any(not 0 <= number < self.ranks.size for number in numbers):
             raise ValueError("The communicator of a process set has ranks that hvd.init was not given.")
         return numbers
@@ -214,7 +214,7 @@ def open_session(
     elif everybody.proxied:
         base = everybody  # of one generation, in which there is one session
     else:
-        base = (everybody if comm is None or chosen is not None else mpi_communicator(comm)).duplicate()
+        base = (everybody if comm is None or chosen is not None else everybody.of(comm)).duplicate()
     control = base.duplicate()
     settings, oversubscribed, with_sets = _agreed(settings, world, control)
     session = Session(
