@@ -119,13 +119,19 @@ class MpiTransport(Transport):
         self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
         self._first_long = FirstLongReduction(mpi_calls, mpi_calls, between_hosts=between_hosts)
 
+    def go_by(self, pieces: Pieces) -> None:
+        """Have long arrays travel between hosts in these pieces, equal on all ranks, from now on."""
+        self.reducer.pieces = pieces
+
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         self._prepare(self._kernels.count(flat) * ITEMSIZE[dtype])
         self.reducer.reduce(flat, dtype, op)
 
     def _prepare(self, nbytes: int) -> None:
         """Have the pieces fit the line before the first long reduction. Collective."""
-        self.reducer.pieces = self._first_long.pieces_for(nbytes) or self.reducer.pieces
+        pieces = self._first_long.pieces_for(nbytes)
+        if pieces is not None:
+            self.go_by(pieces)
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
