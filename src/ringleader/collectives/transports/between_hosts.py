@@ -20,59 +20,39 @@ The pieces are those that fit the line, which is measured before the first long 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from ringleader.collectives.digest_barrier import SharedFlags
-from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
 from ringleader.collectives.transports.pieces import FirstLongReduction, Pieces, Requests, arrays_behind
-from ringleader.collectives.transports.plain_mpi import MpiReducer
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
 from ringleader.collectives.transports.transport import Region
 
 _Steps = Callable[[int], Iterator[Requests]]
 
 
-class BetweenHosts:
+@dataclass(kw_only=True, eq=False)
+class BetweenHosts(LongArrays):
     """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
 
-    def __init__(
-        self,
-        *,
-        kernels: Kernels,
-        flags: SharedFlags,
-        registered: RegisteredMemory,
-        cross: MpiReducer,
-        everybody: MpiCalls,
-        equal: bool,
-        enter: Callable[[str], None],
-    ) -> None:
-        """``cross`` has the ranks with this local rank on all hosts, ``everybody`` all ranks.
+    registered: RegisteredMemory
+    everybody: MpiCalls
+    """All ranks; ``cross`` has those with this local rank on all hosts."""
+    equal: bool
+    """Whether hosts have as many ranks."""
 
-        ``equal``: hosts have as many ranks. ``enter`` is told the phases.
-        """
-        self._kernels, self._flags, self._registered, self._cross = kernels, flags, registered, cross
-        self.equal = equal
-        """Whether hosts have as many ranks."""
-        self._enter, self._me = enter, registered.me
-        sends = registered.me < registered.slices
-        self._first_long = FirstLongReduction(cross.mpi_calls if sends else None, everybody)
-        self._long_arrays = LongArrays(
-            kernels=kernels,
-            flags=flags,
-            cross=cross,
-            me=registered.me,
-            slices=registered.slices,
-            enter=enter,
-        )
+    def __post_init__(self) -> None:
+        sends = self.me < self.slices
+        self._first_long = FirstLongReduction(self.cross.mpi_calls if sends else None, self.everybody)
         self.go_by(Pieces())
 
     def go_by(self, pieces: Pieces) -> None:
         """Have long memory travel in these pieces from the next operation on."""
-        self._cross.pieces = pieces
-        self._registered.go_by(pieces.nbytes)
+        self.cross.pieces = pieces
+        self.registered.go_by(pieces.nbytes)
 
     def measure(self, nbytes: int) -> None:
         """Have the pieces fit the line, once, before the first long reduction. Collective."""
@@ -80,18 +60,18 @@ class BetweenHosts:
         if pieces is not None:
             self.go_by(pieces)
 
-    def reduce(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
+    def reduce_sum(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts in place, and scale it."""
-        self._enter(CROSS_ALLREDUCE)
-        self._cross.reduce(array, dtype, op)
-        self._enter(WINDOW_REDUCE)
+        self.enter(CROSS_ALLREDUCE)
+        self.cross.reduce(array, dtype, op)
+        self.enter(WINDOW_REDUCE)
         if factor != 1.0:
-            self._kernels.scale(array, factor)
+            self.kernels.scale(array, factor)
 
     def stream(self, array: LongArray, region: Region) -> None:
         """Reduce a long array through the memory of a region."""
-        pieces = self._cross.pieces
-        self._long_arrays.reduce(array, region.parts, pieces.nbytes, behind=arrays_behind(pieces.depth))
+        pieces = self.cross.pieces
+        self.reduce(array, region.parts, pieces.nbytes, behind=arrays_behind(pieces.depth))
 
     # registered memory
 
@@ -99,7 +79,7 @@ class BetweenHosts:
         """Reduce a region in place."""
         self.measure(region.count * ITEMSIZE[region.dtype])
         if region.span is not None:
-            self._enter(CROSS_ALLREDUCE)
+            self.enter(CROSS_ALLREDUCE)
             self._reduce_parts(region, region.span, op, factor)
             return
         if region.values is not None:
@@ -108,31 +88,31 @@ class BetweenHosts:
             self.stream(array, region)
             return
         if not self.equal:
-            self._flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
-        pieces = self._registered.pieces(region.location, region.dtype, region.count)
-        kernels, chunks = self._kernels, iter(pieces)
-        for total in self._cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
-            self._enter(WINDOW_REDUCE)
+            self.flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
+        pieces = self.registered.pieces(region.location, region.dtype, region.count)
+        kernels, chunks = self.kernels, iter(pieces)
+        for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
+            self.enter(WINDOW_REDUCE)
             if factor != 1.0:
                 kernels.scale(total, factor)
             for view in next(chunks)[1:]:
                 kernels.copy(view, total)
-            self._enter(CROSS_ALLREDUCE)
-        self._enter(WINDOW_REDUCE)
-        self._flags.barrier()
+            self.enter(CROSS_ALLREDUCE)
+        self.enter(WINDOW_REDUCE)
+        self.flags.barrier()
 
     def _host_sums(self, pieces: Sequence[Sequence[Array]], op: ReduceOp) -> Iterator[Array]:
         for views in pieces:
-            self._enter(WINDOW_REDUCE)
-            self._kernels.reduce(views[0], views, op, 1.0)
-            self._enter(CROSS_ALLREDUCE)
+            self.enter(WINDOW_REDUCE)
+            self.kernels.reduce(views[0], views, op, 1.0)
+            self.enter(CROSS_ALLREDUCE)
             yield views[0]
 
     # divided memory
 
     def _reduce_parts(self, region: Region, own: tuple[int, int], op: ReduceOp, factor: float) -> None:
         """Leave the reduction in this rank's part of its memory; what lies in other parts is undefined."""
-        kernels, exchange = self._kernels, self._cross.reduce_scatter
+        kernels, exchange = self.kernels, self.cross.reduce_scatter
 
         def steps(start: int) -> Iterator[Requests]:
             sums = []
@@ -141,7 +121,7 @@ class BetweenHosts:
                     kernels.reduce(views[0], views, op, 1.0)
                 sums.append(views[0])
             total = kernels.part(region.mine, *self._clipped(region, own, start))
-            if self._me == 0:
+            if self.me == 0:
                 total = sums[exchange.mpi_calls.rank]  # the same memory
             yield from exchange.steps(sums, total, region.dtype, op)
             if factor != 1.0 and kernels.count(total):
@@ -151,13 +131,13 @@ class BetweenHosts:
 
     def publish(self, region: Region) -> None:
         """Bring everybody's part into the memory of all ranks. They meet afterwards."""
-        kernels, me, own = self._kernels, self._me, region.span
+        kernels, me, own = self.kernels, self.me, region.span
         assert own is not None
-        self._enter(CROSS_ALLREDUCE)
+        self.enter(CROSS_ALLREDUCE)
 
         def steps(start: int) -> Iterator[Requests]:
             pieces = self._part_pieces(region, start)
-            yield from self._cross.reduce_scatter.gather_steps([views[me] for views in pieces], region.dtype)
+            yield from self.cross.reduce_scatter.gather_steps([views[me] for views in pieces], region.dtype)
             for views in pieces:
                 for rank, view in enumerate(views):
                     if rank != me and kernels.count(view):
@@ -167,16 +147,16 @@ class BetweenHosts:
 
     def _run_parts(self, region: Region, own: tuple[int, int], steps: _Steps) -> None:
         if not region.peers:
-            starts, stops = (self._cross.mpi_calls.integers(edge) for edge in own)
+            starts, stops = (self.cross.mpi_calls.integers(edge) for edge in own)
             region.peers.extend(zip(starts, stops, strict=True))
         longest = max(stop - start for start, stop in region.peers)
-        for _start in self._cross.pipeline().run(range(0, longest, self._step(region)), steps):
+        for _start in self.cross.pipeline().run(range(0, longest, self._step(region)), steps):
             pass
 
     def _step(self, region: Region) -> int:
         """Return the elements of each owner's part that travel in one piece."""
-        ranks = self._cross.mpi_calls.size
-        return max(64, self._cross.pieces.nbytes // ranks // 64 * 64) // ITEMSIZE[region.dtype]
+        ranks = self.cross.mpi_calls.size
+        return max(64, self.cross.pieces.nbytes // ranks // 64 * 64) // ITEMSIZE[region.dtype]
 
     def _clipped(self, region: Region, span: tuple[int, int], start: int) -> tuple[int, int]:
         first, stop = span
@@ -185,4 +165,4 @@ class BetweenHosts:
     def _part_pieces(self, region: Region, start: int) -> list[list[Array]]:
         """Return, for each peer, a piece of its part in the memory of every rank of this host."""
         spans = [self._clipped(region, span, start) for span in region.peers]
-        return [[self._kernels.part(view, *span) for view in region.parts] for span in spans]
+        return [[self.kernels.part(view, *span) for view in region.parts] for span in spans]

@@ -47,7 +47,7 @@ class LongArray:
     """Scales the result."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class LongArrays:
     """Reduces them, one after the other."""
 

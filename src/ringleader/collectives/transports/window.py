@@ -97,11 +97,13 @@ class WindowTransport(Transport):
             self._hosts = BetweenHosts(
                 kernels=kernels,
                 flags=flags,
-                registered=registered,
                 cross=cross,
+                me=registered.me,
+                slices=registered.slices,
+                enter=self._enter,
+                registered=registered,
                 everybody=plain.mpi_calls,
                 equal=equal,
-                enter=self._enter,
             )
 
     def go_by(self, pieces: Pieces) -> None:
@@ -259,7 +261,7 @@ class WindowTransport(Transport):
     def _staged(self, signature: Signature, count: int, op: ReduceOp, factor: float) -> StagedReduction:
         dtype, prescale, between = signature.dtype, signature.prescale, None
         if self._hosts is not None:
-            between = self._hosts.reduce
+            between = self._hosts.reduce_sum
         elif count * ITEMSIZE[dtype] <= SHORT_BUFFER_BYTES:
             return OneShot(self._staging, dtype, count, op, prescale=prescale, factor=factor)
         return TwoShot(
