@@ -19,7 +19,6 @@ import torch
 import ringleader.torch as hvd
 from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready, verdict
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.transports.regions import MpiRegion
 from ringleader.torch.basics import session
 from rows import BY_CASE, required
 
@@ -43,8 +42,7 @@ def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
     a, b, c = torch.ones(count), torch.ones(count), torch.ones(count)
 
     def ours() -> None:
-        if not isinstance(region, MpiRegion):  # one call of MPI needs no barrier before it
-            flags.barrier()
+        flags.barrier()
         transport.exchange(region, ReduceOp.SUM, 1.0)
 
     arms = {
@@ -146,9 +144,7 @@ def main() -> None:
         medians = {name: f"{statistics.median(values) * 1e6:.0f} µs" for name, values in times.items()}
         print(f"{TENSORS} tensors of 4 kB: {medians}")
         print(required("161 × 4 kB, async", over))
-        table = getattr(session().engine.transport, "table", None)
-        result["choice"] = table.describe() if table is not None else ""
-        print(f"    {result['choice']}\n    {context()}")
+        print(f"    {context()}")
         keep("allreduce", {"ranks": args.ranks, "rounds": args.rounds, "pinned": args.pin, "sizes": result})
     part()
 

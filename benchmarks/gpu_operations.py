@@ -99,6 +99,7 @@ def group_of_one(here: torch.device) -> Iterator[Any]:
 
     from ringleader.collectives.framework_adapter import TransportContext
     from ringleader.collectives.mpi_calls import MpiCalls
+    from ringleader.collectives.mpi_communicator import MpiCommunicator
     from ringleader.collectives.peer_wait import PeerWait
     from ringleader.torch.basics import session
     from ringleader.torch.c10d.distributed_transport import DistributedTransport
@@ -106,7 +107,7 @@ def group_of_one(here: torch.device) -> Iterator[Any]:
 
     engine = session().engine
     peer_wait = PeerWait(rank=0, liveness_sources=[], warn_seconds=60.0, deadline_seconds=30.0)
-    mpi_calls = MpiCalls(MPI, MPI.COMM_SELF, peer_wait, polling=True)
+    mpi_calls = MpiCalls(MpiCommunicator(MPI, MPI.COMM_SELF), peer_wait, polling=True)
     context = TransportContext(
         ranks=engine.ranks,
         peer_wait=peer_wait,

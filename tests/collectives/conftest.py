@@ -39,7 +39,7 @@ class Finished:
         assert self._unusual(ranks) == []
 
     def passed_with_trials(self, ranks: int) -> str:
-        """The same where ranks try bucket sizes and tables; return the line that says what was chosen."""
+        """The same where ranks try bucket sizes; return the line that says what was chosen."""
         [said] = self._unusual(ranks)
         assert "ringleader: autotune chose buckets" in said
         return said

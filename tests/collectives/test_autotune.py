@@ -1,4 +1,4 @@
-"""Bucket sizes and tables on trial under a real MPI."""
+"""Bucket sizes on trial under a real MPI."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 @pytest.mark.parametrize("variable", ["RINGLEADER_AUTOTUNE", "HOROVOD_AUTOTUNE"])
 def test_trials(jobs: Any, variable: str) -> None:
     said = jobs("autotuned.py", ranks=2, **{variable: "1"}).passed_with_trials(2)
-    assert "8 MiB" in said and "no limit" in said and "arrays: MPI up to" in said
+    assert "8 MiB" in said and "no limit" in said
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("size", "environ", "words"),
-    [
-        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "arrays: pairwise from"),
-        (2, {"RINGLEADER_RANKS_PER_HOST": "1"}, "arrays: pairwise from"),
-        (3, {}, "arrays: MPI up to"),
-    ],
+    ("size", "environ"),
+    [(4, {"RINGLEADER_RANKS_PER_HOST": "2"}), (2, {"RINGLEADER_RANKS_PER_HOST": "1"}), (3, {})],
     ids=["2x2", "2x1", "three ranks"],
 )
-def test_trials_elsewhere(jobs: Any, size: int, environ: dict[str, str], words: str) -> None:
-    said = jobs("autotuned.py", ranks=size, RINGLEADER_AUTOTUNE="1", **environ).passed_with_trials(size)
-    assert words in said
+def test_trials_elsewhere(jobs: Any, size: int, environ: dict[str, str]) -> None:
+    jobs("autotuned.py", ranks=size, RINGLEADER_AUTOTUNE="1", **environ).passed_with_trials(size)
 
 
 @pytest.mark.long

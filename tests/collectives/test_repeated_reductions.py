@@ -12,8 +12,11 @@ import torch
 
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
-from ringleader.collectives.transports.prepared_reduction import CAPACITY as MOST_PREPARED
-from ringleader.collectives.transports.prepared_reduction import PreparedReduction, PreparedReductions
+from ringleader.collectives.transports.registered_memory import (
+    MOST_PREPARED,
+    PreparedReduction,
+    RegisteredMemory,
+)
 from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.common.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
@@ -127,22 +130,24 @@ def test_a_tensor_that_moved_is_found_where_it_is(group: Any) -> None:
 
 def test_what_was_prepared_is_forgotten() -> None:
     calls: list[str] = []
-    known, prepared = PreparedReductions(), PreparedReduction(None)
+    memory: dict[str, Any] = {"new_segment": None, "free_segment": None}
+    known = RegisteredMemory(TorchKernels(), me=0, slices=1, chunk_bytes=64, **memory)
+    prepared = PreparedReduction(None)
     assert prepared.stage is None
     prepared.prepare(lambda: calls.append("stage"), lambda: calls.append("reduce"), 1)
-    known.add(prepared)
+    known.remember(prepared)
     assert prepared.stage is not None
     prepared.stage()
     prepared.reduce()
     assert calls == ["stage", "reduce"]
-    known.forget()
+    known.go_by(128)
     assert prepared.stage is None
     with pytest.raises(AssertionError):
         prepared.reduce()
     for _ in range(MOST_PREPARED + 1):
         last = PreparedReduction(None)
         last.prepare(lambda: None, lambda: None, 1)
-        known.add(last)
+        known.remember(last)
     assert last.stage is not None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives.transports.link_measurement import FIRST_BYTES, LAST_BYTES, REPEATS
+from ringleader.collectives.transports.pieces import FIRST_BYTES, LAST_BYTES, REPEATS
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi]
 

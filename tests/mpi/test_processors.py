@@ -16,8 +16,11 @@ from tests.control_groups import control_group
 pytestmark = pytest.mark.mpi
 ASK = """\
 from mpi4py import MPI
-from ringleader.collectives.communicators import open_communicators
-comms = open_communicators(MPI, MPI.COMM_WORLD.Dup())
+from ringleader.collectives.group_communicators import open_communicators
+from ringleader.collectives.mpi_communicator import mpi_world
+world = mpi_world(MPI)
+base = world.everybody.duplicate()
+comms = open_communicators(world, base, numbers=range(base.size))
 print(comms.ranks.oversubscribed)
 """
 

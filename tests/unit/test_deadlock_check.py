@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from ringleader.collectives import deadlock_check
-from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_still
-from ringleader.collectives.stall_check import GroupWait, deadlock_across_groups
+from ringleader.collectives.communicator import Call, Communicator
+from ringleader.collectives.deadlock_check import (
+    DeadlockCheck,
+    GroupWait,
+    deadlock_across_groups,
+    script_stands_still,
+)
 
 SETS = {0: (0, 1, 2), 1: (0, 2)}
 
@@ -60,45 +65,33 @@ def test_where_one_may_go_on_nothing_is_said(rank: int, instead: GroupWait) -> N
     assert deadlock_across_groups(waits, SETS) == ""
 
 
-class Control:
+class Control(Communicator):
     """A communicator whose messages lie in lists, by receiver, sender and tag."""
 
     def __init__(self, rank: int, boxes: Any) -> None:
         self.rank, self.size, self.boxes = rank, 3, boxes
 
-    def Iprobe(self, source: int, tag: int, status: Any) -> bool:
+    def probe(self, source: int, tag: int) -> tuple[int, int] | None:
         for sender in range(3) if source < 0 else [source]:
             if self.boxes[self.rank, sender, tag]:
-                status.found = sender, len(self.boxes[self.rank, sender, tag][0])
-                return True
-        return False
+                return sender, len(self.boxes[self.rank, sender, tag][0])
+        return None
 
-    def Recv(self, message: Any, source: int, tag: int) -> None:
-        message[0][:] = self.boxes[self.rank, source, tag].pop(0)
+    def receive(self, memory: Any, source: int, tag: int) -> None:
+        memory[:] = self.boxes[self.rank, source, tag].pop(0)
 
-    def Isend(self, message: Any, dest: int, tag: int) -> Any:
-        self.boxes[dest, self.rank, tag].append(message[0])
+    def begin(self, call: Call, **operands: Any) -> Any:
+        assert call is Call.SEND
+        self.boxes[operands["peer"], self.rank, operands["tag"]].append(operands["source"])
         return SimpleNamespace(Test=lambda: True)
-
-
-class Status:
-    """What `Control.Iprobe` found."""
-
-    found = (0, 0)
-
-    def Get_source(self) -> int:
-        return self.found[0]
-
-    def Get_count(self, kind: Any) -> int:
-        return self.found[1]
 
 
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> tuple[list[DeadlockCheck], Any]:
     """Return three ranks' checks and the messages that nobody has read."""
     monkeypatch.setattr(deadlock_check, "PAUSE_SECONDS", 0.0)
-    mpi, boxes = SimpleNamespace(ANY_SOURCE=-1, BYTE=None, Status=Status), defaultdict(list)
-    checks = [DeadlockCheck(mpi, Control(rank, boxes), patience=1, sets=lambda: SETS) for rank in range(3)]
+    boxes: Any = defaultdict(list)
+    checks = [DeadlockCheck(Control(rank, boxes), patience=1, sets=lambda: SETS) for rank in range(3)]
     return checks, boxes
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.transports.divided_memory import part_publisher, part_reducer
+from ringleader.collectives.transports.window import part_publisher, part_reducer
 from ringleader.common.numpy_adapter import NumpyAdapter
 
 

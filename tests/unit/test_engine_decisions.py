@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
-from ringleader.collectives.communicators import any_oversubscribed
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.engine_settings import read_settings, wrong_library
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.group_communicators import any_oversubscribed
 from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
@@ -247,8 +247,9 @@ def test_a_library_that_is_not_the_launchers(
 def test_mpi_proxies_count_as_processes_where_there_are_several_hosts() -> None:
     """On one host they sleep: ranks exchange in shared memory."""
     two, four = (RankProcessors(frozenset(range(cpus)), ()) for cpus in (2, 4))
-    one_host, two_hosts = [(0, 0), (0, 1)], [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert not any_oversubscribed(one_host, [two] * 2)
-    assert any_oversubscribed(two_hosts, [two] * 4)
-    assert any_oversubscribed(two_hosts, [four, four, two, two])
-    assert not any_oversubscribed(two_hosts, [four] * 4)
+    one_host, two_hosts = [0, 0], [0, 0, 2, 2]
+    assert not any_oversubscribed(one_host, [two] * 2, proxied=True)
+    assert any_oversubscribed(two_hosts, [two] * 4, proxied=True)
+    assert not any_oversubscribed(two_hosts, [two] * 4, proxied=False)
+    assert any_oversubscribed(two_hosts, [four, four, two, two], proxied=True)
+    assert not any_oversubscribed(two_hosts, [four] * 4, proxied=True)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.traffic import uncounted

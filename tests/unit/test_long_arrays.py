@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.transports.algorithm_table import HierarchicalTable
-from ringleader.collectives.transports.link_measurement import (
+from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
+from ringleader.collectives.transports.pieces import (
     LEAST_PIECE,
     MEASURED_FROM_BYTES,
     MOST_DEPTH,
@@ -20,7 +20,6 @@ from ringleader.collectives.transports.link_measurement import (
     FirstLongReduction,
     Link,
 )
-from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
 
 
 class Numbers:
@@ -138,9 +137,7 @@ def test_every_rank_has_the_scaled_sum(
 )
 def test_pieces_and_their_number_fit_the_line(rate: float, latency: float, piece: int, depth: int) -> None:
     link = Link(latency_seconds=latency, bytes_per_second=rate)
-    assert (link.piece_bytes, link.depth) == (piece, depth)
-    fitting = link.fitting(HierarchicalTable())
-    assert (fitting.piece_bytes, fitting.depth) == (piece, depth)
+    assert (link.pieces.nbytes, link.pieces.depth) == (piece, depth)
 
 
 class Line:
@@ -163,18 +160,15 @@ class Line:
 
 def test_the_line_is_measured_once_before_the_first_long_reduction() -> None:
     calls: Any = Line()
-    table, first = HierarchicalTable(piece_bytes=1 << 20), FirstLongReduction(calls, calls)
-    assert first.table_for(MEASURED_FROM_BYTES - 1, table) is None
+    first = FirstLongReduction(calls, calls)
+    assert first.pieces_for(MEASURED_FROM_BYTES - 1) is None
     assert not calls.swaps
-    numbers = first.table_for(MEASURED_FROM_BYTES, table)
+    pieces = first.pieces_for(MEASURED_FROM_BYTES)
     assert calls.swaps
-    assert numbers is not None
-    assert LEAST_PIECE <= HierarchicalTable.from_list(numbers).piece_bytes <= MOST_PIECE
+    assert pieces is not None
+    assert LEAST_PIECE <= pieces.nbytes <= MOST_PIECE
     calls.swaps = 0
-    assert first.table_for(MEASURED_FROM_BYTES, table) is None
-    adopted = FirstLongReduction(calls, calls)
-    adopted.over = True
-    assert adopted.table_for(MEASURED_FROM_BYTES, table) is None
+    assert first.pieces_for(MEASURED_FROM_BYTES) is None
     on_one_host = FirstLongReduction(calls, calls, between_hosts=False)
-    assert on_one_host.table_for(MEASURED_FROM_BYTES, table) is None
+    assert on_one_host.pieces_for(MEASURED_FROM_BYTES) is None
     assert not calls.swaps

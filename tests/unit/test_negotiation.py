@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ringleader.collectives.negotiation import Decision, decide
 from ringleader.collectives.negotiation_round import NegotiationRound
 from ringleader.collectives.operations import JOIN, ReduceOp, Signature
-from ringleader.collectives.pending_operations import Pending, decode, encode
-from ringleader.collectives.stall_check import Limits
+from ringleader.collectives.pending_operations import Limits, Pending, decode, encode
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
 GATHER = Signature(kind="allgather", dtype="float32", shape=(3,))
@@ -275,14 +274,10 @@ def test_standing_still_begins_anew_with_each_operation_that_a_rank_asks_for() -
         said.append(decode(mine).stuck_seconds)
         return [mine, encode(asked(("other", ADD), stuck=99.0))]
 
-    barrier = mock.Mock()
-    barrier.exchange = exchange
-    parts = dict.fromkeys(("execution", "transport", "peer_wait", "released", "times"), mock.MagicMock())
-    parts["released"].unused.return_value = ()
-    round_ = NegotiationRound(
-        rank=0, queue=mock.MagicMock(), barrier=barrier, limits=Limits(mismatch=5.0),
-        announce_broken=mock.Mock(), clock=lambda: now, **parts,
-    )  # fmt: skip
+    parts, released = mock.MagicMock(limits=Limits(mismatch=5.0), clock=lambda: now), mock.MagicMock()
+    parts.barrier.exchange, released.unused.return_value = exchange, ()
+    queue, execution, times = mock.MagicMock(), mock.MagicMock(), mock.MagicMock()
+    round_ = NegotiationRound(parts, queue, execution, released=released, times=times)
     first, second = (mock.Mock(signature=ADD, since=since) for since in (0.0, 4.0))
     first.name, second.name = "first", "second"
     round_.negotiate([first], blocked=True)

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from ringleader.collectives.mpi_proxy.call_table import Call
+from ringleader.collectives.communicator import Call
 from ringleader.collectives.mpi_proxy.creation import Creation
 from ringleader.collectives.mpi_proxy.proxy import Proxy
 from ringleader.collectives.mpi_proxy.proxy_generation import Pending, ProxyGeneration
@@ -37,15 +37,19 @@ def test_receives_are_cancelled_once_though_several_members_are_lost() -> None:
     sent.Cancel.assert_not_called()
 
 
+INSTANT = types.SimpleNamespace(begin=lambda *call, **operands: mock.Mock(Test=lambda: True))
+"""A communicator whose calls are done at once."""
+
+
 def a_generation(rank: RequestRing, ring: RequestRing) -> Any:
     """Return a proxy's generation whose barriers are over at once."""
     present: Any = ProxyGeneration.__new__(ProxyGeneration)
-    present.broken, present.requests, present.ring, present._comms = False, [], ring, {}
+    present.broken, present.requests, present.ring = False, [], ring
+    present._comms = {}
     present.generation = types.SimpleNamespace(number=3, done_fd=-1, world_ranks=[0, 1])
     present._mpi, present._creations = None, types.SimpleNamespace(pending=None)
     present._awaited, present._memory = None, {0: types.SimpleNamespace(view=rank.memory)}
     present._places = []
-    present._simple = {Call.BARRIER: lambda comm, record: mock.Mock(Test=mock.Mock(return_value=True))}
     return present
 
 
@@ -56,7 +60,7 @@ def test_requests_wait_where_a_communicator_is_refused(is_made: bool) -> None:
     rank, ring = RequestRing(memory), RequestRing(memory)
     present = a_generation(rank, ring)
     proxy: Any = Proxy.__new__(Proxy)
-    answers = iter([(Creation(3, 1, [0, 1], request=7, comms=[22]), [object()] if is_made else []), None])
+    answers = iter([(Creation(3, 1, [0, 1], request=7, comms=[22]), [INSTANT] if is_made else []), None])
     proxy._creations = types.SimpleNamespace(turn=lambda: next(answers), pending=None)
     proxy._prepared = types.SimpleNamespace(turn=lambda: False)
     proxy._present, proxy._kept = present, []
@@ -72,11 +76,11 @@ def test_requests_wait_for_a_communicator_that_is_being_prepared() -> None:
     memory = memoryview(bytearray(DATA_START + 4096))
     rank, ring = RequestRing(memory), RequestRing(memory)
     present = a_generation(rank, ring)
-    answers = iter([[], [], [object()]])
+    answers = iter([[], [], [INSTANT]])
     present._prepared = types.SimpleNamespace(take=lambda members, count: next(answers))
     struct.pack_into("=2q", memory, DATA_START, 0, 1)
     asked, barrier = 1 << 16, 2 << 16 | 1
-    rank.push(Record(asked, Call.CREATE, 22, listed=Memory(0, DATA_START, 2)))
+    rank.push(Record(asked, Call.CREATE, 22, listed=Memory(0, DATA_START, 16)))
     rank.push(Record(barrier, Call.BARRIER, 22))
     for _ in range(2):
         present.turn()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringleader.collectives.fusion_buffer import MOST_ROUND_PLANS, RoundPlans
 from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.round_plan import MOST_PLANS, RoundPlans
 
 
 def work(
@@ -44,7 +44,7 @@ def test_what_is_not_repeated_is_not_kept() -> None:
 def test_plans_are_bounded() -> None:
     plans, first = RoundPlans(), [work("a"), work("b")]
     known = plans.of(first)
-    for at in range(MOST_PLANS):
+    for at in range(MOST_ROUND_PLANS):
         plans.of([work(f"{at}.a"), work(f"{at}.b")])
     assert plans.of(first) is not known
 

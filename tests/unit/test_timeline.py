@@ -18,10 +18,10 @@ from ringleader.collectives.timeline.observer import Observer, Stage, activity_o
 from ringleader.collectives.timeline.recording import (
     TimelineOptions,
     Timelines,
+    TraceFile,
     file_of,
     read_timeline_options,
 )
-from ringleader.collectives.timeline.trace_file import TraceFile
 
 CALL = Signature(kind="allreduce", dtype="float32", shape=(4, 2), op=ReduceOp.AVERAGE)
 
@@ -253,23 +253,6 @@ def test_unnamed_operations_share_lanes_and_so_do_names_beyond_the_most() -> Non
         trace.take([(100 + at, Stage.FINISHED, "", CALL, f"loss.{at}", at, "")])
     made = json.loads("[" + ",".join(trace.events()) + "]")
     assert len([event for event in made if event["name"] == "thread_name"]) == 1 + 1 + MOST_TRACKS
-
-
-@pytest.mark.parametrize("name", ["test", None])
-def test_an_operation_at_once_has_the_same_events_as_note_by_note(name: str | None) -> None:
-    notes = [
-        (500, Stage.SUBMITTED, "", CALL, name, 5, ""),
-        (1000, Stage.NEGOTIATING, "", CALL, name, 5, ""),
-        (3125, Stage.EXECUTING, "", CALL, name, 5, "WINDOW_REDUCE"),
-        (9250, Stage.FINISHED, "", CALL, name, 5, ""),
-    ]
-    together, apart = ChromeTrace(0, "p"), ChromeTrace(0, "p")
-    together.take(notes)
-    for note in notes:
-        apart.take([note])
-    texts = [json.loads("[" + ",".join(trace.events()) + "]") for trace in (together, apart)]
-    assert texts[0] == texts[1]
-    assert len(texts[0]) == 2 + 4
 
 
 def test_marks_lie_in_each_other() -> None:

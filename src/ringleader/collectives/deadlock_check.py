@@ -16,9 +16,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ringleader.collectives.stall_check import GroupWait, deadlock_across_groups
+from ringleader.collectives.communicator import ANY, Call, Communicator
+from ringleader.collectives.pending_operations import numbered
 
 QUESTION, ANSWER, VERDICT = 78, 79, 80
 """Tags of the messages."""
@@ -27,16 +29,69 @@ PAUSE_SECONDS = 0.2
 they are told that this one has given up."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupWait:
+    """Where a rank stands still, and what it has asked for elsewhere."""
+
+    group: int
+    """Number of the process set, 0 for all ranks."""
+    since: float
+    """Since when, by the rank's own clock: tells one wait from another."""
+    words: str
+    """The operation."""
+    groups: Mapping[int, tuple[int, bool]]
+    """By number, of each group that the rank is in: how many of its meetings the rank has come to, and
+    whether it has anything pending there, so that it may come to another one."""
+
+    def as_list(self) -> list[Any]:
+        """Return it as JSON's values."""
+        return [self.group, self.since, self.words, [[number, *came] for number, came in self.groups.items()]]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[Any]) -> GroupWait:
+        """Return what `as_list` told."""
+        group, since, words, groups = fields
+        return cls(
+            group=group,
+            since=since,
+            words=words,
+            groups={number: (met, busy) for number, met, busy in groups},
+        )
+
+
+def deadlock_across_groups(waits: Sequence[GroupWait], sets: Mapping[int, Sequence[int]]) -> str:
+    """Return who waits for whom where no rank can go on; empty where one can, or it cannot be told.
+
+    ``waits`` are those of all ranks at one moment, in rank order; ``sets`` the ranks of each group. A rank
+    waits in vain if a member of its group has not come to this meeting and has nothing pending there: that
+    member stands still in another group, so it is not going to.
+    """
+    said: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for rank, wait in enumerate(waits):
+        meeting = wait.groups[wait.group][0]
+        absent = []
+        for member in sets.get(wait.group, ()):
+            met, busy = waits[member].groups.get(wait.group, (meeting, True))
+            if met < meeting and not busy:
+                absent.append(member)
+        if not absent:
+            return ""
+        said.setdefault((wait.words, tuple(absent)), []).append(rank)
+    return "Mismatched operations across process sets, and every rank waits: " + "; ".join(
+        f"{numbered(ranks)} in {words} for {numbered(absent)}" for (words, absent), ranks in said.items()
+    )
+
+
 class DeadlockCheck:
     """What the ranks of a job tell each other of waits that do not end."""
 
     def __init__(
-        self, mpi: Any, control: Any, *, patience: float, sets: Callable[[], Mapping[int, Sequence[int]]]
+        self, control: Communicator, *, patience: float, sets: Callable[[], Mapping[int, Sequence[int]]]
     ) -> None:
         """Use the communicator of all ranks; ``sets`` returns the ranks of each group by number."""
         self.patience = patience
         """A wait is told of when it has lasted for so many seconds."""
-        self._mpi, self._control, self._sets = mpi, control, sets
+        self._control, self._sets = control, sets
         self._looking = threading.Lock()
         self._sent: list[tuple[bytes, Any]] = []
         self._awaited: set[int] = set()
@@ -63,7 +118,7 @@ class DeadlockCheck:
 
     def _ask(self, state: bytes) -> str:
         others = range(1, self._control.size)
-        for rank, answer in self._received(self._mpi.ANY_SOURCE, ANSWER):
+        for rank, answer in self._received(ANY, ANSWER):
             self._answers[rank] = answer
             self._awaited.discard(rank)
         if self._awaited:
@@ -99,21 +154,21 @@ class DeadlockCheck:
         return ""
 
     def _received(self, source: int, tag: int) -> list[tuple[int, bytes]]:
-        status, found = self._mpi.Status(), []
-        while self._control.Iprobe(source=source, tag=tag, status=status):
-            memory = bytearray(status.Get_count(self._mpi.BYTE))
-            self._control.Recv([memory, len(memory), self._mpi.BYTE], source=status.Get_source(), tag=tag)
-            found.append((status.Get_source(), bytes(memory)))
-        return found
+        received = []
+        while (found := self._control.probe(source, tag)) is not None:
+            sender, nbytes = found
+            memory = bytearray(nbytes)
+            self._control.receive(memory, sender, tag)
+            received.append((sender, bytes(memory)))
+        return received
 
     def _send(self, text: bytes, rank: int, tag: int) -> None:
-        request = self._control.Isend([text, len(text), self._mpi.BYTE], dest=rank, tag=tag)
-        self._sent.append((text, request))
+        self._sent.append((text, self._control.begin(Call.SEND, source=text, peer=rank, tag=tag)))
 
     def drain(self) -> None:
         """Take what nobody read, before the communicator goes."""
         for tag in (QUESTION, ANSWER, VERDICT):
-            self._received(self._mpi.ANY_SOURCE, tag)
+            self._received(ANY, tag)
 
 
 def script_stands_still(waiting_threads: Sequence[int]) -> bool:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol
 
+from ringleader.collectives.communicator import Call, Communicator, Segment
 from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import MASK
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.shared_memory import Segment
 
 PAGE_BYTES = 4096
 SPINS = 6000
@@ -29,48 +28,30 @@ _BROKEN = _ENDED + 1
 _WORDS = 4 * _LINE
 
 
-class DigestBarrier(Protocol):
-    """Where ranks meet with what each of them is about to do."""
+class DigestBarrier:
+    """Where ranks meet with what each of them is about to do; as it stands, that of a rank that is alone."""
 
-    @property
-    def meetings(self) -> int:
-        """Return how many meetings this rank has come to."""
+    meetings = 0
+    """How many meetings this rank has come to."""
+    _mpi_calls: MpiCalls | None = None
 
     def agree(self, digest: int) -> bool:
         """Wait until all ranks have arrived; return whether all brought the same digest."""
+        return True
 
     def laying_out(self, how: int) -> None:
         """Say how this rank has laid out its arrays before the next meeting, a number that is not 0."""
 
     def laid_out(self) -> int:
         """Return what all ranks of this host said of the last meeting, 0 where not all said the same."""
-
-    def exchange(self, message: bytes) -> list[bytes]:
-        """Return the messages of all ranks in rank order. Called when all ranks are known to be there."""
-
-
-class SingleRankBarrier:
-    """The barrier of a rank that is alone."""
-
-    meetings = 0
-
-    def agree(self, digest: int) -> bool:
-        """Agree with oneself."""
-        return True
-
-    def laying_out(self, how: int) -> None:
-        """Tell nobody."""
-
-    def laid_out(self) -> int:
-        """Return that there is nobody to lay out for."""
         return 0
 
     def exchange(self, message: bytes) -> list[bytes]:
-        """Return one's own message."""
-        return [message]
+        """Return the messages of all ranks in rank order. Called when all ranks are known to be there."""
+        return [message] if self._mpi_calls is None else self._mpi_calls.messages(message)
 
 
-class SharedFlags:
+class SharedFlags(DigestBarrier):
     """The barrier of the ranks on one host, and what else they tell each other: a page of shared memory each.
 
     Each rank writes only its own page. Records are written in turn to two lines, so that a fast rank's next
@@ -102,12 +83,11 @@ class SharedFlags:
         self._mpi_calls = mpi_calls
         self._peer_wait = peer_wait
         self._spins = SPINS_OVERSUBSCRIBED if oversubscribed else SPINS
-        self._round = 0
         self._barriers = 0
 
     def agree(self, digest: int) -> bool:
         """Wait for the ranks of this host; return whether all brought the same digest."""
-        self._round = turn = self._round + 1
+        self.meetings = turn = self.meetings + 1
         at = (turn & 1) * _LINE
         mine, fence = self._mine, self._fence
         mine[at + 1] = digest
@@ -126,22 +106,17 @@ class SharedFlags:
 
     def laying_out(self, how: int) -> None:
         """See `DigestBarrier`. What a peer said of another meeting has another number beside it."""
-        turn, mine = self._round + 1, self._mine
+        turn, mine = self.meetings + 1, self._mine
         at = (turn & 1) * _LINE
         mine[at + 2], mine[at + 3] = how, turn
 
     def laid_out(self) -> int:
         """See `DigestBarrier`; asked before the next meeting."""
-        turn = self._round
+        turn = self.meetings
         at = (turn & 1) * _LINE
         how = self._mine[at + 2]
         alike = all(line[at + 2] == how and line[at + 3] == turn for line in self._lines)
         return how if alike else 0
-
-    @property
-    def meetings(self) -> int:
-        """Return how many meetings this rank has come to."""
-        return self._round
 
     def barrier(self) -> None:
         """Wait until all ranks of this host are here; used inside an operation that all have begun."""
@@ -174,10 +149,6 @@ class SharedFlags:
             agreeing=at != _BARRIER,
         )
 
-    def exchange(self, message: bytes) -> list[bytes]:
-        """Return the messages of all ranks in rank order."""
-        return self._mpi_calls.messages(message)
-
     def announce_end(self, how: End) -> None:
         """Tell the ranks of this host that this one takes part no more."""
         self._mine[_ENDED] = how
@@ -203,7 +174,7 @@ class SharedFlags:
         self._lines = []
 
 
-class HostsBarrier:
+class HostsBarrier(DigestBarrier):
     """The barrier of ranks on several hosts, or on one without shared memory.
 
     First the ranks of one host meet in shared memory, if there is any, then each of them meets its peers on
@@ -211,18 +182,15 @@ class HostsBarrier:
     """
 
     def __init__(
-        self, mpi: Any, *, mpi_calls: MpiCalls, cross: Any, host: SharedFlags | None, peer_wait: PeerWait
+        self, mpi_calls: MpiCalls, *, cross: Communicator, host: SharedFlags | None, peer_wait: PeerWait
     ) -> None:
         """Take the peers to reduce with (without ``host``: all ranks) and the host's flags."""
-        self._mpi = mpi
         self._mpi_calls = mpi_calls
         self._cross = cross
         self._host = host
         self._peer_wait = peer_wait
         self._send = array("Q", [0, 0, 0])
         self._receive = array("Q", [0, 0, 0])
-        self.meetings = 0
-        """How many meetings this rank has come to."""
 
     def agree(self, digest: int) -> bool:
         """Wait for all ranks; return whether all brought the same digest."""
@@ -231,20 +199,15 @@ class HostsBarrier:
         send, receive = self._send, self._receive
         # The largest digest equals the smallest exactly when the largest complement is its complement.
         send[0], send[1], send[2] = digest, MASK - digest, int(not agreed)
-        word = self._mpi.UINT64_T
-        request = self._cross.Iallreduce([send, 3, word], [receive, 3, word], op=self._mpi.MAX)
+        request = self._cross.begin(
+            Call.ALLREDUCE, source=send, target=receive, dtype="uint64", operation="MAX"
+        )
         self._peer_wait.until_done(request, agreeing=True)
         return receive[0] == MASK - receive[1] and not receive[2]
 
     def laying_out(self, how: int) -> None:
-        """See `DigestBarrier`."""
         if self._host is not None:
             self._host.laying_out(how)
 
     def laid_out(self) -> int:
-        """See `DigestBarrier`."""
         return self._host.laid_out() if self._host is not None else 0
-
-    def exchange(self, message: bytes) -> list[bytes]:
-        """Return the messages of all ranks in rank order."""
-        return self._mpi_calls.messages(message)

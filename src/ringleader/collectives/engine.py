@@ -1,39 +1,36 @@
 """The engine: operations that a script asks for, agreed between ranks and carried out.
 
     submit → `submission_queue` → `negotiation_round` (agree → `execution`)
-    run → `immediate_operations` (agree → `execution`)
+    run → lay out → barrier with digest → transport
 
-An operation is put into a queue (`Engine.submit`) or done at once (`Engine.run`). An engine is of one group
-of ranks. Groups have engines of their own, so that none waits for another.
+An operation is put into a queue (`Engine.submit`) or done at once (`Engine.run`), while the script waits and
+nothing else is pending. Where the ranks find that they ask for different things, what one wants at once
+becomes pending, as any other. What an operation costs besides the exchange counts there: a script does these
+one after the other.
+
+An engine is of one group of ranks. Groups have engines of their own, so that none waits for another.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ringleader.collectives.communicators import RankLayout
-from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.exchange_times import ExchangeTimes
-from ringleader.collectives.execution import Execution
-from ringleader.collectives.framework_adapter import DeviceTransport
-from ringleader.collectives.fusion_buffer import FusionBuffer
-from ringleader.collectives.immediate_operations import ImmediateOperations
-from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.execution import EngineParts, ExchangeTimes, Execution, ReleasedMemory
+from ringleader.collectives.kernels import Array
 from ringleader.collectives.negotiation_round import NegotiationRound
 from ringleader.collectives.operations import (
+    GRADIENTS,
+    MASK,
+    RepeatedWork,
     Signature,
     Work,
     signature_digest,
 )
-from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.released_memory import ReleasedMemory
-from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Stage, activity_of
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Converting, Dividing, Transport
+from ringleader.collectives.transports.registered_memory import PreparedReduction
+from ringleader.collectives.transports.transport import Region
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
@@ -42,80 +39,111 @@ STOP_SECONDS = 0.5
 class Engine:
     """One life of the engine of a group: from ``init`` to ``shutdown``."""
 
-    def __init__(
-        self,
-        *,
-        ranks: RankLayout,
-        barrier: DigestBarrier,
-        transport: Transport,
-        peer_wait: PeerWait,
-        kernels: Kernels,
-        limits: Limits,
-        fusion_buffer: FusionBuffer | None,
-        threads: bool,
-        devices: DeviceTransport | None = None,
-        announce_broken: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Take the parts. ``devices`` carries arrays that are not in host memory.
-
-        ``announce_broken`` tells the peers that this engine does nothing any more.
-
-        ``fusion_buffer`` lets small operations travel together, None keeps them apart. ``threads``: whether
-        MPI may be called from a second thread.
-        """
-        self.ranks = ranks
-        self.transport = transport
-        self.kernels = kernels
-        self.threads = threads
-        self.times = ExchangeTimes(clock)
+    def __init__(self, parts: EngineParts) -> None:
+        """Take the parts."""
+        self.ranks, self.transport = parts.ranks, parts.transport
+        self.kernels, self.threads = parts.kernels, parts.threads
+        self._barrier, self._peer_wait, self._clock = parts.barrier, parts.peer_wait, parts.clock
+        self.times = ExchangeTimes(parts.clock)
         """What exchanges of gradients took so far."""
-        self._barrier = barrier
-        self._peer_wait = peer_wait
-        self._released = ReleasedMemory(transport)
-        self.queue = SubmissionQueue(devices=devices, clock=clock)
+        self._released = ReleasedMemory(parts.transport)
+        self.queue = queue = SubmissionQueue(devices=parts.devices, clock=parts.clock)
         """What the script asked for, who is told of it, and what carries arrays on devices."""
-        self._execution = Execution(
-            queue=self.queue,
-            barrier=barrier,
-            transport=transport,
-            kernels=kernels,
-            fusion_buffer=fusion_buffer,
-            peer_wait=peer_wait,
+        self._execution = Execution(parts, queue)
+        self._round = NegotiationRound(
+            parts, queue, self._execution, released=self._released, times=self.times
         )
-        negotiation = NegotiationRound(
-            rank=ranks.rank,
-            queue=self.queue,
-            execution=self._execution,
-            barrier=barrier,
-            transport=transport,
-            peer_wait=peer_wait,
-            limits=limits,
-            released=self._released,
-            times=self.times,
-            announce_broken=announce_broken,
-            clock=clock,
-        )
-        immediate = ImmediateOperations(
-            queue=self.queue,
-            negotiation=negotiation,
-            execution=self._execution,
-            barrier=barrier,
-            transport=transport,
-            peer_wait=peer_wait,
-            released=self._released,
-            times=self.times,
-            clock=clock,
-        )
-        self.queue.work_on(negotiation.run, threads=threads)
-        # Methods of the parts, so that they cost no call more.
-        self.run = immediate.run
-        self.run_again = immediate.run_again
-        self.submit = self.queue.submit
-        self.submit_again = self.queue.submit_again
-        self.submit_all = self.queue.submit_all
-        self.wait = self.queue.wait
-        self.advance = self.queue.advance
+        queue.work_on(self._round.run, threads=parts.threads)
+        # Methods of the queue, so that they cost no call more.
+        self.submit, self.submit_again, self.submit_all = queue.submit, queue.submit_again, queue.submit_all
+        self.wait, self.advance = queue.wait, queue.advance
+
+    def run(self, work: Work) -> None:
+        """Ask for an operation and wait until it is done; raises what went wrong.
+
+        The time that gradients take is kept account of.
+        """
+        signature, queue = work.signature, self.queue
+        gradients = signature.kind in GRADIENTS
+        busy = queue.broken or queue.works or queue.observer is not None or self._released.to_tell
+        if busy or signature.device != "cpu" or not queue.lock.acquire(False):
+            if gradients:
+                with self.times.waiting():
+                    queue.run(work)
+            else:
+                queue.run(work)
+            return
+        try:
+            self._peer_wait.subject = work
+            if self._met_gradients(work) if gradients else self._met(work):
+                work.done, work.error = True, None
+                return
+            self._negotiate(work)
+        except BaseException as error:
+            raised = self._round.failed(error)
+            raise raised from raised.__cause__
+        finally:
+            queue.lock.release()
+        queue.wait(work)
+
+    def run_again(self, again: RepeatedWork, serial: int, array: Array, prepared: PreparedReduction) -> bool:
+        """Do a reduction in place of an array in host memory once more; raises what went wrong.
+
+        ``prepared`` is what is kept for its memory. Return False, with nothing done, where something else is
+        under way. What it costs besides the exchange counts: it is the most frequent operation.
+        """
+        queue = self.queue
+        busy = queue.works or queue.broken or queue.observer is not None or self._released.to_tell
+        if busy or not queue.lock.acquire(False):
+            return False
+        try:
+            self._peer_wait.subject = again
+            digest, stage = again.digest(serial), prepared.stage
+            if stage is not None:
+                stage()
+                if self._barrier.agree(digest + prepared.laid_out & MASK):
+                    prepared.reduce()
+                    return True
+                work = again.with_array(array, prepared.flat)
+            else:
+                work = again.with_array(array, prepared.flat)
+                self.transport.prepare(work, prepared)
+                if self._met(work):
+                    return True
+            self._negotiate(work)
+        except BaseException as error:
+            raised = self._round.failed(error)
+            raise raised from raised.__cause__
+        finally:
+            queue.lock.release()
+        queue.wait(work)
+        return True
+
+    def _met(self, work: Work) -> bool:
+        """Meet the other ranks for an operation and do it; False where they ask for something else."""
+        # A rank that did not lay its data out before would meet the others again.
+        staged = self.transport.stage(work)
+        if not self._barrier.agree(work.digest + staged & MASK):
+            return False
+        self._execution.execute(work, staged=staged)
+        return True
+
+    def _negotiate(self, work: Work) -> None:
+        """Find out what the other ranks ask for, with this operation pending here."""
+        work.error, work.done, work.since = None, False, self._clock()
+        self.queue.works[work.name] = work
+        self._round.negotiate([work], blocked=True)
+
+    def _met_gradients(self, work: Work) -> bool:
+        """Meet the other ranks for gradients and exchange them; False where they ask for something else."""
+        before = self._clock()
+        agreed = self._barrier.agree(work.digest)
+        met = self._clock()
+        self.times.waiting_seconds += met - before
+        if agreed:
+            self._execution.execute(work, staged=0)
+            self.times.exchange_seconds += self._clock() - met
+        return agreed
 
     @property
     def meetings(self) -> int:
@@ -167,10 +195,6 @@ class Engine:
         """Wait until all ranks have called this. Collective; nothing where ranks are uncoupled."""
         self.run(_control_work("barrier"))
 
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Have the transport go by another table (see `Tunable`), in turn with the operations. Collective."""
-        self.run(_control_work("algorithm_table", shape=tuple(numbers)))
-
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
         if region.device != "cpu" and self.queue.devices is not None:
@@ -179,18 +203,15 @@ class Engine:
 
     @property
     def converts(self) -> bool:
-        """Return whether regions on the host may have values of another element type. See `Converting`."""
-        return isinstance(self.transport, Converting) and self.transport.converts
+        """Return whether regions on the host may have values of another element type."""
+        return self.transport.converts
 
     def divide(self, region: Region, start: int, stop: int) -> Region | None:
         """Return a whole registered region as memory of which this rank owns a part; None where it cannot be.
 
-        See `Dividing`. All ranks get a region, or all get None.
+        All ranks get a region, or all get None.
         """
-        transport = self.transport
-        if region.device != "cpu" or not isinstance(transport, Dividing):
-            return None
-        return transport.divide(region, start, stop)
+        return self.transport.divide(region, start, stop) if region.device == "cpu" else None
 
     def publish_parts(self, region: Region, name: str) -> None:
         """Bring everybody's part of divided memory to all ranks, which meet afterwards. Collective."""

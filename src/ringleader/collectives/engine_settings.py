@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringleader.collectives.stall_check import Limits
+from ringleader.collectives.pending_operations import Limits
 from ringleader.job import CONSISTENCY
 
 IN_STEP = "in-step"

@@ -1,51 +1,66 @@
 """Carrying out what all ranks have asked for: alone, packed together, or in the stead of a rank that joined.
 
 `negotiation_round` finds out what that is; here it goes to the transport, and leaves the queue when done.
+What an engine consists of, the time that exchanges take, and memory that ranks give back are here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.digest_barrier import DigestBarrier
-from ringleader.collectives.fusion_buffer import Batch, FusionBuffer
+from ringleader.collectives.framework_adapter import DeviceTransport
+from ringleader.collectives.fusion_buffer import Batch, FusionBuffer, RoundPlan
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import GRADIENTS, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.round_plan import RoundPlan
+from ringleader.collectives.pending_operations import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Phased, Publishing, Transport, Tunable
+from ringleader.collectives.transports.transport import Region, Transport
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineParts:
+    """What the engine of a group works with."""
+
+    ranks: RankLayout
+    """Who this rank is."""
+    barrier: DigestBarrier
+    transport: Transport
+    peer_wait: PeerWait
+    """How this rank waits."""
+    kernels: Kernels
+    limits: Limits
+    fusion_buffer: FusionBuffer | None = None
+    """Lets small operations travel together; None keeps them apart."""
+    threads: bool
+    """Whether MPI may be called from a second thread."""
+    devices: DeviceTransport | None = None
+    """Carries arrays that are not in host memory."""
+    announce_broken: Callable[[], None] = lambda: None
+    """Tells the peers that this engine does nothing any more."""
+    clock: Callable[[], float] = time.monotonic
 
 
 class Execution:
     """What moves the arrays of one engine. Called by the thread that holds the queue's lock."""
 
-    def __init__(
-        self,
-        *,
-        queue: SubmissionQueue,
-        barrier: DigestBarrier,
-        transport: Transport,
-        kernels: Kernels,
-        fusion_buffer: FusionBuffer | None,
-        peer_wait: PeerWait,
-    ) -> None:
-        """Take the parts: see `ringleader.collectives.engine.Engine`."""
+    def __init__(self, parts: EngineParts, queue: SubmissionQueue) -> None:
+        """Carry out what is in ``queue``."""
         self._queue = queue
         self.gradients: dict[str, Work] = {}
         """Exchanges of gradients that this rank can take part in when it has joined, by name. A finaliser may
         take one out at any time."""
         self._offered: dict[str, Work] = {}
-        self._barrier = barrier
-        self._transport = transport
-        self._kernels = kernels
-        self._fusion_buffer = fusion_buffer
-        self._peer_wait = peer_wait
+        self._barrier, self._transport, self._peer_wait = parts.barrier, parts.transport, parts.peer_wait
+        self._kernels, self._fusion_buffer = parts.kernels, parts.fusion_buffer
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Have it carried by the transport for its arrays; who watches is not told."""
@@ -59,13 +74,9 @@ class Execution:
             region: Region = work.array
             self._transport.exchange(region, signature.op, signature.postscale)
         elif kind == "publish_parts":
-            assert isinstance(self._transport, Publishing)
             self._transport.publish(work.array)
         elif kind == "register":
             work.out = self._transport.register(signature.shape[0], signature.dtype)
-        elif kind == "algorithm_table":
-            if isinstance(self._transport, Tunable):
-                self._transport.adopt(signature.shape)
         elif kind not in ("barrier", "join", "process_set", "parameter_parts"):
             self._transport.execute(work, staged=staged)
 
@@ -132,14 +143,38 @@ class Execution:
         staged: int = 0,
         first_packed: bool = False,
     ) -> None:
+        queue, pending = self._queue, self._queue.works
         for batch, works in batches:
-            if batch is None:
-                self._carry_out_one(works[0], staged=staged)
-            elif batch.packed:
-                self._carry_out_packed(batch, works, staged=staged, packed=first_packed)
+            first = works[0]
+            self._peer_wait.subject = first if batch is None else Several(works)
+            if queue.observer is None:
+                self._do(batch, works, staged=staged, packed=first_packed)
             else:
-                self._carry_out_on_device(works)
+                carrier = self._transport if first.signature.device == "cpu" else queue.devices_for(first)
+                with self._shown(works, activity_of(carrier.name, first.signature.kind), queue.observer):
+                    self._do(batch, works, staged=staged, packed=first_packed)
+            # What `SubmissionQueue.finish` does, without a call for each of many small ones.
+            for work in works:
+                if pending.get(work.name) is work:
+                    del pending[work.name]
+                work.error = None
+                if queue.observer is not None:
+                    queue.observer.note(Stage.FINISHED, work)
+                work.done = True
             staged, first_packed = 0, False
+
+    def _do(self, batch: Batch | None, works: list[Work], *, staged: int, packed: bool) -> None:
+        """Do works alone or together; ``packed``: whether they lie in the batch's memory already."""
+        if batch is None:
+            self.execute(works[0], staged=staged)
+        elif not batch.packed:
+            self._queue.devices_for(works[0]).execute_together(works)
+        else:
+            assert self._fusion_buffer is not None
+            work = batch.work if packed else self._fusion_buffer.pack(batch, works)
+            assert work is not None
+            self._transport.execute(work, staged=staged)
+            self._fusion_buffer.unpack(batch, works)
 
     def close(self) -> None:
         """Let go of memory."""
@@ -184,42 +219,6 @@ class Execution:
             self._kernels.copy(region.values, region.mine)
         self._queue.finish(asked, None)
 
-    def _carry_out_one(self, work: Work, *, staged: int) -> None:
-        self._peer_wait.subject = work
-        if self._queue.observer is None:
-            self.execute(work, staged=staged)
-        else:
-            carrier = self._transport if work.signature.device == "cpu" else self._queue.devices_for(work)
-            with self._shown([work], activity_of(carrier.name, work.signature.kind), self._queue.observer):
-                self.execute(work, staged=staged)
-        self._queue.finish(work, None)
-
-    def _carry_out_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
-        self._peer_wait.subject = Several(works)
-        if self._queue.observer is None:
-            self._reduce_packed(batch, works, staged=staged, packed=packed)
-        else:
-            with self._shown(works, activity_of(self._transport.name, "allreduce"), self._queue.observer):
-                self._reduce_packed(batch, works, staged=staged, packed=packed)
-        queue = self._queue.works
-        for work in works:
-            if self._queue.observer is not None:
-                self._queue.observer.note(Stage.FINISHED, work)
-            if queue.get(work.name) is work:
-                del queue[work.name]
-            work.done = True
-
-    def _carry_out_on_device(self, works: list[Work]) -> None:
-        self._peer_wait.subject = Several(works)
-        devices = self._queue.devices_for(works[0])
-        if self._queue.observer is None:
-            devices.execute_together(works)
-        else:
-            with self._shown(works, activity_of(devices.name, "allreduce"), self._queue.observer):
-                devices.execute_together(works)
-        for work in works:
-            self._queue.finish(work, None)
-
     @contextmanager
     def _shown(self, works: Sequence[Work], activity: str, observer: Observer) -> Iterator[None]:
         """Tell the observer what is being done with works, and have the transport tell it what follows."""
@@ -229,22 +228,11 @@ class Execution:
                 observer.note(Stage.EXECUTING, work, phase)
 
         tell(activity)
-        phased = self._transport if isinstance(self._transport, Phased) else None
-        if phased is not None:
-            phased.tell = tell
+        self._transport.tell = tell
         try:
             yield
         finally:
-            if phased is not None:
-                phased.tell = None
-
-    def _reduce_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
-        buffer = self._fusion_buffer
-        assert buffer is not None
-        work = batch.work if packed else buffer.pack(batch, works)
-        assert work is not None
-        self._transport.execute(work, staged=staged)
-        buffer.unpack(batch, works)
+            self._transport.tell = None
 
 
 class Several:
@@ -257,3 +245,77 @@ class Several:
     def __str__(self) -> str:
         shown = ", ".join(str(work) for work in self._works[:4])
         return f"{shown} and {len(self._works) - 4} more" if len(self._works) > 4 else shown
+
+
+class ExchangeTimes:
+    """How long a rank exchanges gradients, and how much of that it only waits for the slowest rank."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin with zero."""
+        self.waiting_seconds = 0.0
+        """Time in which exchanges of gradients waited for the slowest rank."""
+        self.exchange_seconds = 0.0
+        """Time in which they moved data."""
+        self._clock = clock
+        self._since: float | None = None
+        """Since when the script waits for gradients that the queue carries; None: it does not."""
+        self._stood = 0.0
+        """Part of that wait in which other ranks had not arrived."""
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Account for a wait of the script for gradients in the queue, which may run several rounds."""
+        self._stood, self._since = 0.0, self._clock()
+        began = self._since
+        try:
+            yield
+        finally:
+            self._since = None
+            waited = self._clock() - began
+            stood = min(self._stood, waited)
+            self.waiting_seconds += stood
+            self.exchange_seconds += waited - stood
+
+    def met(self, began: float) -> None:
+        """Note that a barrier of a round is over, which this rank reached at ``began``."""
+        since = self._since
+        if since is not None:
+            self._stood += max(0.0, self._clock() - max(began, since))
+
+
+class ReleasedMemory:
+    """Shared memory that a rank needs no more: it goes when all ranks say so and no array is left over it.
+
+    The ranks tell each other with the next operation after a release.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        """Begin with nothing released of the transport's memory."""
+        self._registered = transport.registered
+        self._segments: dict[int, Segment] = {}
+        self.to_tell = False
+        """Whether the other ranks are to hear of something."""
+
+    def add(self, region: Region) -> None:
+        """Release a region; may be called at any time, also by a finaliser in the middle of anything else."""
+        if self._registered is not None and region.segment is not None:
+            self._segments[region.segment.number] = region.segment
+            self.to_tell = True
+
+    def look_again(self) -> None:
+        """Tell once more of what arrays still looked at when it was told: it may be free by now."""
+        self.to_tell = bool(self._segments)
+
+    def unused(self) -> tuple[int, ...]:
+        """Return the segments that this rank needs no more, to be told the others now."""
+        self.to_tell = False
+        if self._registered is None:
+            return ()
+        return tuple(self._registered.unused(list(self._segments.copy().values())))
+
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """Free segments that no rank needs. Collective."""
+        for number in numbers:
+            segment = self._segments.pop(number)
+            if self._registered is not None:
+                self._registered.give_back(segment)

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Transport
+from ringleader.collectives.transports.transport import Region, Transport
 
 
 @dataclass(frozen=True, kw_only=True)

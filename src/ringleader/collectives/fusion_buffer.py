@@ -1,10 +1,14 @@
-"""Small operations done together: copied into one array, reduced at once, and copied out again.
+"""What a round does with the operations that are pending: in which order, and which of them together.
 
+Small operations are done together: copied into one array, reduced at once, and copied out again.
 Arrays on devices, whatever their size, are only grouped here: what carries them takes many in one call.
 
 An exchange of a few KiB costs what its barrier costs, not what its bytes cost. Where several small reductions
 are ready at once, those that are alike are packed one behind the other and done as one. The array is
 registered memory, so where ranks share memory it is reduced in place.
+
+A training asks for the same operations in every step. Where all of them were described before (see
+`Work.repeated`) and are pending in the same order, the plan of then is the plan of now.
 """
 
 from __future__ import annotations
@@ -12,15 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import attrgetter
 
+from ringleader.collectives.communicator import Communicator, PackedCopy
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.operations import ReduceOp, Signature, Work
-from ringleader.collectives.packed_copy import PackedCopy
+from ringleader.collectives.operations import JOIN, MASK, ReduceOp, Signature, Work
 from ringleader.collectives.transports.transport import Transport
 
 MOST_PLANS = 256
-"""Plans that are kept. A training asks for the same few again and again."""
+"""Plans of batches that are kept. A training asks for the same few again and again."""
+MOST_ROUND_PLANS = 64
+"""Plans of rounds that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +106,13 @@ def _can_be_packed(signature: Signature) -> bool:
 class FusionBuffer:
     """Plans, packs and unpacks for one engine."""
 
-    def __init__(self, kernels: Kernels, transport: Transport, mpi: Any, limits: FusionLimits) -> None:
-        """Take the framework's arithmetic, what carries the arrays, and MPI, which copies them."""
+    def __init__(
+        self, kernels: Kernels, transport: Transport, comm: Communicator, limits: FusionLimits
+    ) -> None:
+        """Take the framework's arithmetic, what carries the arrays, and what copies them."""
         self._kernels = kernels
         self._transport = transport
-        self._mpi = mpi
+        self._comm = comm
         self._limits = limits
         self._memory: dict[str, Array] = {}
         self._plans: dict[tuple[int, ...], tuple[list[Signature], list[Batch]]] = {}
@@ -128,7 +136,7 @@ class FusionBuffer:
     def _allocate(self, batch: Batch) -> None:
         kernels, signature = self._kernels, batch.signature
         memory = kernels.part(self._memory_for(signature.dtype), 0, signature.shape[0])
-        batch.copy = PackedCopy(self._mpi, address=kernels.address(memory), lengths=batch.lengths)
+        batch.copy = self._comm.packed_copy(kernels.address(memory), batch.lengths)
         batch.work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
 
     def _memory_for(self, dtype: str) -> Array:
@@ -169,3 +177,55 @@ class FusionBuffer:
                 if batch.copy is not None:
                     batch.copy.close()
         self._plans.clear()
+
+
+_DIGEST = attrgetter("digest")
+_ORDER = attrgetter("order")
+_REPEATED = attrgetter("repeated")
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class RoundPlan:
+    """How to do the works that are pending together, once all ranks are known to have them."""
+
+    pending: list[Work]
+    """In the order in which this rank submitted them."""
+    digest: int
+    """Equal on ranks that have the same works pending, in whatever order."""
+    joins: bool
+    """Whether this rank has joined: who did so last is not in the digest."""
+    in_order: list[Work] = field(init=False)
+    """The same works, in an order that all ranks can tell."""
+    batches: list[tuple[Batch | None, list[Work]]] | None = None
+    """What travels together, and what travels alone. None before the ranks have agreed for the first time:
+    they make memory for it together."""
+
+    def __post_init__(self) -> None:
+        self.in_order = sorted(self.pending, key=_ORDER)
+
+
+class RoundPlans:
+    """The plans of one engine."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._plans: dict[tuple[int, int], RoundPlan] = {}
+
+    def of(self, pending: Sequence[Work]) -> RoundPlan:
+        """Return the plan for works that are pending, one at least."""
+        works = list(pending)
+        key = (id(works[0]), len(works))
+        known = self._plans.get(key)
+        if known is not None and known.pending == works:  # works are equal when they are the same
+            return known
+        plan = RoundPlan(
+            pending=works,
+            digest=sum(map(_DIGEST, works)) & MASK,
+            joins=any(work.name == JOIN for work in works),
+        )
+        # Nothing else is kept: a plan would keep the arrays of its works alive.
+        if len(works) > 1 and all(map(_REPEATED, works)):
+            if len(self._plans) >= MOST_ROUND_PLANS:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan

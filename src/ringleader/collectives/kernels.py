@@ -105,9 +105,6 @@ class Kernels(Protocol):
     def part(self, flat: Array, start: int, stop: int) -> Array:
         """Return the elements from ``start`` to ``stop`` of a 1-D array as a view."""
 
-    def shaped(self, flat: Array, shape: Sequence[int]) -> Array:
-        """Return a view of a 1-D array in another shape."""
-
     def count(self, array: Array) -> int:
         """Return the number of elements."""
 

@@ -15,6 +15,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ringleader.collectives.communicator import ANY, Call, Communicator
+
 NAP_SECONDS = 0.001
 
 
@@ -95,9 +97,8 @@ class EndMessages:
 
     TAG = 77
 
-    def __init__(self, mpi: Any, control: Any) -> None:
+    def __init__(self, control: Communicator) -> None:
         """Use a communicator of its own, so that no other message can be taken for one of these."""
-        self._mpi = mpi
         self._control = control
         self._ended: dict[int, PeerEnd] = {}
         self._broken: dict[int, dict[int, PeerEnd]] = {}
@@ -123,20 +124,18 @@ class EndMessages:
                 self._looking.release()
 
     def _look(self) -> None:
-        status = self._mpi.Status()
-        while self._control.Iprobe(source=self._mpi.ANY_SOURCE, tag=self.TAG, status=status):
-            word = array("i", [0, 0])
-            self._control.Recv([word, 2, self._mpi.INT], source=status.Get_source(), tag=self.TAG)
+        while (found := self._control.probe(ANY, self.TAG)) is not None:
+            (source, _), word = found, array("i", [0, 0])
+            self._control.receive(word, source, self.TAG)
             how, number = End(word[0]), word[1]
             told = self._broken.setdefault(number, {}) if how is End.BROKEN else self._ended
-            told[status.Get_source()] = PeerEnd(how)
+            told[source] = PeerEnd(how)
 
     def send(self, how: End, ranks: Sequence[int], *, number: int = 0) -> None:
         """Tell ``ranks``; does not wait for them. ``number`` is that of a process set, for `End.BROKEN`."""
         word = array("i", [int(how), number])
-        self._sent.extend(
-            (word, self._control.Isend([word, 2, self._mpi.INT], dest=rank, tag=self.TAG)) for rank in ranks
-        )
+        begin = self._control.begin
+        self._sent.extend((word, begin(Call.SEND, source=word, peer=rank, tag=self.TAG)) for rank in ranks)
 
     def drain(self, seconds: float) -> None:
         """Move what was said on its way, at most so long."""

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ringleader.collectives.operations import ANYBODY, JOIN, Signature, unnamed_serial
-from ringleader.collectives.pending_operations import Pending, numbered
-from ringleader.collectives.stall_check import Limits, deadlock, stalls
+from ringleader.collectives.pending_operations import Limits, Pending, deadlock, numbered, stalls
 
 
 @dataclass(frozen=True, kw_only=True)

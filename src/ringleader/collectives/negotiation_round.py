@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 
-from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import (
     HorovodInternalError,
     MismatchError,
@@ -20,18 +18,19 @@ from ringleader.collectives.exceptions import (
     is_transport_error,
     known_to_peers,
 )
-from ringleader.collectives.exchange_times import ExchangeTimes
-from ringleader.collectives.execution import Execution, Several
+from ringleader.collectives.execution import (
+    EngineParts,
+    ExchangeTimes,
+    Execution,
+    ReleasedMemory,
+    Several,
+)
+from ringleader.collectives.fusion_buffer import RoundPlans
 from ringleader.collectives.negotiation import Decision, decide
 from ringleader.collectives.operations import JOIN, MASK, Work
-from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.pending_operations import Pending, decode, encode
-from ringleader.collectives.released_memory import ReleasedMemory
-from ringleader.collectives.round_plan import RoundPlans
-from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Stage
-from ringleader.collectives.transports.transport import Transport
 
 PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.01
@@ -45,31 +44,19 @@ class NegotiationRound:
 
     def __init__(
         self,
-        *,
-        rank: int,
+        parts: EngineParts,
         queue: SubmissionQueue,
         execution: Execution,
-        barrier: DigestBarrier,
-        transport: Transport,
-        peer_wait: PeerWait,
-        limits: Limits,
+        *,
         released: ReleasedMemory,
         times: ExchangeTimes,
-        announce_broken: Callable[[], None],
-        clock: Callable[[], float],
     ) -> None:
         """Take the parts of `ringleader.collectives.engine.Engine`."""
-        self._rank = rank
-        self._queue = queue
-        self._execution = execution
-        self._barrier = barrier
-        self._transport = transport
-        self._peer_wait = peer_wait
-        self._limits = limits
-        self._released = released
-        self._times = times
-        self._announce_broken = announce_broken
-        self._clock = clock
+        self._rank, self._limits, self._clock = parts.ranks.rank, parts.limits, parts.clock
+        self._barrier, self._transport, self._peer_wait = parts.barrier, parts.transport, parts.peer_wait
+        self._announce_broken = parts.announce_broken
+        self._queue, self._execution = queue, execution
+        self._released, self._times = released, times
         self._plans = RoundPlans()
         self._stuck_since: float | None = None
         self._joined_for = 0

@@ -49,14 +49,14 @@ class Signature:
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``gradient_parts``, ``parameter_parts``, ``publish_parts``, ``register``, ``algorithm_table``,
-    ``process_set``, ``launch``, ``barrier`` or ``join``. With ``launch`` the ranks agree that the gradients
+    ``gradient_parts``, ``parameter_parts``, ``publish_parts``, ``register``, ``process_set``, ``launch``,
+    ``barrier`` or ``join``. With ``launch`` the ranks agree that the gradients
     of a step are launched on devices without any more agreement."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
     """Elements per dimension; for ``allgather`` and ``alltoall`` without the first one, which may differ
-    between ranks. For ``algorithm_table`` the numbers of the table that the transport is to go by."""
+    between ranks."""
     op: ReduceOp = ReduceOp.SUM
     """The reduction, where the kind has one. ``AVERAGE`` divides by the number of ranks."""
     root: int = 0
@@ -87,41 +87,22 @@ class Signature:
 
     def as_list(self) -> list[Any]:
         """Return the fields as JSON can carry them; `from_list` is the way back."""
-        return [
-            self.kind,
-            self.dtype,
-            list(self.shape),
-            int(self.op),
-            self.root,
-            self.prescale,
-            self.postscale,
-            self.note,
-            self.device,
-        ]
+        return [list(self.shape), int(self.op), *(getattr(self, name) for name in _OTHER_FIELDS)]
 
     @classmethod
     def from_list(cls, fields: list[Any]) -> Signature:
         """Build the signature that `as_list` described."""
-        kind, dtype, shape, op, root, prescale, postscale, note, device = fields
-        return cls(
-            kind=kind,
-            dtype=dtype,
-            shape=tuple(shape),
-            op=ReduceOp(op),
-            root=root,
-            prescale=prescale,
-            postscale=postscale,
-            note=note,
-            device=device,
-        )
+        shape, op, *others = fields
+        return cls(shape=tuple(shape), op=ReduceOp(op), **dict(zip(_OTHER_FIELDS, others, strict=True)))
 
 
-ONCE = ("register", "algorithm_table", "process_set", "barrier", "join")
+_OTHER_FIELDS = ("kind", "dtype", "root", "prescale", "postscale", "note", "device")
+ONCE = ("register", "process_set", "barrier", "join")
 """Kinds that have one name for ever: a rank may have done more operations than another before them, so that
 the serial number would not do."""
 GRADIENTS = ("gradients", "gradient_parts")
 """Kinds that reduce registered memory: with the result on every rank, or each part of it on its owner."""
-ANYBODY = ("allreduce", "gradients", "algorithm_table", "barrier", "launch")
+ANYBODY = ("allreduce", "gradients", "barrier", "launch")
 """Kinds in which a rank that has joined can take part without being asked."""
 JOIN = "join.noname"
 """The name under which ranks join."""

@@ -12,22 +12,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.collectives import mpi_or_proxy
+from ringleader.collectives.communicator import LOOKS, NAP_SHARE, RequestSleep, World, nap_seconds
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 from ringleader.collectives.pending_operations import numbered
-from ringleader.collectives.polling_naps import LOOKS, NAP_SHARE, nap_seconds
 
 LOOK_SECONDS = 0.02
 """How often a long wait looks for ended peers."""
 GRACE_SECONDS = 1.0
 """After a peer ended, a wait that cannot tell whom it waits for gets this long to be done after all."""
-
-
-RequestSleep = Callable[[float, int], int]
-"""Sleeps until more requests are done than the number that it is given, at most so many seconds; returns how
-many are."""
 
 
 class PeerWait:
@@ -179,17 +173,16 @@ def peer_wait_for(
     rank: int,
     sources: Sequence[LivenessSource],
     settings: EngineSettings,
-    *,
-    mpi: Any = None,
+    world: World | None = None,
 ) -> PeerWait:
-    """Return how the rank of this number waits, as the environment asks for; ``mpi``: with its requests."""
+    """Return how the rank of this number waits, as the environment asks for; ``world``: for its requests."""
     return PeerWait(
         rank=rank,
         liveness_sources=sources,
         warn_seconds=settings.limits.warn,
         deadline_seconds=settings.deadline_seconds,
-        why_broken=mpi_or_proxy.why_broken(mpi),
-        sleep=mpi_or_proxy.request_sleep(mpi),
+        why_broken=str if world is None else world.why_broken,
+        sleep=None if world is None else world.sleep,
     )
 
 

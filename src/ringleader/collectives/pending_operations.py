@@ -1,12 +1,29 @@
-"""What one rank has pending, as the other ranks are told where they do not all ask for the same. Pure."""
+"""What one rank has pending, as the other ranks are told where they do not all ask for the same. Pure.
+
+Also which operations wait long for some ranks, and whether all ranks wait for each other in one group. Waits
+in different groups are in `deadlock_check`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ringleader.collectives.operations import Signature
+from ringleader.collectives.operations import JOIN, Signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    mismatch: float
+    """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
+    (until then another thread of it could ask for the missing operation)."""
+    warn: float = float("inf")
+    """A wait this long is told to the user, and an operation that only some ranks asked for so long ago."""
+    shutdown: float = float("inf")
+    """After this time such an operation is an error, and the engine ends on all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +79,45 @@ def numbered(ranks: Sequence[int], most: int = 8) -> str:
 def quoted(names: Iterable[str], most: int = 4) -> list[str]:
     every = [f"'{name}'" for name in names]
     return [*every[:most], f"{len(every) - most} more"] if len(every) > most else every
+
+
+def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]], limits: Limits) -> str:
+    """Return who waits for what where every rank stands still and nothing is common; empty: not so."""
+    if not all(pending.blocked for pending in ranks):
+        return ""
+    if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
+        return ""
+    return "Mismatched operations, and every rank waits: " + "; ".join(
+        f"rank {rank} for {', '.join(quoted(one))}{_change(one)}" for rank, one in enumerate(asked)
+    )
+
+
+def _change(asked: Mapping[str, Signature]) -> str:
+    """Return the change of process sets that a rank asked for, as words in brackets."""
+    notes = [f" ({signature.note})" for signature in asked.values() if signature.kind == "process_set"]
+    return "".join(notes)
+
+
+def stalls(
+    ranks: Sequence[Pending],
+    asked: Sequence[Mapping[str, Signature]],
+    joined: Sequence[bool],
+    limits: Limits,
+) -> tuple[dict[str, str], str]:
+    """Return words about operations that have waited long, and why that is an error, if it is."""
+    waited: dict[str, float] = {}
+    for pending in ranks:
+        for (name, _), age in zip(pending.entries, pending.ages, strict=False):
+            waited[name] = max(age, waited.get(name, 0.0))
+    told: dict[str, str] = {}
+    late: list[str] = []
+    for name, seconds in waited.items():
+        missing = [rank for rank, one in enumerate(asked) if name not in one and not joined[rank]]
+        if name == JOIN or not missing or seconds <= min(limits.warn, limits.shutdown):
+            continue
+        words = f"'{name}' has waited {seconds:.0f} s for {numbered(missing)} to ask for it too"
+        if seconds > limits.warn:
+            told[name] = words
+        if seconds > limits.shutdown:
+            late.append(words)
+    return told, f"Horovod has been shut down: {late[0]}." if late else ""

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ringleader.collectives import mpi_library, mpi_or_proxy
+from ringleader.collectives import mpi_library
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import End
-from ringleader.collectives.session import Session, open_session
-from ringleader.collectives.shared_memory import Segment, free_windows_left
+from ringleader.collectives.mpi_communicator import free_windows_left
+from ringleader.collectives.session import Session, is_broken, leave_generation, open_session
 from ringleader.collectives.traffic import as_report
 from ringleader.ranks.training_progress import Reporter, report_fd
 
@@ -40,7 +41,7 @@ def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple
         # Some rank will never come, or all are on their way to the next generation, where they meet. What
         # this one has is its own, so nothing of it is given back.
         left = session.registry.free(together=False)
-        mpi_or_proxy.leave()
+        leave_generation()
         return how is End.SHUT_DOWN, left
     together, give_back = session.shutdown_barrier.meet(how, session.group.flags, clean=clean)
     left = session.registry.free(together=give_back)
@@ -49,7 +50,7 @@ def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple
             session.deadlock_check.drain()
         session.shutdown_barrier.free()
     if how is not End.RAISED:  # then its end is to be noticed
-        mpi_or_proxy.leave()
+        leave_generation()
     return together, left
 
 
@@ -110,8 +111,8 @@ class Process:
                     entry=NEW if is_new else entry,
                 )
             except BaseException as error:
-                again = is_new and isinstance(error, HorovodInternalError) and mpi_or_proxy.is_broken()
-                mpi_or_proxy.leave()
+                again = is_new and isinstance(error, HorovodInternalError) and is_broken()
+                leave_generation()
                 if not again:
                     raise
         self.session.timelines.begin()

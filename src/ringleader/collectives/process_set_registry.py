@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.rank_group import Group
-from ringleader.collectives.shared_memory import Segment
 
 Ask = Callable[[bytes, str], list[bytes]]
 """Brings everybody's message, in rank order; the words are what is being done."""

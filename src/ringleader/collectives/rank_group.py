@@ -1,37 +1,67 @@
-"""A communicator group: ranks that do operations together, with an engine and everything under it."""
+"""A communicator group: ranks that do operations together, with an engine and everything under it.
+
+Which transport carries the arrays of a group, and which barrier its ranks meet at, is chosen here: shared
+memory where that is. Communicators come from `group_communicators`, a session keeps its groups in
+`process_set_registry`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ringleader.collectives.communicators import (
+from ringleader.collectives.communicator import Communicator, Segment, World
+from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.engine_settings import EngineSettings
+from ringleader.collectives.execution import EngineParts
+from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
+from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
+from ringleader.collectives.group_communicators import (
     Communicators,
     RankLayout,
     open_communicators,
     open_shared_flags,
 )
-from ringleader.collectives.digest_barrier import DigestBarrier, SharedFlags, SingleRankBarrier
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.engine_settings import EngineSettings
-from ringleader.collectives.framework_adapter import FrameworkAdapter
-from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
 from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
-from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
-from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transport_selection import select_transport, transport_context
-from ringleader.collectives.transports.loopback import LoopbackTransport
+from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
+from ringleader.collectives.transports.registered_memory import RegisteredMemory
+from ringleader.collectives.transports.staged_reductions import STAGING_BYTES
 from ringleader.collectives.transports.transport import Transport
+from ringleader.collectives.transports.window import CHUNK_BYTES, WindowTransport
 
 BROKEN_SECONDS = 0.2
 """So long an engine that ends by itself sees to it that the other hosts hear of it."""
 HOSTS_FUSION = FusionLimits(small_bytes=2 << 20, most_bytes=8 << 20)
 """Between hosts a barrier costs hundreds of microseconds, so that more is packed."""
+LONGEST_SECONDS = 1800.0
+"""The most that a framework's own transport, which begins when all ranks are there, may take for one step."""
+
+
+@dataclass(kw_only=True)
+class SessionParts:
+    """What all groups of a session have in common."""
+
+    kernels: FrameworkAdapter
+    settings: EngineSettings
+    """What the environment said, as all ranks agreed."""
+    world: World | None = None
+    """The ranks that were started together, None for a rank that is alone."""
+    end_messages: EndMessages | None = None
+    """What ranks of several hosts tell each other of their ends, None for a rank that is alone."""
+    liveness_sources: list[LivenessSource] = field(default_factory=list)
+    """Tell which ranks have ended."""
+    traffic: list[GroupTraffic] = field(default_factory=list)
+    """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
+    launch_order: LaunchOrder = field(default_factory=LaunchOrder)
+    """In which order the operations of all groups are launched on devices."""
 
 
 @dataclass(kw_only=True)
@@ -95,55 +125,56 @@ class Group:
         return self.comms.free()
 
 
-def lone_group(kernels: FrameworkAdapter, settings: EngineSettings) -> Group:
+def lone_group(session: SessionParts) -> Group:
     """Make the group of a rank that is alone."""
-    peer_wait = peer_wait_for(0, (), settings)
-    ranks = RankLayout()
-    engine = _engine(
-        kernels,
-        settings,
-        ranks,
-        peer_wait,
-        (LoopbackTransport(kernels), SingleRankBarrier()),
+    peer_wait, ranks = peer_wait_for(0, (), session.settings), RankLayout()
+    transport = LoopbackTransport(session.kernels)
+    context = _context(session, session.settings, ranks, peer_wait, transport)
+    parts = EngineParts(
+        ranks=ranks,
+        barrier=DigestBarrier(),
+        transport=transport,
+        peer_wait=peer_wait,
+        kernels=session.kernels,
+        limits=session.settings.limits,
         threads=True,
-        mpi_calls=None,
-        traffic=GroupTraffic(),
+        devices=session.kernels.device_transport(context),
     )
+    engine = Engine(parts)
     return Group(engine=engine, broadcaster=engine, ranks=ranks, global_ranks=(0,), peer_wait=peer_wait)
 
 
 def open_group(
-    mpi: Any,
-    comm: Any,
-    kernels: FrameworkAdapter,
-    settings: EngineSettings,
+    session: SessionParts,
+    world: World,
+    comm: Communicator,
     *,
     numbers: Sequence[int],
-    liveness_sources: list[LivenessSource],
-    end_messages: EndMessages,
     number: int = 0,
     oversubscribed: bool | None = None,
-    traffic: GroupTraffic | None = None,
-    launch_order: LaunchOrder | None = None,
 ) -> Group:
     """Make the group of the ranks of ``comm``, which goes to it. Collective over them.
 
-    ``numbers`` are the numbers of these ranks among all. ``liveness_sources`` are the caller's, who may add
-    to them. ``end_messages`` go between all ranks; ``number`` is that of the process set. ``traffic`` counts
-    what the group's operations exchange. ``launch_order`` is that of the process.
+    ``numbers`` are the numbers of these ranks among all; ``number`` is that of the process set.
     """
-    me = numbers[comm.rank]
+    settings, end_messages, me = session.settings, session.end_messages, numbers[comm.rank]
+    liveness_sources = session.liveness_sources  # a session has its groups: no circle keeps memory
+    assert end_messages is not None
     comms = open_communicators(
-        mpi, comm, number=me, ranks_per_host=settings.ranks_per_host, oversubscribed=oversubscribed
+        world,
+        comm,
+        numbers=numbers,
+        ranks_per_host=settings.ranks_per_host,
+        oversubscribed=oversubscribed,
     )
-    comms.traffic = traffic if traffic is not None else comms.traffic
+    session.traffic.append(comms.traffic)
     ranks = comms.ranks
 
     def ended() -> dict[int, PeerEnd]:
         return {rank: how for source in liveness_sources for rank, how in source().items()}
 
     sources: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
-    peer_wait = peer_wait_for(me, sources, settings, mpi=mpi)
+    peer_wait = peer_wait_for(me, sources, settings, world)
     flags = open_shared_flags(comms, peer_wait, numbers) if ranks.size > 1 else None
     if flags is not None:
         sources.insert(0, flags.broken)
@@ -157,19 +188,33 @@ def open_group(
         end_messages.drain(BROKEN_SECONDS)
 
     def new_engine(settings: EngineSettings, flags: SharedFlags | None) -> Engine:
-        return _engine(
-            kernels,
-            settings,
-            ranks,
-            peer_wait,
-            select_transport(comms, kernels, peer_wait, flags, settings, number=number),
-            threads=mpi.Query_thread() == mpi.THREAD_MULTIPLE,
-            mpi_calls=comms.mpi_calls(peer_wait),
+        plain = MpiTransport(comms.mpi_calls(peer_wait), session.kernels, between_hosts=ranks.hosts > 1)
+        context = _context(session, settings, ranks, peer_wait, plain)
+        context = replace(
+            context,
+            mpi_calls=plain.mpi_calls,
             traffic=comms.traffic,
-            announce_broken=announce_broken,
             number=number,
-            launch_order=launch_order,
+            generation=world.generation,
         )
+        transport, barrier = _transport(comms, session.kernels, flags, settings, context, plain)
+        fusion = _fusion_limits(settings, ranks)
+        packed = None
+        if fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled:
+            packed = FusionBuffer(session.kernels, transport, comm, fusion)
+        parts = EngineParts(
+            ranks=ranks,
+            barrier=barrier,
+            transport=transport,
+            peer_wait=peer_wait,
+            kernels=session.kernels,
+            limits=settings.limits,
+            fusion_buffer=packed,
+            threads=world.threads,
+            announce_broken=announce_broken,
+            devices=session.kernels.device_transport(replace(context, host=transport)),
+        )
+        return Engine(parts)
 
     engine = broadcaster = new_engine(settings, flags)
     if settings.uncoupled and ranks.size > 1:
@@ -185,47 +230,89 @@ def open_group(
     )
 
 
-def _engine(
-    kernels: FrameworkAdapter,
-    settings: EngineSettings,
-    ranks: RankLayout,
-    peer_wait: PeerWait,
-    carried_by: tuple[Transport, DigestBarrier],
-    *,
-    threads: bool,
-    mpi_calls: MpiCalls | None,
-    traffic: GroupTraffic,
-    announce_broken: Callable[[], None] = lambda: None,
-    number: int = 0,
-    launch_order: LaunchOrder | None = None,
-) -> Engine:
-    transport, barrier = carried_by
-    fusion = HOSTS_FUSION if ranks.hosts > 1 else FusionLimits()
-    if settings.fusion_bytes is not None:
-        most = min(fusion.most_bytes, settings.fusion_bytes)
-        fusion = FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
-    packed = None
-    if mpi_calls is not None and fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled:
-        packed = FusionBuffer(kernels, transport, mpi_calls.mpi, fusion)
-    context = transport_context(
-        ranks,
-        peer_wait,
-        settings,
-        transport,
-        mpi_calls,
-        traffic,
-        number=number,
-        launch_order=launch_order,
-    )
-    return Engine(
+def _context(
+    session: SessionParts, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
+) -> TransportContext:
+    """Return what a framework's own transports are told of a group."""
+    return TransportContext(
         ranks=ranks,
-        barrier=barrier,
-        transport=transport,
         peer_wait=peer_wait,
-        kernels=kernels,
-        limits=settings.limits,
-        fusion_buffer=packed,
-        threads=threads,
-        announce_broken=announce_broken,
-        devices=kernels.device_transport(context),
+        deadline_seconds=min(settings.deadline_seconds, LONGEST_SECONDS),
+        host=host,
+        requested=settings.transport,
+        launch_order=session.launch_order,
     )
+
+
+def _fusion_limits(settings: EngineSettings, ranks: RankLayout) -> FusionLimits:
+    fusion = HOSTS_FUSION if ranks.hosts > 1 else FusionLimits()
+    if settings.fusion_bytes is None:
+        return fusion
+    most = min(fusion.most_bytes, settings.fusion_bytes)
+    return FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
+
+
+def _transport(
+    comms: Communicators,
+    kernels: FrameworkAdapter,
+    flags: SharedFlags | None,
+    settings: EngineSettings,
+    context: TransportContext,
+    plain: MpiTransport,
+) -> tuple[Transport, DigestBarrier]:
+    """Return what carries a group's arrays, and where its ranks meet. Collective.
+
+    ``flags`` are None where ranks share no memory; ``plain`` carries everything by MPI.
+    """
+    ranks, peer_wait, one_host = comms.ranks, context.peer_wait, comms.ranks.hosts == 1
+    if ranks.size == 1:
+        alone = UncoupledTransport(kernels) if settings.uncoupled else LoopbackTransport(kernels)
+        return alone, DigestBarrier()
+    flat = HostsBarrier(plain.mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
+    meeting: DigestBarrier = flat
+    if flags is not None and one_host:
+        meeting = flags
+    elif flags is not None and ranks.homogeneous:
+        meeting = HostsBarrier(plain.mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
+    if settings.uncoupled:
+        barrier = meeting if settings.in_step else DigestBarrier()
+        return UncoupledTransport(kernels, ranks.size, ranks.rank), barrier
+    if settings.transport == "distributed":
+        return kernels.host_transport(context), meeting if one_host else flat
+    if flags is None or settings.transport == "mpi" or ranks.most_local == 1:
+        return plain, flat
+    staging = _new_segment(comms, STAGING_BYTES)
+    if staging is None:
+        return plain, flat
+    registered = RegisteredMemory(
+        kernels,
+        me=ranks.local_rank,
+        slices=ranks.least_local,
+        chunk_bytes=CHUNK_BYTES,
+        new_segment=lambda nbytes: _new_segment(comms, nbytes),
+        free_segment=comms.give_back,
+    )
+    window = WindowTransport(
+        kernels=kernels,
+        flags=flags,
+        staging=staging,
+        registered=registered,
+        plain=plain,
+        traffic=comms.traffic,
+        cross=None if one_host else MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True),
+        equal=ranks.homogeneous,
+    )
+    return window, meeting
+
+
+def _new_segment(comms: Communicators, nbytes: int) -> Segment | None:
+    """Return shared memory, None where a host has none left; the user is told so."""
+    segment = comms.new_segment(nbytes)
+    if segment is None and comms.ranks.rank == 0:
+        print(  # noqa: T201
+            "ringleader: /dev/shm is too small on one of the hosts, so gradients go through plain MPI, which "
+            "is slower. Give it more room (docker: --shm-size=1g; Kubernetes: an emptyDir of medium Memory).",
+            file=sys.stderr,
+            flush=True,
+        )
+    return segment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -11,29 +12,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.collectives import mpi_or_proxy
-from ringleader.collectives.communicators import (
-    RankLayout,
-    any_oversubscribed,
-    checked_ranks,
-    numbers_in,
-    sub_communicator,
-)
-from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_still
+from ringleader.collectives import mpi_library
+from ringleader.collectives.communicator import Communicator, World
+from ringleader.collectives.deadlock_check import DeadlockCheck, GroupWait, script_stands_still
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
-from ringleader.collectives.launch_order import LaunchOrder
+from ringleader.collectives.group_communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.mpi_communicator import mpi_world
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import peer_wait_for
+from ringleader.collectives.pending_operations import Limits
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
-from ringleader.collectives.rank_group import Group, lone_group, open_group
+from ringleader.collectives.rank_group import Group, SessionParts, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
-from ringleader.collectives.stall_check import GroupWait, Limits
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
-from ringleader.collectives.traffic import GroupTraffic
 from ringleader.ranks import processors
 
 
@@ -64,36 +59,23 @@ class Callbacks:
 
 
 @dataclass(kw_only=True)
-class Session:
+class Session(SessionParts):
     """What lives between ``init`` and ``shutdown``."""
 
-    group: Group
-    """All ranks."""
-    kernels: FrameworkAdapter
-    settings: EngineSettings
-    """What the environment said, as all ranks agreed."""
     requested: Any = None
     """The communicator or ranks that ``init`` was given, None for all."""
-    base: Any = None
+    base: Communicator | None = None
     """The communicator that the ranks' numbers are of, None for a rank that is alone."""
     shutdown_barrier: ShutdownBarrier | None = None
     """How ranks end together, None for a rank that is alone."""
-    end_messages: EndMessages | None = None
-    """What ranks of several hosts tell each other of their ends, None for a rank that is alone."""
     at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
     at_join: Callbacks = field(default_factory=Callbacks)
     """Called when all ranks have joined: what they count together is not equal any more."""
-    liveness_sources: list[LivenessSource] = field(default_factory=list)
-    """Tell which ranks have ended."""
-    traffic: list[GroupTraffic] = field(default_factory=list)
-    """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
-    launch_order: LaunchOrder = field(default_factory=LaunchOrder)
-    """In which order the operations of all groups are launched on devices."""
     sets_to_register: bool = True
     """Whether a rank may have given process sets to ``init``; False where all said that they have none."""
-    membership: Any = None
-    """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
+    group: Group = field(init=False)
+    """All ranks."""
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     deadlock_check: DeadlockCheck | None = field(init=False, default=None)
@@ -101,19 +83,23 @@ class Session:
     timelines: Timelines = field(init=False)
     """What operations go through is written there, where that is asked for; it watches all engines."""
 
-    def __post_init__(self) -> None:
+    @property
+    def membership(self) -> Any:
+        """Return this rank's part in the present generation of an elastic job, None in other jobs."""
+        return None if self.world is None else self.world.membership
+
+    def begin(self, group: Group) -> None:
+        """Begin with the group of all ranks."""
+        self.group = group
         self.registry = ProcessSetRegistry(self.group, exchange=self._exchange(), open_group=self._open_set)
         self.timelines = Timelines(
             read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
         )
         self.timelines.attach(self.engine.queue)
         # Uncoupled ranks meet for broadcasts alone.
-        if self.end_messages is not None and self.group.comms is not None and not self.settings.uncoupled:
+        if self.base is not None and not self.settings.uncoupled:
             self.deadlock_check = DeadlockCheck(
-                self.group.comms.mpi,
-                self.base,
-                patience=self.settings.limits.mismatch,
-                sets=self.registry.table.all,
+                self.base, patience=self.settings.limits.mismatch, sets=self.registry.table.all
             )
             self._tell_deadlocks(self.deadlock_check, self.group, 0)
 
@@ -149,16 +135,10 @@ class Session:
         return self.group.ranks
 
     def _exchange(self) -> Callable[[bytes, str], list[bytes]]:
-        comms = self.group.comms
-        if comms is None or self.shutdown_barrier is None:
+        if self.shutdown_barrier is None:
             return lambda message, words: [message]
-        peer_wait = peer_wait_for(
-            self.ranks.rank,
-            self.liveness_sources,
-            self.settings,
-            mpi=comms.mpi,
-        )
-        mpi_calls = MpiCalls(comms.mpi, self.shutdown_barrier.control, peer_wait, polling=True)
+        peer_wait = peer_wait_for(self.ranks.rank, self.liveness_sources, self.settings, self.world)
+        mpi_calls = MpiCalls(self.shutdown_barrier.control, peer_wait, polling=True)
 
         def exchange(message: bytes, words: str) -> list[bytes]:
             peer_wait.subject = words
@@ -167,23 +147,12 @@ class Session:
         return exchange
 
     def _open_set(self, number: int, ranks: tuple[int, ...]) -> Group:
-        comms = self.group.comms
-        if comms is None or self.end_messages is None:
-            group = lone_group(self.kernels, self.settings)
+        if self.world is None or self.base is None:
+            group = lone_group(self)
         else:
-            self.traffic.append(GroupTraffic())
+            comm, oversubscribed = self.base.part(ranks, tag=number), self.ranks.oversubscribed
             group = open_group(
-                comms.mpi,
-                sub_communicator(self.base, ranks, tag=number),
-                self.kernels,
-                self.settings,
-                numbers=ranks,
-                liveness_sources=self.liveness_sources,
-                end_messages=self.end_messages,
-                number=number,
-                oversubscribed=self.ranks.oversubscribed,
-                traffic=self.traffic[-1],
-                launch_order=self.launch_order,
+                self, self.world, comm, numbers=ranks, number=number, oversubscribed=oversubscribed
             )
         if self.deadlock_check is not None:
             self._tell_deadlocks(self.deadlock_check, group, number)
@@ -199,7 +168,7 @@ class Session:
         """Return the numbers of a communicator's ranks; `ValueError` where some are not in this job."""
         if self.base is None:
             return list(range(comm.size))
-        numbers = numbers_in(comm, self.base)
+        numbers = self.base.of(comm).numbers_in(self.base)
         if any(not 0 <= number < self.ranks.size for number in numbers):
             raise ValueError("The communicator of a process set has ranks that hvd.init was not given.")
         return numbers
@@ -227,9 +196,9 @@ def open_session(
         settings = replace(settings, dynamic_sets=True)
     chosen = list(comm) if isinstance(comm, Sequence) else None
     if (comm is None or chosen in ([], [0])) and not settings.launched:
-        return Session(
-            group=lone_group(kernels, settings), kernels=kernels, settings=settings, requested=comm
-        )
+        session = Session(kernels=kernels, settings=settings, requested=comm)
+        session.begin(lone_group(session))
+        return session
     arrival: dict[str, Any] = {}
     if settings.elastic:
         arrival = {
@@ -238,55 +207,73 @@ def open_session(
             "sets": with_sets,
             "entry": entry,
         }
-    mpi = mpi_or_proxy.load(settings, arrival)
+    world = open_world(settings, arrival)
+    everybody = world.everybody
     if chosen:
-        base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
-    elif mpi_or_proxy.proxied(mpi):
-        base = mpi.COMM_WORLD  # of one generation, in which there is one session
+        base = everybody.part(checked_ranks(chosen, everybody), tag=0)
+    elif everybody.proxied:
+        base = everybody  # of one generation, in which there is one session
     else:
-        base = (mpi.COMM_WORLD if comm is None or chosen is not None else comm).Dup()
-    control = base.Dup()
-    settings, oversubscribed, with_sets = _agreed(settings, mpi, control)
-    liveness_sources: list[LivenessSource] = []
-    end_messages = EndMessages(mpi, control)
-    traffic, launch_order = GroupTraffic(), LaunchOrder()
-    group = open_group(
-        mpi,
-        base,
-        kernels,
-        settings,
-        numbers=range(base.size),
-        liveness_sources=liveness_sources,
-        end_messages=end_messages,
-        oversubscribed=oversubscribed,
-        traffic=traffic,
-        launch_order=launch_order,
+        base = (everybody if comm is None or chosen is not None else everybody.of(comm)).duplicate()
+    control = base.duplicate()
+    settings, oversubscribed, with_sets = _agreed(settings, world, control)
+    session = Session(
+        kernels=kernels,
+        settings=settings,
+        world=world,
+        requested=comm,
+        base=control,
+        end_messages=EndMessages(control),
+        sets_to_register=with_sets,
     )
-    liveness_sources.append(end_messages)
+    group = open_group(session, world, base, numbers=range(base.size), oversubscribed=oversubscribed)
     gone: list[LivenessSource] = []
     if settings.status_file and not settings.elastic:  # it counts ranks as the launcher started them
         file = StatusFile(Path(settings.status_file))
-        place = {number: rank for rank, number in enumerate(numbers_in(base, mpi.COMM_WORLD))}
+        place = {number: rank for rank, number in enumerate(base.numbers_in(everybody))}
         gone.append(lambda: {place[number]: how for number, how in file().items() if number in place})
-    liveness_sources.extend(gone)
-    flags = group.flags
-    if flags is not None:
-        liveness_sources.append(flags.ended)
-    peer_wait = peer_wait_for(group.ranks.rank, gone, settings, mpi=mpi)
-    return Session(
-        group=group,
-        kernels=kernels,
-        settings=settings,
-        requested=comm,
-        base=control,
-        shutdown_barrier=ShutdownBarrier(mpi, control, group.ranks, end_messages, peer_wait),
-        end_messages=end_messages,
-        liveness_sources=liveness_sources,
-        traffic=[traffic],
-        launch_order=launch_order,
-        sets_to_register=with_sets,
-        membership=mpi.membership if mpi_or_proxy.proxied(mpi) else None,
-    )
+    end_messages = session.end_messages
+    assert end_messages is not None
+    session.liveness_sources.extend([end_messages, *gone])
+    if group.flags is not None:
+        session.liveness_sources.append(group.flags.ended)
+    peer_wait = peer_wait_for(group.ranks.rank, gone, settings, world)
+    session.shutdown_barrier = ShutdownBarrier(control, group.ranks, end_messages, peer_wait)
+    session.begin(group)
+    return session
+
+
+def open_world(settings: EngineSettings, arrival: Mapping[str, Any]) -> World:
+    """Return the ranks of the job, in an elastic one those of its next generation.
+
+    ``arrival``: what all of these are to know of this one, plain values. Raises `WorldError` where the
+    library that was loaded is not the launcher's, or no generation begins.
+    """
+    if not settings.elastic:
+        return mpi_world(mpi_library.load(settings))
+    from ringleader.collectives.mpi_proxy.membership import ELASTIC
+
+    return ELASTIC.join(os.environ, arrival)
+
+
+_MEMBERSHIP = f"{__package__}.mpi_proxy.membership"
+
+
+def is_broken() -> bool:
+    """Return whether this rank is in a generation of an elastic job that is over because a member ended."""
+    if _MEMBERSHIP not in sys.modules:
+        return False
+    from ringleader.collectives.mpi_proxy.membership import ELASTIC
+
+    return ELASTIC.membership is not None and ELASTIC.membership.broken()
+
+
+def leave_generation() -> None:
+    """In an elastic job take part in the present generation no more; `open_world` joins the next one."""
+    if _MEMBERSHIP in sys.modules:
+        from ringleader.collectives.mpi_proxy.membership import ELASTIC
+
+        ELASTIC.leave()
 
 
 def _shared(settings: EngineSettings) -> dict[str, Any]:
@@ -300,18 +287,20 @@ def _shared(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def _agreed(settings: EngineSettings, mpi: Any, comm: Any) -> tuple[EngineSettings, bool | None, bool]:
+def _agreed(
+    settings: EngineSettings, world: World, comm: Communicator
+) -> tuple[EngineSettings, bool | None, bool]:
     """Return the settings with rank 0's word on all that ranks must decide alike.
 
     In an elastic job also whether a host has fewer processors than it needs, and whether any rank has process
     sets to register; it has brought all of that to the ranks with the beginning of the generation.
     """
-    elastic = mpi_or_proxy.proxied(mpi)
-    arrivals = mpi_or_proxy.arrivals(mpi) if elastic else []
-    shared = arrivals[0]["settings"] if elastic else comm.bcast(_shared(settings), root=0)
+    arrivals = [] if world.membership is None else world.membership.arrivals
+    shared = arrivals[0]["settings"] if arrivals else comm.gather(_shared(settings))[0]
     settings = replace(settings, **{**shared, "limits": Limits(**shared["limits"])})
-    if not elastic or settings.ranks_per_host is not None:
+    hosts = comm.firsts_on_hosts()
+    if hosts is None or settings.ranks_per_host is not None:
         return settings, None, True
     own = [processors.RankProcessors.of(one["processors"]) for one in arrivals]
-    oversubscribed = any_oversubscribed(comm.places_on_hosts(), own)
+    oversubscribed = any_oversubscribed(hosts, own, proxied=True)
     return settings, oversubscribed, any(one["sets"] for one in arrivals)

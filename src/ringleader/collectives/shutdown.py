@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from array import array
-from typing import Any
 
-from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.communicator import Call, Communicator
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.group_communicators import RankLayout
 from ringleader.collectives.liveness import End, EndMessages
 from ringleader.collectives.peer_wait import PeerWait
 
@@ -23,7 +23,7 @@ class ShutdownBarrier:
     """A communicator of all ranks that nothing else uses, so that the end can be told whatever goes on."""
 
     def __init__(
-        self, mpi: Any, control: Any, ranks: RankLayout, end_messages: EndMessages, peer_wait: PeerWait
+        self, control: Communicator, ranks: RankLayout, end_messages: EndMessages, peer_wait: PeerWait
     ) -> None:
         """Take the communicator, which is freed at the end.
 
@@ -33,7 +33,6 @@ class ShutdownBarrier:
         """For all that ranks tell each other outside of operations."""
         self._end_messages = end_messages
         self._peer_wait = peer_wait
-        self._mpi = mpi
         self._ranks = ranks
 
     def meet(self, how: End, flags: SharedFlags | None, *, clean: bool) -> tuple[bool, bool]:
@@ -68,7 +67,7 @@ class ShutdownBarrier:
     def _meet(
         self, how: End, flags: SharedFlags | None, away: list[int], *, clean: bool
     ) -> tuple[bool, bool]:
-        barrier, start, told = self.control.Ibarrier(), time.monotonic(), not away
+        barrier, start, told = self.control.begin(Call.BARRIER), time.monotonic(), not away
         raised = False
 
         def over() -> bool:
@@ -88,9 +87,8 @@ class ShutdownBarrier:
         if raised:
             return False, False
         mine, least = array("i", [int(clean)]), array("i", [0])
-        word = self._mpi.INT
         self._peer_wait.until_done(
-            self.control.Iallreduce([mine, 1, word], [least, 1, word], op=self._mpi.MIN)
+            self.control.begin(Call.ALLREDUCE, source=mine, target=least, dtype="int32", operation="MIN")
         )
         return True, bool(least[0])
 
@@ -105,4 +103,4 @@ class ShutdownBarrier:
 
     def free(self) -> None:
         """Give the communicator back, together with all peers."""
-        self.control.Free()
+        self.control.free()

@@ -19,44 +19,47 @@ own, which only the thread that carries out its operations writes: integer addit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 MOST_PEERS = 64
 """Peers that a report names."""
 
 
+@dataclass(slots=True)
 class LibraryBytes:
     """What one library carried for this rank."""
 
-    __slots__ = ("handed", "local", "received_least", "received_most", "sent_least", "sent_most")
+    local: int = 0
+    """Handed over in groups within the host, or for a rank of it."""
+    handed: int = 0
+    """Handed over in groups that span hosts, whatever becomes of it."""
+    sent_least: int = 0
+    """To other hosts."""
+    sent_most: int = 0
+    received_least: int = 0
+    """From other hosts."""
+    received_most: int = 0
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.local = 0
-        """Handed over in groups within the host, or for a rank of it."""
-        self.handed = 0
-        """Handed over in groups that span hosts, whatever becomes of it."""
-        self.sent_least = 0
-        """To other hosts."""
-        self.sent_most = 0
-        self.received_least = 0
-        """From other hosts."""
-        self.received_most = 0
+    def add(self, handed: int, sent: tuple[int, int], received: tuple[int, int]) -> None:
+        """Count what was handed over, and the least and the most that was sent and received for it."""
+        self.handed += handed
+        self.sent_least += sent[0]
+        self.sent_most += sent[1]
+        self.received_least += received[0]
+        self.received_most += received[1]
 
 
+@dataclass(slots=True)
 class GroupTraffic:
     """What one group's operations made this rank exchange."""
 
-    __slots__ = ("libraries", "peers", "shared")
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.shared = 0
-        """Bytes of arrays that went through memory which the ranks of the host share."""
-        self.libraries: dict[str, LibraryBytes] = {}
-        """``mpi``, ``nccl``, ``gloo`` → what it carried."""
-        self.peers: dict[int, list[int]] = {}
-        """Number in the job of a rank on another host → bytes of messages sent to it and received from it."""
+    shared: int = 0
+    """Bytes of arrays that went through memory which the ranks of the host share."""
+    libraries: dict[str, LibraryBytes] = field(default_factory=dict)
+    """``mpi``, ``nccl``, ``gloo`` → what it carried."""
+    peers: dict[int, list[int]] = field(default_factory=dict)
+    """Number in the job of a rank on another host → bytes of messages sent to it and received from it."""
 
     def of_library(self, name: str) -> LibraryBytes:
         """Return the counts of one library."""
@@ -97,14 +100,11 @@ class CommunicatorTraffic:
         total, remote = self.total, self._remote
         for peer, _, nbytes in receives:
             if remote[peer]:
-                total.received_least += nbytes
-                total.received_most += nbytes
+                total.add(0, (0, 0), (nbytes, nbytes))
                 self._peers[peer][1] += nbytes
         for peer, _, nbytes in sends:
             if remote[peer]:
-                total.handed += nbytes
-                total.sent_least += nbytes
-                total.sent_most += nbytes
+                total.add(nbytes, (nbytes, nbytes), (0, 0))
                 self._peers[peer][0] += nbytes
             else:
                 total.local += nbytes
@@ -118,57 +118,39 @@ class CommunicatorTraffic:
 
     def allreduce(self, nbytes: int) -> None:
         """Count a reduction of so many bytes on all ranks."""
-        total = self.total
         if self._hosts == 1:
-            total.local += nbytes
+            self.total.local += nbytes
             return
-        total.handed += nbytes
-        least, most = nbytes // self._here, nbytes * self._rounds
-        total.sent_least += least
-        total.received_least += least
-        total.sent_most += most
-        total.received_most += most
+        bounds = nbytes // self._here, nbytes * self._rounds
+        self.total.add(nbytes, bounds, bounds)
 
     def allgather(self, counts: Sequence[int]) -> None:
         """Count an allgather of so many bytes of each rank."""
-        total, mine = self.total, counts[self._rank]
+        mine, everything = counts[self._rank], sum(counts)
         if self._hosts == 1:
-            total.local += mine
+            self.total.local += mine
             return
-        total.handed += mine
-        everything = sum(counts)
         away = sum(count for count, remote in zip(counts, self._remote, strict=True) if remote)
-        total.sent_least += mine
-        total.sent_most += max(everything, mine * (self._size - self._here))
-        total.received_least += away // self._here
-        total.received_most += everything
+        sent = mine, max(everything, mine * (self._size - self._here))
+        self.total.add(mine, sent, (away // self._here, everything))
 
     def broadcast(self, nbytes: int, root: int) -> None:
         """Count a broadcast of so many bytes."""
-        total = self.total
+        sent = nbytes * (root == self._rank)
         if self._hosts == 1:
-            total.local += nbytes * (root == self._rank)
+            self.total.local += sent
             return
-        sent, received = nbytes * (root == self._rank), nbytes // self._here * self._remote[root]
-        total.handed += sent
-        total.sent_least += sent
-        total.sent_most += nbytes * self._rounds
-        total.received_least += received
-        total.received_most += nbytes * (root != self._rank)
+        received = nbytes // self._here * self._remote[root], nbytes * (root != self._rank)
+        self.total.add(sent, (sent, nbytes * self._rounds), received)
 
     def reduce_scatter(self, nbytes: int) -> None:
         """Count a reduce-scatter of so many bytes on each rank, of which each rank gets an equal part."""
-        total = self.total
         if self._hosts == 1:
-            total.local += nbytes
+            self.total.local += nbytes
             return
-        total.handed += nbytes
         own = nbytes // self._size
         sent = own * (self._size - self._here) // self._here
-        total.sent_least += sent
-        total.sent_most += nbytes
-        total.received_least += own
-        total.received_most += nbytes
+        self.total.add(nbytes, (sent, nbytes), (own, nbytes))
 
 
 def uncounted(size: int) -> CommunicatorTraffic:
@@ -186,8 +168,8 @@ def as_report(groups: Iterable[GroupTraffic]) -> dict[str, object]:
         shared += group.shared
         for name, counted in group.libraries.items():
             sums = libraries.setdefault(name, dict.fromkeys(LibraryBytes.__slots__, 0))
-            for field in LibraryBytes.__slots__:
-                sums[field] += getattr(counted, field)
+            for what in LibraryBytes.__slots__:
+                sums[what] += getattr(counted, what)
         for number, (sent, received) in group.peers.items():
             known = peers.get(str(number), [0, 0])
             if sent or received:

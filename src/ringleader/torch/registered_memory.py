@@ -11,8 +11,6 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.pending_operations import numbered
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.collectives.transports.regions import SharedRegion
-from ringleader.collectives.transports.transport import Registering
 from ringleader.common.object_exchange import gather_objects
 from ringleader.torch.kernels import DTYPES
 
@@ -68,7 +66,7 @@ def register_(tensor: torch.Tensor) -> torch.Tensor:
     refused = why_refused(everybodys)
     if refused:
         raise ValueError(refused)
-    shared = isinstance(engine.transport, Registering) and engine.ranks.size > 1
+    shared = engine.transport.registered is not None and engine.ranks.size > 1
     if not shared or _at_one_place(everybodys) or storage is None or not storage.nbytes():
         return tensor
     _move(engine, storage)
@@ -95,8 +93,9 @@ def why_refused(everybodys: Sequence[dict[str, Any]]) -> str:
 def _facts(tensor: torch.Tensor, storage: torch.UntypedStorage | None, engine: Engine) -> dict[str, Any]:
     """Return what the other ranks are told of this one's tensor."""
     location = 0
-    if isinstance(engine.transport, Registering) and tensor.is_cpu and storage is not None:
-        location = engine.transport.registered.location(tensor, tensor.numel() * tensor.itemsize)
+    registered = engine.transport.registered
+    if registered is not None and tensor.is_cpu and storage is not None:
+        location = registered.location(tensor, tensor.numel() * tensor.itemsize)
     fault = _fault(tensor, storage) or (
         _fault_of_memory(storage) if storage is not None and not location else ""
     )
@@ -143,7 +142,7 @@ def _move(engine: Engine, storage: torch.UntypedStorage) -> None:
     """Give a storage memory that ranks share, with its values. Collective."""
     region = engine.register(storage.nbytes(), "uint8")
     try:
-        if not isinstance(region, SharedRegion):
+        if region.segment is None:
             raise ValueError(
                 f"hvd.register_: a host has no room in /dev/shm for {storage.nbytes():,} bytes of each "
                 "rank (df /dev/shm; for a container --shm-size)"

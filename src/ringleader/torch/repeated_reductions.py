@@ -17,7 +17,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, RepeatedWork, Work
 from ringleader.collectives.rank_group import Group
-from ringleader.collectives.transports.prepared_reduction import PreparedReduction
+from ringleader.collectives.transports.registered_memory import PreparedReduction
 from ringleader.common.handles import KEPT_GROUPS, PENDING, new_handle
 from ringleader.common.process_sets import COUNTED, ProcessSet
 from ringleader.torch.kernels import dtype_name, flat_at

@@ -1,10 +1,9 @@
 """Gradients of another element type on the wire, of many lengths and in pieces: the sums to the last bit."""
 
-from dataclasses import replace
-
 import torch
 
 import ringleader.torch as hvd
+from ringleader.collectives.transports.pieces import Pieces
 from ringleader.torch.basics import session
 
 hvd.init()
@@ -34,7 +33,7 @@ def reduced(count, compression, op, prescale=1.0):
 
 for piece in (128 << 10, 2 << 20):
     if engine.converts:
-        engine.transport.adopt(replace(engine.transport.table, piece_bytes=piece).as_list())
+        engine.transport.go_by(Pieces(nbytes=piece))
     for count in COUNTS:
         total = (torch.arange(count) % 13) * SIZE + SIZE * (SIZE - 1) / 2
         for compression in (hvd.Compression.bf16, hvd.Compression.fp16):

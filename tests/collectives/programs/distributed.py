@@ -9,9 +9,9 @@ import torch
 from fake_cuda import Gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.communicators import count_over
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.group_communicators import count_over
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
@@ -138,13 +138,11 @@ def beside_the_scripts_own_group():
 
 
 def context_of(*, deadline=60.0, **more):
-    from mpi4py import MPI
-
     engine = session().engine
     peer_wait = PeerWait(
         rank=RANK, liveness_sources=[session().end_messages], warn_seconds=60.0, deadline_seconds=deadline
     )
-    mpi_calls = MpiCalls(MPI, session().base, peer_wait, polling=True)
+    mpi_calls = MpiCalls(session().base, peer_wait, polling=True)
     return TransportContext(
         ranks=engine.ranks,
         peer_wait=peer_wait,

@@ -4,7 +4,6 @@ import torch
 from fake_cuda import Gpu
 from fake_nccl import install
 
-from ringleader.collectives import mpi_or_proxy
 from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Signature, Work, signature_digest
@@ -50,7 +49,7 @@ def use_fake_gpu(
     current = session()
     group = group or current.group
     engine, gpu, watch = group.engine, gpu or Gpu(), watch or GroupWatch()
-    rank, mpi = engine.ranks.rank, group.comms.mpi
+    rank = engine.ranks.rank
     install(gpu)
     gpu.set_device(own)
     peer_wait = PeerWait(
@@ -64,10 +63,10 @@ def use_fake_gpu(
         ranks=engine.ranks,
         peer_wait=peer_wait,
         deadline_seconds=deadline,
-        mpi_calls=MpiCalls(mpi, group.comms.comm, peer_wait, polling=True),
+        mpi_calls=MpiCalls(group.comms.comm, peer_wait, polling=True),
         host=engine.transport,
         number=number,
-        generation=mpi_or_proxy.generation(mpi),
+        generation=group.comms.world.generation,
         launch_order=current.launch_order,
     )
 

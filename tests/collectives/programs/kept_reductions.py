@@ -7,7 +7,6 @@ import weakref
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.transports.algorithm_table import OneHostTable
 from ringleader.common.handles import CAPACITY, KEPT, KEPT_GROUPS, PENDING
 from ringleader.torch.basics import session
 
@@ -242,7 +241,6 @@ for _ in range(2):
 
 # What is packed is laid out before the ranks meet. In place they meet once more, when all sums are written.
 if session().engine.transport.name == "window":
-    session().engine.transport.adopt(OneHostTable(one_shot_bytes=64 << 10).as_list())
     flags = session().group.flags
     for factor, meetings in ((1, (1, 0)), (100, (1, 1))):
         tensors = [torch.empty(97 * factor) for _ in range(12)]

@@ -14,6 +14,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from ringleader.collectives.mpi_calls import MpiCalls  # noqa: E402
+from ringleader.collectives.mpi_communicator import MpiCommunicator  # noqa: E402
 from ringleader.collectives.operations import ReduceOp, Signature, Work  # noqa: E402
 from ringleader.collectives.peer_wait import PeerWait  # noqa: E402
 from ringleader.collectives.transports.plain_mpi import MpiTransport  # noqa: E402
@@ -95,7 +96,7 @@ def check_all(transport):
 calls = []
 for most in (1 << 30, 64):
     comm = CountingComm(COMM)
-    mpi_calls = MpiCalls(MPI, comm, WATCH, polling=PATIENT, most_bytes=most)
+    mpi_calls = MpiCalls(MpiCommunicator(MPI, comm), WATCH, polling=PATIENT, most_bytes=most)
     check_all(MpiTransport(mpi_calls, KERNELS, between_hosts=PATIENT))
     assert 0 < comm.most <= most, comm.most
     calls.append(comm.calls)

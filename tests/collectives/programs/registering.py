@@ -6,15 +6,14 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.shared_memory import free_bytes
-from ringleader.collectives.transports.transport import Registering
+from ringleader.collectives.group_communicators import free_bytes
 from ringleader.torch.basics import session
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 COUNT = 50_000
 TRANSPORT = session().engine.transport
-SHARED = isinstance(TRANSPORT, Registering) and SIZE > 1
+SHARED = TRANSPORT.registered is not None and SIZE > 1
 COMMS = session().group.comms
 
 

@@ -11,7 +11,6 @@ from ringleader.bench.collective_implementations.memory import Memory, bytes_of_
 from ringleader.bench.collective_plan import REDUCING
 from ringleader.bench.collective_values import Array, Case
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.transports.one_host import SMALL_BEFORE_MEASURING
 
 REDUCTIONS = {
     "sum": ReduceOp.SUM,
@@ -20,10 +19,6 @@ REDUCTIONS = {
     "max": ReduceOp.MAX,
     "avg": ReduceOp.AVERAGE,
 }
-
-
-SETTLING = 2 * SMALL_BEFORE_MEASURING
-"""Small operations after which the engine has measured its algorithms, once: that belongs to no size."""
 SENDRECV_NOTE = "sendrecv is an alltoall in which all rows go to the next rank"
 
 
@@ -46,15 +41,10 @@ class TorchEngine:
 
     def __init__(self) -> None:
         """Join the other ranks."""
-        import torch
-
         import ringleader.torch as hvd
 
         hvd.init()
         self._hvd: Any = hvd
-        small = torch.zeros(1)
-        for _ in range(SETTLING):
-            hvd.allreduce_(small)
 
     def prepare(self, case: Case, send: Memory, receive: Memory, *, in_place: bool) -> Call:
         """See ``Implementation``."""
@@ -99,14 +89,9 @@ class NumpyEngine:
     def __init__(self) -> None:
         """Join the other ranks."""
         from ringleader.common import basics
-        from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
-        from ringleader.common.process_sets import global_process_set
 
         basics.init()
         self._basics = basics
-        small = numpy.zeros(1, dtype=numpy.float32)
-        for _ in range(SETTLING):
-            ALLREDUCE_IN_PLACE.run(small, None, global_process_set, ReduceOp.SUM)
 
     def prepare(self, case: Case, send: Memory, receive: Memory, *, in_place: bool) -> Call:
         """See ``Implementation``."""

@@ -3,11 +3,7 @@
 import os
 import sys
 
-from ringleader.collectives.mpi_proxy.linked_libraries import find_linked_libraries
-
-find_linked_libraries()
-
-from ringleader.collectives.mpi_proxy.proxy import main  # noqa: E402 - this process may be replaced before
+from ringleader.collectives.mpi_proxy.proxy import main
 
 code = main()
 sys.stdout.flush()

@@ -6,8 +6,8 @@ ready, NO once the generation is over. A member that was told GO makes the call,
 others do, too. It begins nothing else before that is done. So all members make the same calls in one order,
 and whoever waits in one waits for proxies that are about to make it.
 
-Where there is a communicator of the same members already, it is duplicated (`ReorderedCommunicator` where
-ranks are numbered in another order), for which nobody waits inside MPI. MPI's call that makes one of some of
+Where there is a communicator of the same members already, it is duplicated (and its ranks numbered in another
+order, where that is to be), for which nobody waits inside MPI. MPI's call that makes one of some of
 the members does: it looks for messages all the time, and where proxies share processors each has to wait for
 the others' time slices, tens of milliseconds of them.
 """
@@ -18,7 +18,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.collectives.mpi_proxy.reordered_communicator import in_order
+from ringleader.collectives.communicator import ANY, Call
+from ringleader.collectives.mpi_communicator import MpiCommunicator
 
 READY, GO, NO = 1, 2, 3
 TAG = 7
@@ -44,15 +45,20 @@ class Creation:
 class CreationProtocol:
     """What proxies tell each other of communicators, over one that nothing else uses."""
 
-    def __init__(self, mpi: Any, control: Any, parents: Mapping[tuple[int, ...], Any] | None = None) -> None:
-        """``control``: all proxies of the world. ``parents``: members, ascending → a communicator of them in
-        that order, of which nothing but duplicates is ever made."""
-        self._mpi, self._control, self._me = mpi, control, control.rank
-        self._parents = dict(parents or {})
+    def __init__(
+        self,
+        control: MpiCommunicator,
+        alone: MpiCommunicator,
+        parents: Mapping[tuple[int, ...], MpiCommunicator],
+    ) -> None:
+        """``control``: all proxies of the world; ``alone``: this one. ``parents``: members, ascending → a
+        communicator of them in that order, of which nothing but duplicates is ever made."""
+        self._control, self._alone, self._me = control, alone, control.rank
+        self._parents = dict(parents)
         self.pending: Creation | None = None
         """What this proxy waits for: it begins nothing else meanwhile."""
-        self._parent: Any = None
-        self._duplicates: list[tuple[Any, Any]] = []
+        self._parent = alone
+        self._duplicates: list[tuple[MpiCommunicator, Any]] = []
         """The communicators that are being made, and MPI's requests of them."""
         self._ready: dict[tuple[int, int], set[int]] = {}
         self._closed = 0
@@ -73,7 +79,7 @@ class CreationProtocol:
             for member in self._ready.pop(where):
                 self._send(NO, where, member)
 
-    def turn(self) -> tuple[Creation, list[Any]] | None:
+    def turn(self) -> tuple[Creation, list[MpiCommunicator]] | None:
         """Read and answer messages; return what was made, or given up (nothing), if anything was."""
         self._listen()
         creation = self.pending
@@ -89,12 +95,12 @@ class CreationProtocol:
         if not verdict:
             return None
         if verdict == GO and (parent := self._parents.get(tuple(sorted(creation.members)))) is not None:
-            self._parent, self._duplicates = parent, [parent.Idup()]
+            self._parent, self._duplicates = parent, [parent.begin_duplicate()]
             return self._duplicated(creation)
         self.pending = None
         return creation, self._made(creation) if verdict == GO else []
 
-    def _duplicated(self, creation: Creation) -> tuple[Creation, list[Any]] | None:
+    def _duplicated(self, creation: Creation) -> tuple[Creation, list[MpiCommunicator]] | None:
         """Return the duplicates in the order of the members once they are there.
 
         One is begun when the one before is there: those of one communicator at the same time need the same
@@ -103,11 +109,11 @@ class CreationProtocol:
         if not self._duplicates[-1][1].Test():
             return None
         if len(self._duplicates) < len(creation.comms):
-            self._duplicates.append(self._parent.Idup())
+            self._duplicates.append(self._parent.begin_duplicate())
             return None
         made = [comm for comm, _ in self._duplicates]
         self.pending, self._duplicates = None, []
-        return creation, [in_order(comm, creation.members) for comm in made]
+        return creation, [comm.in_order(creation.members) for comm in made]
 
     def _decide(self, creation: Creation, where: tuple[int, int]) -> int:
         if creation.generation <= self._closed:
@@ -120,32 +126,26 @@ class CreationProtocol:
             return GO
         return 0
 
-    def _made(self, creation: Creation) -> list[Any]:
+    def _made(self, creation: Creation) -> list[MpiCommunicator]:
         """Make them; the other members are about to do the same."""
         if len(creation.members) == 1:
-            return [self._mpi.COMM_SELF for _ in creation.comms]
+            return [self._alone for _ in creation.comms]
         for request in self._sent:
             request.Wait()  # short ones, which wait for nobody
         self._sent = []
-        whole = self._control.Get_group()
-        members = whole.Incl(creation.members)
         tag = creation.key % 30000
-        made = [self._control.Create_group(members, tag=tag) for _ in creation.comms]
-        members.Free()
-        whole.Free()
-        return made
+        return [self._control.part(creation.members, tag=tag) for _ in creation.comms]
 
     def _send(self, what: int, where: tuple[int, int], member: int) -> None:
         words = array("q", [what, *where])
-        request = self._control.Isend([words, _WORDS, self._mpi.INT64_T], dest=member, tag=TAG)
+        request = self._control.begin(Call.SEND, source=words, peer=member, tag=TAG)
         self._sent = [one for one in self._sent if not one.Test()]
         self._sent.append(request)
 
     def _listen(self) -> None:
-        status = self._mpi.Status()
-        while self._control.Iprobe(source=self._mpi.ANY_SOURCE, tag=TAG, status=status):
-            words, source = array("q", bytes(8 * _WORDS)), status.Get_source()
-            self._control.Recv([words, _WORDS, self._mpi.INT64_T], source=source, tag=TAG)
+        while (found := self._control.probe(ANY, TAG)) is not None:
+            (source, _), words = found, array("q", bytes(8 * _WORDS))
+            self._control.receive(words, source, TAG)
             what, where = words[0], (words[1], words[2])
             if what != READY:
                 self._verdict[where] = what

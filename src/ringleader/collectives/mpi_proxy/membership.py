@@ -10,9 +10,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ringleader.collectives.communicator import World
 from ringleader.collectives.exceptions import HorovodInternalError, WorldError
+from ringleader.collectives.mpi_proxy.proxy_communicator import ProxyCommunicator
 from ringleader.collectives.mpi_proxy.requests import Channel
-from ringleader.collectives.mpi_proxy.stand_in import StandIn
 from ringleader.ranks.commit_memory import CommitMemory, CommitMemoryError
 from ringleader.ranks.generation_page import PageReader
 from ringleader.ranks.host_agent_client import (
@@ -91,10 +92,6 @@ class Membership:
         """Return whether an update of the hosts is being prepared, of which `updates` will tell."""
         return self._page.preparing()
 
-    def leaving(self) -> bool:
-        """Return whether this host is about to leave the job."""
-        return self._page.leaving()
-
     def broken(self) -> bool:
         """Return whether the generation is over because a member ended."""
         return self._page.broken()
@@ -122,8 +119,8 @@ class ElasticRank:
         self._last = 0
         self._commit_memory: CommitMemory | None = None
 
-    def join(self, environ: Mapping[str, str], arrival: Mapping[str, Any]) -> StandIn:
-        """Wait for the next generation and take part in it; return what stands for MPI.
+    def join(self, environ: Mapping[str, str], arrival: Mapping[str, Any]) -> World:
+        """Wait for the next generation and take part in it; return its ranks.
 
         ``arrival``: plain values that all of its ranks are to know of this one.
 
@@ -149,10 +146,18 @@ class ElasticRank:
             raise WorldError(f"hvd.init: {error}") from error
         self._last = order.number
         self.membership = membership = Membership(connection, order, commit_memory, seconds)
-        slot = environ.get(SLOT, "")
-        stand_in = StandIn(membership.channel, order, membership, int(slot) if slot.isdigit() else None)
+        channel, hosts, slot = membership.channel, order.host_indexes, environ.get(SLOT, "")
+        everybody = ProxyCommunicator(
+            channel, range(len(hosts)), order.rank, "all", hosts, with_duplicate=True
+        )
         connection.attached(order.number)
-        return stand_in
+        return World(
+            everybody=everybody,
+            slot=int(slot) if slot.isdigit() else None,
+            membership=membership,
+            why_broken=membership.why_broken,
+            sleep=channel.sleep,
+        )
 
     @staticmethod
     def _held(commit_memory: CommitMemory) -> Sequence[int]:

@@ -14,8 +14,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from ringleader.collectives.mpi_proxy.reordered_communicator import in_order
-from ringleader.collectives.short_messages import BLOCK_BYTES
+from ringleader.collectives.communicator import BLOCK_BYTES, Call
+from ringleader.collectives.mpi_communicator import MpiCommunicator
 
 NAP_SECONDS = 0.0002
 OF_ALL = 2
@@ -26,35 +26,34 @@ QUIET_SECONDS = 0.25
 
 Members = tuple[int, ...]
 """Of a communicator, by their ranks in the world and ascending."""
-Made = dict[Members, list[Any]]
+Made = dict[Members, list[MpiCommunicator]]
 
 
 class PreparedCommunicators:
     """Communicators that nobody uses yet."""
 
-    def __init__(self, mpi: Any, world: Any) -> None:
+    def __init__(self, world: MpiCommunicator) -> None:
         """Make those of the first generation; collective over the world."""
-        self._mpi, self._world = mpi, world
         self._present: Made = {}
         self._next: Made | None = {}
         """Those of the next generation, None where they are not begun."""
         self._next_at = 0.0
         self._queue: list[tuple[Made, Members]] = []
         """What is to be made, in the same order everywhere, and where it goes: the first is being made."""
-        self._making: tuple[Any, Any] | None = None
-        self._sources: dict[Members, Any] = {}
+        self._making: tuple[MpiCommunicator, Any] | None = None
+        self._sources: dict[Members, MpiCommunicator] = {}
         """A communicator each of which nothing but the next generations' duplicates is made."""
         self._sizes: dict[Members, int] = {}
         """How many of them a generation is given."""
-        host = world.Split_type(mpi.COMM_TYPE_SHARED, key=world.rank)
-        cross = world.Split(host.rank, key=world.rank)
-        self.parents: dict[Members, Any] = {}
+        host = world.on_host()
+        cross = world.split(world.gather(host.rank))
+        self.parents: dict[Members, MpiCommunicator] = {}
         """A communicator each, in that order, that is given to nobody: of the whole world, of the proxies of
         this one's host, and of those with the same number on all hosts."""
         for comm, times in ((world, OF_ALL), (host, 1), (cross, 1)):
             if comm.size == 1:
                 continue
-            members = self._members(comm)
+            members = tuple(comm.numbers_in(world))
             self.parents.setdefault(members, comm)
             for made in [duplicate(self.parents[members]) for _ in range(times)]:
                 self._connect(made)
@@ -63,21 +62,13 @@ class PreparedCommunicators:
                 self._sizes[members] = self._sizes.get(members, 0) + times
         self._sources = {members: duplicate(self.parents[members]) for members in self._sizes}
 
-    def _connect(self, comm: Any) -> None:
+    @staticmethod
+    def _connect(comm: MpiCommunicator) -> None:
         """Do what a session begins with, so that MPI opens its connections now."""
-        word, block = self._mpi.INT64_T, bytearray(BLOCK_BYTES)
-        numbers, most = array("q", [0, 0, 0]), array("q", [0, 0, 0])
-        blocks = bytearray(BLOCK_BYTES * comm.size)
-        byte = self._mpi.BYTE
-        comm.Iallgather([block, BLOCK_BYTES, byte], [blocks, BLOCK_BYTES, byte]).Wait()
-        comm.Iallreduce([numbers, 3, word], [most, 3, word], op=self._mpi.MAX).Wait()
-
-    def _members(self, comm: Any) -> Members:
-        ours, whole = comm.Get_group(), self._world.Get_group()
-        found = ours.Translate_ranks(list(range(comm.size)), whole)
-        ours.Free()
-        whole.Free()
-        return tuple(found)
+        numbers, most = array("Q", [0, 0, 0]), array("Q", [0, 0, 0])
+        block, blocks = bytearray(BLOCK_BYTES), bytearray(BLOCK_BYTES * comm.size)
+        comm.begin(Call.ALLGATHER, source=block, target=blocks).Wait()
+        comm.begin(Call.ALLREDUCE, source=numbers, target=most, dtype="uint64", operation="MAX").Wait()
 
     def begin_generation(self) -> None:
         """Give the communicators that were made last, or are being made, to the generation that begins.
@@ -89,7 +80,7 @@ class PreparedCommunicators:
         self._next = None
         self._next_at = time.monotonic() + QUIET_SECONDS
 
-    def take(self, members: Sequence[int], count: int) -> list[Any] | None:
+    def take(self, members: Sequence[int], count: int) -> list[MpiCommunicator] | None:
         """Return so many communicators of these members, none while they are being made.
 
         None where as many were not prepared: on the proxies of all members alike, as their ranks ask for the
@@ -101,7 +92,7 @@ class PreparedCommunicators:
             coming = sum(there is self._present and what == ascending for there, what in self._queue)
             return None if len(made) + coming < count else []
         taken = [made.pop(0) for _ in range(count)]
-        return [in_order(comm, members) for comm in taken]
+        return [comm.in_order(members) for comm in taken]
 
     # for later generations
 
@@ -118,7 +109,7 @@ class PreparedCommunicators:
             return False
         made, members = self._queue[0]
         if self._making is None:
-            self._making = self._sources[members].Idup()
+            self._making = self._sources[members].begin_duplicate()
         comm, request = self._making
         if not request.Test():
             return False
@@ -135,9 +126,9 @@ class PreparedCommunicators:
         return made
 
 
-def duplicate(comm: Any) -> Any:
+def duplicate(comm: MpiCommunicator) -> MpiCommunicator:
     """Return a duplicate, without waiting inside MPI (see `creation`). Collective."""
-    made, request = comm.Idup()
+    made, request = comm.begin_duplicate()
     while not request.Test():
         time.sleep(NAP_SECONDS)
     return made

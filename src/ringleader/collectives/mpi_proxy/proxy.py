@@ -8,29 +8,37 @@ that the world is over, or goes.
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import json
 import os
 import select
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringleader.collectives import mpi_library
+from ringleader.collectives.communicator import nap_seconds
 from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import WorldError
+from ringleader.collectives.mpi_communicator import MpiCommunicator
 from ringleader.collectives.mpi_proxy.creation import CreationProtocol
-from ringleader.collectives.mpi_proxy.descriptor_wait import DescriptorWait, wake_on_time
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.collectives.mpi_proxy.proxy_generation import ProxyGeneration
-from ringleader.collectives.mpi_proxy.proxy_socket import socket_path
-from ringleader.collectives.polling_naps import nap_seconds
+from ringleader.ranks import rank_identity
 from ringleader.ranks.host_agent_client import (
+    AGENT_NUMBERS,
+    SOCKET,
     WORLD,
     AgentGoneError,
     Generation,
     LeaveError,
     ProxyConnection,
 )
+from ringleader.ranks.library_links import LINKS, library_path
+from ringleader.ranks.unix_messages import agent_socket
 
 IDLE_SECONDS = 0.02
 """How often a proxy with nothing to do lets MPI move on, and answers other proxies."""
@@ -39,20 +47,64 @@ LONG_IDLE_SECONDS = 0.2
 RECENT_SECONDS = 2.0
 FINALIZE_SECONDS = 2.0
 """For MPI's own end, which waits for all proxies."""
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_TIMERSLACK = 29
+
+
+class _PollFd(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def wake_on_time() -> None:
+    """Have sleeps of this thread end when they are due: Linux adds up to 50 microseconds otherwise."""
+    _libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+
+
+class DescriptorWait:
+    """Waits until something can be read from one of these descriptors, with timeouts of microseconds.
+
+    Python's own `select.poll` rounds these up to a millisecond; `select.select` takes none above 1023.
+    """
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        """The descriptors stay the caller's."""
+        self._polled = (_PollFd * len(fds))(*(_PollFd(fd, select.POLLIN) for fd in fds))
+        self._time = _TimeSpec()
+        self._arguments = self._polled, ctypes.c_ulong(len(fds)), ctypes.byref(self._time), None
+
+    def ready(self, seconds: float) -> list[int]:
+        """Wait at most so long; return those that can be read, or are at their end."""
+        self._time.seconds = int(seconds)
+        self._time.nanoseconds = int(seconds % 1 * 1e9)
+        found = _libc.ppoll(*self._arguments)
+        if found > 0:
+            return [one.fd for one in self._polled if one.revents]
+        if found < 0 and (error := ctypes.get_errno()) != errno.EINTR:
+            raise OSError(error, os.strerror(error))
+        return []
 
 
 class Proxy:
     """This process."""
 
     def __init__(
-        self, mpi: Any, agent: ProxyConnection, control: Any, prepared: PreparedCommunicators
+        self,
+        mpi: Any,
+        agent: ProxyConnection,
+        control: MpiCommunicator,
+        prepared: PreparedCommunicators,
     ) -> None:
         """``control``: a communicator of all proxies that nothing else uses.
 
         ``prepared``: others, for the ranks.
         """
         self._mpi, self._agent, self._prepared = mpi, agent, prepared
-        self._creations = CreationProtocol(mpi, control, prepared.parents)
+        alone = MpiCommunicator(mpi, mpi.COMM_SELF)
+        self._creations = CreationProtocol(control, alone, prepared.parents)
         self._present: ProxyGeneration | None = None
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
@@ -153,14 +205,15 @@ class Proxy:
 
 def main() -> int:
     """Start MPI, serve, and end; return the exit code."""
+    find_linked_libraries()
     try:
         mpi = mpi_library.load(read_settings(os.environ))
     except WorldError as error:
         print(f"ringleader: MPI proxy: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return 1
-    world = mpi.COMM_WORLD
-    control = world.Dup()
-    prepared = PreparedCommunicators(mpi, world)
+    world = MpiCommunicator(mpi, mpi.COMM_WORLD)
+    control = world.duplicate()
+    prepared = PreparedCommunicators(world)
     try:
         agent = ProxyConnection(
             socket_path(os.environ, world.rank),
@@ -171,7 +224,7 @@ def main() -> int:
         )
     except (AgentGoneError, KeyError, ValueError) as error:
         print(f"ringleader: MPI proxy {world.rank}: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        world.Abort(1)
+        world.comm.Abort(1)
         return 1
     threading.Thread(target=_end_with_agent, args=(agent.fileno(),), daemon=True).start()
     wake_on_time()
@@ -198,3 +251,38 @@ def _finalize(mpi: Any) -> None:
     timer.daemon = True
     timer.start()
     mpi.Finalize()
+
+
+def find_linked_libraries() -> None:
+    """Make the links that the environment asks for on this host, and begin this process anew with them.
+
+    For distributions that name MPI's library otherwise than mpi4py. To be done before MPI is loaded.
+    The dynamic loader reads LD_LIBRARY_PATH only when a process begins. Before MPI starts nothing is lost
+    by that: the process keeps its number and what mpirun gave it.
+    """
+    links = os.environ.pop(LINKS, "")
+    if not links:
+        return
+    directory = machine_directory(os.environ)
+    rest = os.environ.get("LD_LIBRARY_PATH", "")
+    try:
+        os.environ["LD_LIBRARY_PATH"] = library_path(directory, json.loads(links), rest)
+    except OSError as error:
+        print(f"ringleader: MPI proxy: no link to MPI's library: {error}", file=sys.stderr)  # noqa: T201
+        return
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def socket_path(environ: Mapping[str, str], world_rank: int) -> str:
+    """Return where the host agent of a proxy listens; KeyError where the environment does not tell."""
+    if environ.get(SOCKET):
+        return environ[SOCKET]
+    numbers = json.loads(environ.get(AGENT_NUMBERS, "[]"))
+    number = numbers[world_rank] if world_rank < len(numbers) else 0
+    return agent_socket(machine_directory(environ), number)
+
+
+def machine_directory(environ: Mapping[str, str]) -> str:
+    """Return this machine's part of the job's directory; KeyError where the environment does not tell."""
+    key = rank_identity.host_key(rank_identity.host_identity())
+    return f"{environ['RINGLEADER_JOB_DIR']}/{key}"

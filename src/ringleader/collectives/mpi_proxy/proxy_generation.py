@@ -8,30 +8,74 @@ nothing that a rank sees; what it still sends is there, too, for a rank that the
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ringleader.collectives.mpi_proxy.call_table import DATATYPES, ITEM_BYTES, OPERATIONS, Call
+from ringleader.collectives.communicator import DTYPES, LOOKS, OPERATIONS, Call, memory_at
+from ringleader.collectives.mpi_communicator import MpiCommunicator
 from ringleader.collectives.mpi_proxy.creation import Creation, CreationProtocol
-from ringleader.collectives.mpi_proxy.mapped_memory import Mapped
 from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
-from ringleader.collectives.mpi_proxy.reordered_communicator import ReorderedCommunicator
-from ringleader.collectives.mpi_proxy.request_ring import Completion, Memory, Record, RequestRing
-from ringleader.collectives.polling_naps import LOOKS
+from ringleader.collectives.mpi_proxy.request_ring import EMPTY, Completion, Memory, Record, RequestRing
 from ringleader.ranks.generation_service import RING_BYTES
 from ringleader.ranks.host_agent_client import Generation, ProxyConnection
 
 DONE = Completion()
+_FIXED = 0x10
+"""MAP_FIXED, which Python's module does not name."""
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
 
 
-class Place(NamedTuple):
-    """Bytes of a shared memory."""
+class Mapped:
+    """Shared memory as a proxy sees it. It can be replaced where it lies while MPI may still write there."""
 
-    memory: int
-    offset: int
-    nbytes: int
+    def __init__(self, fd: int, nbytes: int) -> None:
+        """Map it; ``fd`` is closed."""
+        self._nbytes = nbytes
+        try:
+            self._address = self._map(None, mmap.MAP_SHARED, fd)
+        finally:
+            os.close(fd)
+        self.view = memory_at(self._address, nbytes)
+        """Valid until `unmap`."""
+
+    def _map(self, address: int | None, flags: int, fd: int) -> int:
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        found = _libc.mmap(address, self._nbytes, protection, flags, fd, 0)
+        if found in (None, _FAILED):
+            error = ctypes.get_errno()
+            raise OSError(error, f"memory shared with a rank is not mapped: {os.strerror(error)}")
+        return int(found)
+
+    def disown(self, kept: Iterable[tuple[int, int]]) -> None:
+        """Put memory of nobody's in its place: what MPI writes there from now on is lost.
+
+        ``kept``: offsets and lengths in bytes of what MPI still sends, which is there as it was.
+        """
+        contents = [(offset, bytes(self.view[offset : offset + nbytes])) for offset, nbytes in kept]
+        # Not mremap of memory that has them already: UCX's hook of it forgets the new address.
+        self._map(self._address, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1)
+        for offset, content in contents:
+            self.view[offset : offset + len(content)] = content
+
+    def unmap(self) -> None:
+        """Let it go; MPI does nothing with it any more."""
+        self.view.release()
+        _libc.munmap(self._address, self._nbytes)
 
 
 class Pending(NamedTuple):
@@ -39,7 +83,7 @@ class Pending(NamedTuple):
 
     record: Record
     request: Any
-    places: tuple[Place, ...]
+    places: tuple[Memory, ...]
     """What MPI was given of the rank's memory."""
 
 
@@ -65,25 +109,13 @@ class ProxyGeneration:
         self.generation = generation
         self._memory: dict[int, Mapped] = {0: Mapped(os.dup(generation.ring_fd), RING_BYTES)}
         self.ring = RequestRing(self._memory[0].view)
-        self._comms: dict[int, Any] = {}
+        self._comms: dict[int, MpiCommunicator] = {}
         self.requests: list[Pending] = []
         """What MPI is doing."""
-        self._places: list[Place] = []
+        self._places: list[Memory] = []
         """Of the call that begins."""
         self.broken = False
         """Whether a member is lost: nothing more is taken from the rank, nor told to it."""
-        self._types = [getattr(mpi, name) for name in DATATYPES]
-        self._operations = [getattr(mpi, name) for name in OPERATIONS]
-        self._simple = {
-            Call.ALLREDUCE: self._allreduce,
-            Call.ALLGATHER: self._allgather,
-            Call.ALLGATHERV: self._allgatherv,
-            Call.BROADCAST: self._broadcast,
-            Call.ALLTOALL: self._alltoall,
-            Call.BARRIER: self._barrier,
-            Call.SEND: self._send,
-            Call.RECEIVE: self._receive,
-        }
 
     # the rank's requests
 
@@ -109,10 +141,9 @@ class ProxyGeneration:
 
     def _begin(self, record: Record) -> None:
         try:
-            begin = self._simple.get(Call(record.call))
-            if begin is not None:
+            if Call.ALLREDUCE <= record.call <= Call.RECEIVE:
                 self._places = []
-                request = begin(self._comms[record.comm], record)
+                request = self._made(record)
                 self.requests.append(Pending(record, request, tuple(self._places)))
                 self._look_at(len(self.requests) - 1)
             else:
@@ -120,9 +151,22 @@ class ProxyGeneration:
         except Exception as error:  # of MPI's, or of the host agent: the rank's to raise
             self._complete(record.number, Completion(error=f"{type(error).__name__}: {error}"))
 
+    def _made(self, record: Record) -> Any:
+        """Begin a call of MPI."""
+        return self._comms[record.comm].begin(
+            Call(record.call),
+            source=self._view(record.source),
+            target=self._view(record.target),
+            dtype=DTYPES[record.datatype],
+            operation=OPERATIONS[record.operation],
+            peer=record.peer,
+            tag=record.tag,
+            listed=self._integers(record.listed),
+        )
+
     def _begin_other(self, record: Record) -> None:
         if record.call == Call.MAP:
-            key = bytes(self._view(record.listed, 1)).decode()
+            key = bytes(self._view(record.listed)).decode()
             self._memory[record.comm] = Mapped(*self._agent.segment(self.generation.number, key))
             self._complete(record.number, DONE)
         elif record.call == Call.FORGET:
@@ -138,9 +182,7 @@ class ProxyGeneration:
             self._awaited = creation
             self._given()
         elif record.call == Call.FREE:
-            comm = self._comms.pop(record.comm)
-            if comm != self._mpi.COMM_SELF:
-                comm.Free()
+            self._comms.pop(record.comm).free()
             self._complete(record.number, DONE)
         elif record.call == Call.PROBE:
             self._probe(record)
@@ -168,19 +210,8 @@ class ProxyGeneration:
         self._complete(creation.request, DONE)
 
     def _probe(self, record: Record) -> None:
-        status, anyone = self._mpi.Status(), self._mpi.ANY_SOURCE
-        source = anyone if record.peer < 0 else record.peer
-        found = Completion(source=-1)
-        if self._comms[record.comm].Iprobe(source=source, tag=record.tag, status=status):
-            found = self._received(record, status)
-        self._complete(record.number, found)
-
-    def _received(self, record: Record, status: Any) -> Completion:
-        """Return what is known of a message, with the sender as ranks are numbered."""
-        source, comm = status.Get_source(), self._comms.get(record.comm)
-        if isinstance(comm, ReorderedCommunicator):
-            source = comm.rank_at(source)
-        return Completion("", source, status.Get_tag(), status.Get_count(self._mpi.BYTE))
+        source, nbytes = self._comms[record.comm].probe(record.peer, record.tag) or (-1, 0)
+        self._complete(record.number, Completion(source=source, nbytes=nbytes))
 
     # what MPI is doing
 
@@ -196,11 +227,10 @@ class ProxyGeneration:
 
     def _look_at(self, at: int) -> None:
         record, request, _places = self.requests[at]
-        status = self._mpi.Status() if record.call == Call.RECEIVE else None
+        done = DONE
         try:
-            if not (request.Test(status) if status is not None else request.Test()):
+            if not request.Test():
                 return
-            done = DONE if status is None else self._received(record, status)
         except self._mpi.Exception as error:
             done = Completion(error=str(error))
         del self.requests[at]
@@ -210,54 +240,14 @@ class ProxyGeneration:
         if self.ring.complete(number, completion):
             os.eventfd_write(self.generation.done_fd, 1)
 
-    # calls
-
-    def _view(self, memory: Memory, item_bytes: int, times: int = 1) -> Any:
+    def _view(self, memory: Memory) -> Any:
         if memory.number < 0:
-            return bytearray()
-        nbytes = memory.elements * times * item_bytes
-        self._places.append(Place(memory.number, memory.offset, nbytes))
-        return self._memory[memory.number].view[memory.offset : memory.offset + nbytes]
+            return bytearray() if memory.number == EMPTY else None
+        self._places.append(memory)
+        return self._memory[memory.number].view[memory.offset : memory.offset + memory.nbytes]
 
     def _integers(self, memory: Memory) -> list[int]:
-        return list(struct.unpack(f"={memory.elements}q", self._view(memory, 8)))
-
-    def _message(self, memory: Memory, record: Record, times: int = 1) -> list[Any]:
-        view = self._view(memory, ITEM_BYTES[record.datatype], times)
-        return [view, memory.elements, self._types[record.datatype]]
-
-    def _allreduce(self, comm: Any, record: Record) -> Any:
-        in_place = record.source.number < 0
-        source = self._mpi.IN_PLACE if in_place else self._message(record.source, record)
-        operation = self._operations[record.operation]
-        return comm.Iallreduce(source, self._message(record.target, record), op=operation)
-
-    def _allgather(self, comm: Any, record: Record) -> Any:
-        target = self._message(record.target, record, comm.size)
-        return comm.Iallgather(self._message(record.source, record), target)
-
-    def _allgatherv(self, comm: Any, record: Record) -> Any:
-        numbers = self._integers(record.listed)
-        counts, starts = numbers[: comm.size], numbers[comm.size :]
-        memory, _count, datatype = self._message(record.target, record)
-        return comm.Iallgatherv(self._message(record.source, record), [memory, counts, starts, datatype])
-
-    def _broadcast(self, comm: Any, record: Record) -> Any:
-        return comm.Ibcast(self._message(record.target, record), root=record.peer)
-
-    def _alltoall(self, comm: Any, record: Record) -> Any:
-        source = self._message(record.source, record, comm.size)
-        return comm.Ialltoall(source, self._message(record.target, record, comm.size))
-
-    def _barrier(self, comm: Any, record: Record) -> Any:
-        return comm.Ibarrier()
-
-    def _send(self, comm: Any, record: Record) -> Any:
-        return comm.Isend(self._message(record.source, record), dest=record.peer, tag=record.tag)
-
-    def _receive(self, comm: Any, record: Record) -> Any:
-        source = self._mpi.ANY_SOURCE if record.peer < 0 else record.peer
-        return comm.Irecv(self._message(record.target, record), source=source, tag=record.tag)
+        return list(struct.unpack(f"={memory.nbytes // 8}q", self._view(memory) or b""))
 
     # the end
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ringleader.collectives.mpi_proxy.block_allocator import BlockAllocator
-from ringleader.collectives.mpi_proxy.call_table import RING
-from ringleader.collectives.mpi_proxy.request_ring import DATA_START
+from ringleader.collectives.communicator import KEEPS_ORDER, Segment
+from ringleader.collectives.mpi_proxy.request_ring import DATA_START, RING
+from ringleader.ranks.memory_fence import Fence
 
 STAGING_BYTES = 16 << 20
 """Bytes of one staging memory at least."""
@@ -24,16 +24,8 @@ SHORT_BYTES = 64 << 10
 _MOVE_BYTES = 256 << 10
 """From here on a copy lets other threads run."""
 
-_view = ctypes.pythonapi.PyMemoryView_FromMemory
-_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_view.restype = ctypes.py_object
-_WRITE = 0x200
-
-
-def view_at(address: int, nbytes: int) -> memoryview:
-    """Return the memory at an address, which the caller keeps alive."""
-    found: memoryview = _view(address or 1, nbytes, _WRITE) if nbytes else memoryview(bytearray())
-    return found
+ALIGNMENT = 64
+"""Blocks begin at multiples of a cache line."""
 
 
 def bytes_of(memory: Any) -> memoryview:
@@ -65,6 +57,47 @@ class Part(mmap.mmap):
         return memoryview(self)[key]
 
 
+class BlockAllocator:
+    """Which parts of one piece of memory are in use. Pure: offsets alone.
+
+    First fit over a list of free spans; there are few blocks at a time, those of requests under way.
+    """
+
+    def __init__(self, start: int, stop: int) -> None:
+        """Give out what lies between two offsets; ``start`` is a multiple of `ALIGNMENT`."""
+        self._free = [(start, stop)]
+        self._used: dict[int, int] = {}
+
+    def take(self, nbytes: int) -> int | None:
+        """Return the offset of a block of so many bytes, None where none is free."""
+        room = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+        for at, (start, stop) in enumerate(self._free):
+            if stop - start >= room:
+                if stop - start == room:
+                    del self._free[at]
+                else:
+                    self._free[at] = (start + room, stop)
+                self._used[start] = start + room
+                return start
+        return None
+
+    def give_back(self, offset: int) -> None:
+        """Have a block given out again; KeyError where it is not in use."""
+        start, stop = offset, self._used.pop(offset)
+        at = bisect_left(self._free, (start, stop))
+        if at < len(self._free) and self._free[at][0] == stop:
+            stop = self._free.pop(at)[1]
+        if at and self._free[at - 1][1] == start:
+            at -= 1
+            start = self._free.pop(at)[0]
+        self._free.insert(at, (start, stop))
+
+    @property
+    def unused(self) -> bool:
+        """Return whether no block is in use."""
+        return not self._used
+
+
 class Block(NamedTuple):
     """Memory that the proxy sees too."""
 
@@ -82,13 +115,18 @@ class _Span(NamedTuple):
     offset: int
 
 
-class SharedMemory:
-    """Memory of the host agent's, known to the ranks of this host by one name."""
+class SharedMemory(Segment):
+    """Memory of the host agent's, known to the ranks of this host by a name. It goes with its last holder."""
 
-    def __init__(self, key: str, fd: int, part_bytes: int, parts: int) -> None:
-        """Map it; ``fd`` is closed. Each part begins on a page of its own."""
-        self.key = key
-        self.number = -1
+    zeros = True
+
+    def __init__(
+        self, key: str, fd: int, part_bytes: int, parts: int, close: Callable[[SharedMemory], None]
+    ) -> None:
+        """Map it; ``fd`` is closed. Each part begins on a page of its own. ``close`` lets it go."""
+        self.key, self._close = key, close
+        self.fence = None if KEEPS_ORDER else Fence()
+        self.proxy_number = -1
         """Its number for the proxy, -1 until that sees it."""
         room = page_rounded(part_bytes)
         try:
@@ -103,6 +141,9 @@ class SharedMemory:
             _Span(start, start + part_bytes, self, index * room) for index, start in enumerate(starts)
         ]
         """Where it lies in this process."""
+
+    def free(self) -> None:
+        self._close(self)
 
 
 class RankMemory:
@@ -131,7 +172,7 @@ class RankMemory:
     def open(self, key: str, part_bytes: int, parts: int) -> SharedMemory:
         """Return memory of this name with so many parts; all who ask for it ask for the same."""
         fd = self._new_memory(key, page_rounded(part_bytes) * parts)
-        shared = SharedMemory(key, fd, part_bytes, parts)
+        shared = SharedMemory(key, fd, part_bytes, parts, self.close)
         for span in shared.spans:
             insort(self._spans, span, key=lambda one: one.start)
         return shared
@@ -144,8 +185,10 @@ class RankMemory:
 
     def drop(self) -> None:
         """Let go of all of it, at the end of the generation: what arrays look at stays mapped for them."""
+        for span in self._spans:
+            span.shared.spans = []  # no circle keeps the memory
         for shared, _blocks in self._staging:
-            shared.spans, shared.parts = [], []
+            shared.parts = []
         self._spans, self._staging, self._ring = [], [], memoryview(b"")
 
     def locate(self, address: int, nbytes: int) -> tuple[int, int] | None:
@@ -158,11 +201,11 @@ class RankMemory:
         return self._number(span.shared), span.offset + address - span.start
 
     def _number(self, shared: SharedMemory) -> int:
-        if shared.number < 0:
+        if shared.proxy_number < 0:
             self._known += 1
-            shared.number = self._known
+            shared.proxy_number = self._known
             self._tell(shared)
-        return shared.number
+        return shared.proxy_number
 
     def stage(self, nbytes: int) -> Block:
         """Return a block of shared memory."""
@@ -191,7 +234,7 @@ class RankMemory:
             self._short.give_back(block.offset)
             return
         for at, (shared, blocks) in enumerate(self._staging):
-            if shared.number == block.number:
+            if shared.proxy_number == block.number:
                 blocks.give_back(block.offset)
                 if blocks.unused and len(self._staging) > 1:
                     del self._staging[at]

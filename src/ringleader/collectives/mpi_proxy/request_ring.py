@@ -31,16 +31,20 @@ _ERROR_START, _ERROR_END = 2048, HEADER_BYTES
 _RECORD = struct.Struct("=16q")
 _SLOTS_START = (HEADER_BYTES + RECORDS * RECORD_BYTES) // 8
 _SLOT_WORDS = SLOT_BYTES // 8
+RING = 0
+"""Number of the ring's own memory; that of others follows."""
+EMPTY = -2
+"""In place of the number of shared memory: an operand without bytes."""
 
 
 class Memory(NamedTuple):
     """A piece of memory that both see."""
 
     number: int = -1
-    """Number of the shared memory, -1 for none."""
+    """Number of the shared memory, -1 for none, `EMPTY` for no bytes."""
     offset: int = 0
-    """Where it begins there, in bytes."""
-    elements: int = 0
+    """Where it begins there."""
+    nbytes: int = 0
 
 
 class Record(NamedTuple):
@@ -49,14 +53,15 @@ class Record(NamedTuple):
     number: int
     """Its number: the slot in the low 16 bits, a serial number above."""
     call: int
-    """A `call_table.Call`."""
+    """A `communicator.Call`."""
     comm: int = 0
     """Number of the communicator, as the rank counts them."""
     source: Memory = Memory()
     target: Memory = Memory()
     datatype: int = 0
+    """Of a reduction: the place in `communicator.DTYPES`."""
     operation: int = 0
-    """Of a reduction; the key of a communicator that is made."""
+    """Of a reduction: the place in `communicator.OPERATIONS`; the key of a communicator that is made."""
     peer: int = 0
     """The root, the rank that gets or gives a message, -1 for any."""
     tag: int = 0
@@ -70,7 +75,6 @@ class Completion(NamedTuple):
     error: str = ""
     source: int = 0
     """Of a message: the rank that sent it, -1 where a probe found none."""
-    tag: int = 0
     nbytes: int = 0
 
 
@@ -114,12 +118,12 @@ class RequestRing:
         """Return what the proxy says of a request that is done."""
         self._fence()
         at = _SLOTS_START + (number & 0xFFFF) * _SLOT_WORDS
-        error, source, tag, nbytes = self._words[at + 1 : at + 5]
+        error, source, nbytes = self._words[at + 1 : at + 4]
         words = ""
         if error:
             length = self._words[ERROR_BYTES]
             words = bytes(self.memory[_ERROR_START : _ERROR_START + length]).decode(errors="replace")
-        return Completion(words or ("an unknown error" if error else ""), source, tag, nbytes)
+        return Completion(words or ("an unknown error" if error else ""), source, nbytes)
 
     @property
     def completed(self) -> int:
@@ -164,8 +168,7 @@ class RequestRing:
             self._words[ERROR_BYTES] = len(words)
         self._words[at + 1] = int(bool(completion.error))
         self._words[at + 2] = completion.source
-        self._words[at + 3] = completion.tag
-        self._words[at + 4] = completion.nbytes
+        self._words[at + 3] = completion.nbytes
         self._fence()
         self._words[at] = number
         self._fence()

@@ -15,17 +15,19 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ringleader.collectives.communicator import DTYPES, OPERATIONS, Call
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
-from ringleader.collectives.mpi_proxy.call_table import ITEM_BYTES, Call
 from ringleader.collectives.mpi_proxy.rank_memory import (
     Block,
     RankMemory,
     SharedMemory,
     address_of,
+    bytes_of,
     copy,
 )
 from ringleader.collectives.mpi_proxy.request_ring import (
     DATA_START,
+    EMPTY,
     Completion,
     Memory,
     Record,
@@ -44,8 +46,8 @@ _NO_RING = RequestRing(memoryview(bytearray(DATA_START + 64)))
 """In place of a ring that is let go: no proxy sees it."""
 
 
-class Request:
-    """A request under way. What it was given stays alive until it is done."""
+class ProxyRequest:
+    """A request under way. See `communicator.Request`."""
 
     def __init__(self, channel: Channel, number: int, call: Call) -> None:
         """Begin; ``number`` is that of the request."""
@@ -58,64 +60,19 @@ class Request:
         """Where the result goes, and the staging block that gets it first."""
         self.completion: Completion | None = None
 
-    def Test(self, status: Status | None = None) -> bool:  # noqa: N802 - MPI's name
+    def Test(self) -> bool:  # noqa: N802 - mpi4py's name
         """Return whether it is done; RuntimeError where MPI has refused it."""
         if self.completion is None and not self._channel.finish(self):
             return False
-        done = self.completion
-        assert done is not None
-        if done.error:
-            raise RuntimeError(f"the MPI proxy: {done.error}")
-        if status is not None:
-            status.take(done)
+        assert self.completion is not None
+        if self.completion.error:
+            raise RuntimeError(f"the MPI proxy: {self.completion.error}")
         return True
 
-    def Wait(self, status: Status | None = None) -> bool:  # noqa: N802
+    def Wait(self) -> bool:  # noqa: N802
         """Wait until it is done."""
-        self._channel.wait(lambda: self.Test(status), self.call.name.lower())
+        self._channel.wait(self.Test, self.call.name.lower())
         return True
-
-    @staticmethod
-    def Waitall(requests: Sequence[Request]) -> bool:  # noqa: N802
-        """Wait until all are done."""
-        for request in requests:
-            request.Wait()
-        return True
-
-
-class Status:
-    """What is known of a message that came."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.known = Completion()
-        """What the proxy said."""
-
-    def take(self, completion: Completion) -> None:
-        """Remember what the proxy says."""
-        self.known = completion
-
-    def Get_source(self) -> int:  # noqa: N802
-        """Return the rank that sent it."""
-        return self.known.source
-
-    def Get_tag(self) -> int:  # noqa: N802
-        """Return its tag."""
-        return self.known.tag
-
-    def Get_count(self, datatype: Any = None) -> int:  # noqa: N802
-        """Return its elements."""
-        return self.known.nbytes // (ITEM_BYTES[datatype.number] if datatype is not None else 1)
-
-
-class Operand:
-    """Memory of a call: elements of a type."""
-
-    def __init__(self, view: memoryview, count: int, datatype: int, nbytes: int | None = None) -> None:
-        """``view`` begins where they do; ``nbytes`` where it is not just ``count`` elements."""
-        self.count, self.datatype = count, datatype
-        self.nbytes = count * ITEM_BYTES[datatype] if nbytes is None else nbytes
-        self.view = view[: self.nbytes]
 
 
 class Channel:
@@ -147,7 +104,7 @@ class Channel:
             tell=self._tell,
             forget=self._forget,
         )
-        self._later: list[Request] = []
+        self._later: list[ProxyRequest] = []
         self.groups_made: dict[str, int] = {}
         """How many communicators of some ranks were made, by name."""
         self.closed = False
@@ -159,39 +116,36 @@ class Channel:
         call: Call,
         comm: int,
         *,
-        source: Operand | None = None,
-        target: Operand | None = None,
-        operation: int = 0,
+        source: Any = None,
+        target: Any = None,
+        dtype: str = "uint8",
+        operation: str = "SUM",
         peer: int = 0,
         tag: int = 0,
         listed: Sequence[int] = (),
-        keep: bool = False,
-    ) -> Request:
-        """Hand a request over. ``target`` without ``source`` of a reduction is reduced in place.
-
-        ``keep``: not all of ``target`` is written, and the rest stays as it is.
-        """
+        key: int = 0,
+    ) -> ProxyRequest:
+        """Hand a request over: see `Communicator.begin`. ``key``: of a communicator that is made."""
         with self._lock:
             self._check()
-            request = Request(self, self._number(), call)
+            request = ProxyRequest(self, self._number(), call)
             try:
                 source_memory = self._place(request, source, read=True)
-                in_place = keep or call is Call.BROADCAST or (call is Call.ALLREDUCE and source is None)
-                target_memory = self._place(request, target, read=in_place, written=True)
-                list_memory = self._place_list(request, listed)
+                target_memory = self._place(
+                    request, target, read=_is_read(call, source, target, listed), written=True
+                )
+                list_memory = self._place_list(request, array("q", listed).tobytes())
             except BaseException:
                 self._slots.give_back(request.number)
                 raise
-            operand = target if target is not None else source
-            datatype = operand.datatype if operand is not None else 0
             record = Record(
                 request.number,
                 call,
                 comm,
                 source_memory,
                 target_memory,
-                datatype,
-                operation,
+                DTYPES.index(dtype),
+                key or OPERATIONS.index(operation),
                 peer,
                 tag,
                 list_memory,
@@ -227,34 +181,36 @@ class Channel:
             os.eventfd_write(self._wake, 1)
 
     def _place(
-        self, request: Request, operand: Operand | None, *, read: bool = False, written: bool = False
+        self, request: ProxyRequest, memory: Any, *, read: bool = False, written: bool = False
     ) -> Memory:
         """Return where the proxy finds the memory of an operand, after a copy where it sees it not."""
-        if operand is None or not operand.nbytes:
-            return Memory(elements=0 if operand is None else operand.count)
-        view = operand.view
+        if memory is None:
+            return Memory()
+        view = bytes_of(memory)
+        nbytes = len(view)
+        if not nbytes:
+            return Memory(EMPTY)
         request.kept.append(view)
-        found = self.memory.locate(address_of(view), operand.nbytes)
+        found = self.memory.locate(address_of(view), nbytes)
         if found is None:
-            block = self.memory.stage(operand.nbytes)
+            block = self.memory.stage(nbytes)
             request.blocks.append(block)
             if read:
                 copy(block.view, view)
             if written:
                 request.back = (view, block.view)
             found = block.number, block.offset
-        return Memory(*found, operand.count)
+        return Memory(*found, nbytes)
 
-    def _place_list(self, request: Request, listed: Sequence[int], text: bytes = b"") -> Memory:
-        if not listed and not text:
+    def _place_list(self, request: ProxyRequest, content: bytes) -> Memory:
+        if not content:
             return Memory()
-        content = array("q", listed).tobytes() if listed else text
         block = self.memory.stage(len(content))
         request.blocks.append(block)
         block.view[:] = content
-        return Memory(block.number, block.offset, len(listed) or len(text))
+        return Memory(block.number, block.offset, len(content))
 
-    def finish(self, request: Request) -> bool:
+    def finish(self, request: ProxyRequest) -> bool:
         """Return whether a request is done, and take what it brought."""
         if self.closed or not self._ring.done(request.number):
             return False
@@ -263,8 +219,7 @@ class Channel:
                 done = self._ring.completion(request.number)
                 if request.back is not None and not done.error:
                     target, staged = request.back
-                    nbytes = done.nbytes if request.call is Call.RECEIVE else len(target)
-                    copy(target[:nbytes], staged[:nbytes])
+                    copy(target, staged)
                 for block in request.blocks:
                     self.memory.unstage(block)
                 request.back, request.blocks, request.kept = None, [], []
@@ -272,7 +227,7 @@ class Channel:
                 self._slots.give_back(request.number)
         return True
 
-    def finish_later(self, request: Request) -> None:
+    def finish_later(self, request: ProxyRequest) -> None:
         """Take what a request brings that nobody waits for, once it is done; it lives no longer than this."""
         with self._lock:
             self._later.append(request)
@@ -327,17 +282,16 @@ class Channel:
 
     def _tell(self, shared: SharedMemory) -> None:
         """Have the proxy map memory, before the request that is about it."""
-        text = shared.key.encode()
-        request = Request(self, self._number(), Call.MAP)
-        where = self._place_list(request, (), text)
-        self._push(Record(request.number, Call.MAP, shared.number, listed=where))
+        request = ProxyRequest(self, self._number(), Call.MAP)
+        where = self._place_list(request, shared.key.encode())
+        self._push(Record(request.number, Call.MAP, shared.proxy_number, listed=where))
         self._later.append(request)
 
     def _forget(self, shared: SharedMemory) -> None:
         with self._lock:
-            if shared.number > 0 and not self.closed:
-                request = Request(self, self._number(), Call.FORGET)
-                self._push(Record(request.number, Call.FORGET, shared.number))
+            if shared.proxy_number > 0 and not self.closed:
+                request = ProxyRequest(self, self._number(), Call.FORGET)
+                self._push(Record(request.number, Call.FORGET, shared.proxy_number))
                 self._later.append(request)
         if self._connection.open and not self.closed:
             self._connection.free_segment(self.generation, shared.key)
@@ -353,3 +307,10 @@ class Channel:
                 self.memory.drop()
                 self._ring = _NO_RING
                 self._later = []
+
+
+def _is_read(call: Call, source: Any, target: Any, listed: Sequence[int]) -> bool:
+    """Return whether what lies in the target of a call counts."""
+    if call is Call.ALLGATHERV:  # what lies between the parts stays as it is
+        return sum(listed[: len(listed) // 2]) < memoryview(target).nbytes
+    return call is Call.BROADCAST or (call is Call.ALLREDUCE and source is None)

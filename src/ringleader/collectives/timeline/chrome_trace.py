@@ -75,9 +75,6 @@ class _Key(NamedTuple):
     serial: int
 
 
-_WHOLE = (Stage.SUBMITTED, Stage.NEGOTIATING, Stage.EXECUTING, Stage.FINISHED)
-
-
 class ChromeTrace:
     """The tracks of one process."""
 
@@ -105,17 +102,9 @@ class ChromeTrace:
 
     def take(self, notes: Sequence[Note]) -> None:
         """Take the next notes, in the order in which they were made."""
-        at = 0
-        while at < len(notes):
-            if self._undisturbed(notes[at : at + 4]):
-                at += 4
-                continue
-            time, stage, group, signature, name, serial, text = notes[at]
-            at += 1
+        for time, stage, group, signature, name, serial, text in notes:
             if stage is Stage.CYCLE:
-                self._events.append(
-                    f'{{"name":"{CYCLE}","ph":"i","s":"p","pid":{self._pid},"tid":0,"ts":{_micros(time)}}}'
-                )
+                self._event(CYCLE, "i", f'"s":"p","pid":{self._pid},"tid":0', time)
             elif signature is None:
                 self._mark(time, stage, json.dumps(name or "")[1:-1])
             else:
@@ -123,36 +112,8 @@ class ChromeTrace:
                 track = self._at_work.get(key) or self._occupy_track(key)
                 self._enter_stage(track, time, stage, signature, key, text)
 
-    def _undisturbed(self, notes: Sequence[Note]) -> bool:
-        """Take an operation that nothing came between, if these notes are one; return whether they were.
-
-        It has the same events as note by note, at a third of the cost, and most operations are such.
-        """
-        if tuple(note[1] for note in notes) != _WHOLE:
-            return False
-        first, second, third, fourth = notes
-        _, _, group, signature, name, serial, _ = first
-        same = first[2:6] == second[2:6] == third[2:6] == fourth[2:6]
-        if signature is None or not same or fourth[6]:
-            return False
-        key = _Key(group, signature.kind, name, serial if name is None else 0)
-        if key in self._at_work:
-            return False
-        track = self._occupy_track(key)
-        self._release_track(track, key)
-        asked, there, met, end = (note[0] // _QUANTUM / 8 for note in notes)
-        phase, word = f'"ph":"X",{track.where},"ts":', _word(signature)
-        self._events.append(
-            f'{{"name":"{WAITING}",{phase}{there!r},"dur":{met - there!r}}},\n'
-            f'{{"name":"NEGOTIATE_{word}",{phase}{asked!r},"dur":{met - asked!r}}},\n'
-            f'{{"name":"{third[6]}",{phase}{met!r},"dur":{end - met!r}}},\n'
-            f'{{"name":"{word}",{phase}{met!r},"dur":{end - met!r},'
-            f'"args":{{{self._arguments(key, signature)}}}}}'
-        )
-        return True
-
     def events(self) -> list[str]:
-        """Return the events of the notes taken since the last time, JSON objects, one or more in a text."""
+        """Return the events of the notes taken since the last time, JSON objects."""
         for track in (*self._at_work.values(), self._training):
             self._open_phases(track)
         events, self._events = self._events, []
@@ -229,7 +190,7 @@ class ChromeTrace:
         for phase in track.phases:
             if not phase.opened:
                 phase.opened = True
-                self._write(track, phase.name, "B", phase.begin, phase.arguments)
+                self._event(phase.name, "B", track.where, phase.begin, arguments=phase.arguments)
 
     def _close_all(self, track: _Track, time: int, error: str = "") -> None:
         while track.phases:
@@ -242,17 +203,18 @@ class ChromeTrace:
             said = f'"error":{json.dumps(error)}'
             arguments = f"{arguments},{said}" if arguments and not phase.opened else said
         if phase.opened:
-            self._write(track, phase.name, "E", time, arguments if error else "")
-            return
-        begin, took = phase.begin // _QUANTUM / 8, (time // _QUANTUM - phase.begin // _QUANTUM) / 8
-        rest = f',"args":{{{arguments}}}' if arguments else ""
-        self._events.append(
-            f'{{"name":"{phase.name}","ph":"X",{track.where},"ts":{begin!r},"dur":{took!r}{rest}}}'
-        )
+            self._event(phase.name, "E", track.where, time, arguments=arguments if error else "")
+        else:
+            self._event(phase.name, "X", track.where, phase.begin, time, arguments)
 
-    def _write(self, track: _Track, name: str, sort: str, time: int, arguments: str) -> None:
+    def _event(
+        self, name: str, sort: str, where: str, time: int, end: int | None = None, arguments: str = ""
+    ) -> None:
+        """Write one event. Times are microseconds, rounded down to the quantum; exact up to 35 years."""
+        began = time // _QUANTUM
+        took = "" if end is None else f',"dur":{(end // _QUANTUM - began) / 8}'
         rest = f',"args":{{{arguments}}}' if arguments else ""
-        self._events.append(f'{{"name":"{name}","ph":"{sort}",{track.where},"ts":{_micros(time)}{rest}}}')
+        self._events.append(f'{{"name":"{name}","ph":"{sort}",{where},"ts":{began / 8}{took}{rest}}}')
 
     def _about(self, what: str, tid: int, name: str) -> str:
         return (
@@ -269,8 +231,3 @@ def _described(signature: Signature) -> str:
     nbytes = math.prod(signature.shape) * ITEMSIZE.get(signature.dtype, 1)
     op = signature.op.name.lower()
     return f'"dtype":"{signature.dtype}","shape":{list(signature.shape)},"bytes":{nbytes},"op":"{op}"'
-
-
-def _micros(time: int) -> float:
-    """Return nanoseconds as microseconds, rounded down to the quantum; exact up to 35 years."""
-    return time // _QUANTUM / 8

@@ -2,8 +2,6 @@
 
 loopback        one rank, or several that exchange nothing: the baseline of a scaling measurement
 plain_mpi       MPI's calls alone, for any shape of group and for small messages
-one_host        shared memory between the ranks of one host ("window")
-hierarchical    shared memory within each host, one slice per local rank between hosts ("hosts")
-
-Which algorithm an array takes by its size is a matter of `algorithm_table`.
+window          shared memory between the ranks of one host ("window"); `between_hosts` adds one slice per
+                local rank between hosts ("hosts")
 """

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 
+from ringleader.collectives.communicator import memory_at
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import Message, MpiCalls
 
@@ -90,7 +91,7 @@ class Adasum:
 
     def _message(self, peer: int, flat: Array, dtype: str) -> Message:
         nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-        return peer, self._mpi_calls.mpi.buffer.fromaddress(self._kernels.address(flat), nbytes), nbytes
+        return peer, memory_at(self._kernels.address(flat), nbytes), nbytes
 
 
 def _rest(span: tuple[int, int], kept: tuple[int, int]) -> tuple[int, int]:

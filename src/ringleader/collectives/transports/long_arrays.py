@@ -47,26 +47,20 @@ class LongArray:
     """Scales the result."""
 
 
+@dataclass(kw_only=True, eq=False)
 class LongArrays:
     """Reduces them, one after the other."""
 
-    def __init__(
-        self,
-        *,
-        kernels: Kernels,
-        flags: SharedFlags,
-        cross: MpiReducer,
-        me: int,
-        slices: int,
-        enter: Callable[[str], None],
-    ) -> None:
-        """``me`` is the local rank, ``slices`` of which have one, from the first.
-
-        ``cross`` reduces pieces between hosts; ``enter`` is told the phases.
-        """
-        self._kernels, self._flags, self._cross = kernels, flags, cross
-        self._me, self._slices = me, slices
-        self._enter = enter
+    kernels: Kernels
+    flags: SharedFlags
+    cross: MpiReducer
+    """Reduces pieces between hosts."""
+    me: int
+    """The local rank."""
+    slices: int
+    """So many of the local ranks have one, from the first."""
+    enter: Callable[[str], None]
+    """Is told the phases."""
 
     def reduce(self, array: LongArray, shared: Sequence[Array], piece_bytes: int, *, behind: int) -> None:
         """Reduce an array over all ranks, in pieces of ``piece_bytes`` at most.
@@ -75,76 +69,94 @@ class LongArrays:
         each of them, or as long as the array. ``behind``: how many segments after a segment's own its result
         is there on all ranks of the host. Collective, with equal lengths and pieces on all ranks.
         """
-        plan = self._plan(array, shared, piece_bytes, behind)
-        kernels = self._kernels
-        if self._me < self._slices:
-            totals = self._cross.reduce_stream(self._host_sums(array, plan), array.dtype, array.op)
+        kernels, me, enter = self.kernels, self.me, self.enter
+        stream = _Stream(self, array, shared, behind=behind, piece_bytes=piece_bytes)
+        if me < self.slices:
+            totals = self.cross.reduce_stream(stream.host_sums(), array.dtype, array.op)
             for number, total in enumerate(totals):
-                self._enter(WINDOW_REDUCE)
+                enter(WINDOW_REDUCE)
                 if array.factor != 1.0:
                     kernels.scale(total, array.factor)
-                start, stop = plan.slice(number, self._me)
-                kernels.copy(kernels.part(array.target, start, stop), total)
-                self._enter(CROSS_ALLREDUCE)
+                kernels.copy(kernels.part(array.target, *stream.slice(number, me)), total)
+                enter(CROSS_ALLREDUCE)
         else:
-            for number in range(plan.segments):
-                self._share(array, plan, number)
-        self._enter(WINDOW_REDUCE)
-        self._flags.barrier()
-        for number in range(max(0, plan.segments - behind), plan.segments):
-            self._copy_out(array, plan, number)
+            for number in range(stream.segments):
+                stream.share(number)
+        enter(WINDOW_REDUCE)
+        self.flags.barrier()
+        for number in range(max(0, stream.segments - behind), stream.segments):
+            stream.copy_out(number)
         # Nobody begins the next array while others still read.
-        self._flags.barrier()
+        self.flags.barrier()
 
-    def _plan(self, array: LongArray, shared: Sequence[Array], piece_bytes: int, behind: int) -> _Segments:
-        kernels, itemsize = self._kernels, ITEMSIZE[array.dtype]
-        line, room = LINE_BYTES // itemsize, kernels.count(shared[0])
-        whole = room == kernels.count(array.source)
+
+class _Stream:
+    """How an array is cut into segments, where these lie in shared memory, and how they get there."""
+
+    def __init__(
+        self, through: LongArrays, array: LongArray, shared: Sequence[Array], *, behind: int, piece_bytes: int
+    ) -> None:
+        """See `LongArrays.reduce`."""
+        self._through, self._array, self._shared, self._behind = through, array, shared, behind
+        self._kernels, self._me, slices = through.kernels, through.me, through.slices
+        self._others = [rank for rank in range(slices) if rank != self._me]
+        itemsize, room = ITEMSIZE[array.dtype], self._kernels.count(shared[0])
+        self._count = self._kernels.count(array.source)
+        self._whole = room == self._count
+        """Whether the memory has a place for each segment, that of the slice in the array."""
         most = piece_bytes // itemsize
-        if not whole:
-            most = min(most, room // (behind + 2) // self._slices)
-        piece = max(line, most // line * line)
-        return _Segments(
-            kernels=kernels,
-            shared=shared,
-            slices=self._slices,
-            count=kernels.count(array.source),
-            piece=piece,
-            line=line,
-            behind=behind,
-            whole=whole,
-        )
+        if not self._whole:
+            most = min(most, room // (behind + 2) // slices)
+        self._line = LINE_BYTES // itemsize
+        self._piece = max(self._line, most // self._line * self._line)
+        """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
+        self.segments = -(-self._count // (self._piece * slices))
 
-    def _host_sums(self, array: LongArray, plan: _Segments) -> Iterator[Array]:
+    def slice(self, number: int, rank: int) -> tuple[int, int]:
+        """Return where a rank's slice of a segment begins and ends in the array."""
+        slices = self._through.slices
+        first = number * self._piece * slices
+        left = min(self._count - first, self._piece * slices)
+        length = -(-left // (self._line * slices)) * self._line
+        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
+
+    def _memory(self, number: int, *, owner: int, rank: int) -> Array:
+        """Return the place for one rank's slice of a segment in the owner's memory."""
+        start, stop = self.slice(number, rank)
+        if self._whole:
+            return self._kernels.part(self._shared[owner], start, stop)
+        place = (number % (self._behind + 2) * self._through.slices + rank) * self._piece
+        return self._kernels.part(self._shared[owner], place, place + stop - start)
+
+    def host_sums(self) -> Iterator[Array]:
         """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
-        kernels, me = self._kernels, self._me
-        for number in range(plan.segments):
-            self._enter(WINDOW_REDUCE)
-            self._share(array, plan, number)
-            total = plan.memory(number, owner=me, rank=me)
-            parts = [plan.memory(number, owner=rank, rank=me) for rank in range(len(plan.shared))]
-            parts[me] = self._own(array, *plan.slice(number, me))
-            kernels.reduce(total, parts, array.op, 1.0)
-            self._enter(CROSS_ALLREDUCE)
+        me, enter = self._me, self._through.enter
+        for number in range(self.segments):
+            enter(WINDOW_REDUCE)
+            self.share(number)
+            total = self._memory(number, owner=me, rank=me)
+            parts = [self._memory(number, owner=rank, rank=me) for rank in range(len(self._shared))]
+            parts[me] = self._own(number)
+            self._kernels.reduce(total, parts, self._array.op, 1.0)
+            enter(CROSS_ALLREDUCE)
             yield total
 
-    def _share(self, array: LongArray, plan: _Segments, number: int) -> None:
+    def share(self, number: int) -> None:
         """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
-        kernels, me = self._kernels, self._me
-        for rank in range(plan.slices):
-            if rank != me:
-                start, stop = plan.slice(number, rank)
-                mine = plan.memory(number, owner=me, rank=rank)
-                kernels.copy(mine, kernels.part(array.source, start, stop))
-                if array.prescale != 1.0:
-                    kernels.scale(mine, array.prescale)
-        self._flags.barrier()
-        if number >= plan.behind:
-            self._copy_out(array, plan, number - plan.behind)
+        kernels, array = self._kernels, self._array
+        for rank in self._others:
+            mine = self._memory(number, owner=self._me, rank=rank)
+            kernels.copy(mine, kernels.part(array.source, *self.slice(number, rank)))
+            if array.prescale != 1.0:
+                kernels.scale(mine, array.prescale)
+        self._through.flags.barrier()
+        if number >= self._behind:
+            self.copy_out(number - self._behind)
 
-    def _own(self, array: LongArray, start: int, stop: int) -> Array:
+    def _own(self, number: int) -> Array:
         """Return this rank's values of its own slice, as they travel."""
-        kernels = self._kernels
+        kernels, array = self._kernels, self._array
+        start, stop = self.slice(number, self._me)
         place = kernels.part(array.source, start, stop)
         if array.prescale == 1.0 and not array.converted:
             return place
@@ -154,48 +166,9 @@ class LongArrays:
             kernels.scale(own, array.prescale)
         return own
 
-    def _copy_out(self, array: LongArray, plan: _Segments, number: int) -> None:
+    def copy_out(self, number: int) -> None:
+        """Copy the others' results of a segment out."""
         kernels = self._kernels
-        for rank in range(plan.slices):
-            if rank != self._me:
-                start, stop = plan.slice(number, rank)
-                result = plan.memory(number, owner=rank, rank=rank)
-                kernels.copy(kernels.part(array.target, start, stop), result)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Segments:
-    """How an array is cut, and where its segments lie in shared memory."""
-
-    kernels: Kernels
-    shared: Sequence[Array]
-    """The memory of every local rank."""
-    slices: int
-    """Slices of a segment."""
-    count: int
-    piece: int
-    """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
-    line: int
-    behind: int
-    """How many segments later a segment's result is there."""
-    whole: bool
-    """Whether the memory has a place for each segment, that of the slice in the array."""
-
-    @property
-    def segments(self) -> int:
-        return -(-self.count // (self.piece * self.slices))
-
-    def slice(self, number: int, rank: int) -> tuple[int, int]:
-        """Return where a rank's slice of a segment begins and ends in the array."""
-        first = number * self.piece * self.slices
-        left = min(self.count - first, self.piece * self.slices)
-        length = -(-left // (self.line * self.slices)) * self.line
-        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
-
-    def memory(self, number: int, *, owner: int, rank: int) -> Array:
-        """Return the place for one rank's slice of a segment in the owner's memory."""
-        start, stop = self.slice(number, rank)
-        if self.whole:
-            return self.kernels.part(self.shared[owner], start, stop)
-        place = (number % (self.behind + 2) * self.slices + rank) * self.piece
-        return self.kernels.part(self.shared[owner], place, place + stop - start)
+        for rank in self._others:
+            result = self._memory(number, owner=rank, rank=rank)
+            kernels.copy(kernels.part(self._array.target, *self.slice(number, rank)), result)

@@ -11,37 +11,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ringleader.collectives.communicator import DTYPES, memory_at
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.adasum import Adasum
-from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
-from ringleader.collectives.transports.alltoall import alltoall
-from ringleader.collectives.transports.link_measurement import FirstLongReduction
-from ringleader.collectives.transports.pipeline import Pipeline
-from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import PrivateMemoryTransport
+from ringleader.collectives.transports.pieces import FirstLongReduction, Pieces, Pipeline
+from ringleader.collectives.transports.reduce_scatter import ReduceScatter, alltoall, reducescatter
+from ringleader.collectives.transports.transport import Region, Transport
 
 PIECE_BYTES = 4 << 20
-"""A pairwise exchange goes in pieces of this size, of which some are under way at once."""
+"""A pairwise exchange goes in pieces of this size, of which some are under way at once, until the line is
+measured."""
+PAIRWISE_BYTES = 32 << 10
+"""A message this long goes pairwise between hosts; a shorter one costs less as one reduction of MPI's."""
 
-_MPI_TYPES = {
-    "uint8": "UINT8_T",
-    "int8": "INT8_T",
-    "uint16": "UINT16_T",
-    "int16": "INT16_T",
-    "uint32": "UINT32_T",
-    "int32": "INT32_T",
-    "uint64": "UINT64_T",
-    "int64": "INT64_T",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "bool": "UINT8_T",
-}
 _OPS = {ReduceOp.SUM: "SUM", ReduceOp.MIN: "MIN", ReduceOp.MAX: "MAX", ReduceOp.PRODUCT: "PROD"}
 _BOOL_OPS = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.MIN: "BAND", ReduceOp.PRODUCT: "BAND"}
 
@@ -63,13 +50,8 @@ class MpiReducer:
         """The communicator."""
         self._kernels = kernels
         self._between_hosts = between_hosts
-        mpi = mpi_calls.mpi
-        self._types = {dtype: getattr(mpi, name) for dtype, name in _MPI_TYPES.items()}
-        operations = {op: getattr(mpi, name) for op, name in _OPS.items()}
-        of_bools = {op: getattr(mpi, name) for op, name in _BOOL_OPS.items()}
-        self._operations = {**dict.fromkeys(_MPI_TYPES, operations), "bool": of_bools}
-        self.table = HierarchicalTable(piece_bytes=PIECE_BYTES)
-        """Which arrays between hosts are long, and the pieces that they go in; equal on all ranks."""
+        self.pieces = Pieces(nbytes=PIECE_BYTES)
+        """What long arrays go in."""
         self.reduce_scatter = ReduceScatter(mpi_calls, kernels)
 
     def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
@@ -81,23 +63,23 @@ class MpiReducer:
             self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
             step = max(1, self.mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
-                self.mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
+                self.mpi_calls.reduce_in_place(*self._operands(piece, dtype, op))
         else:
-            step = self.table.piece_bytes // ITEMSIZE[dtype]
+            step = self.pieces.nbytes // ITEMSIZE[dtype]
             for _ in self.reduce_stream(self._cut(flat, count, step), dtype, op):
                 pass
 
     def reduce_stream(self, arrays: Iterable[Array], dtype: str, op: ReduceOp) -> Iterator[Array]:
         """Reduce 1-D arrays in place as they come; yield each of them, in their order, when it is done.
 
-        Several are under way at once, as the table says: see `Pipeline`.
+        Several are under way at once: see `Pipeline`.
         """
         return self.pipeline().run(arrays, lambda array: self._steps(array, dtype, op))
 
     def pipeline(self) -> Pipeline:
-        """Return what has several exchanges over this communicator under way at once, as the table says."""
+        """Return what has several exchanges over this communicator under way at once."""
         calls = self.mpi_calls
-        return Pipeline(finish=calls.finish, abandon=calls.abandon, depth=self.table.depth)
+        return Pipeline(finish=calls.finish, abandon=calls.abandon, depth=self.pieces.depth)
 
     def _steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
         count = self._kernels.count(flat)
@@ -105,111 +87,51 @@ class MpiReducer:
             return
         if self._in_one_call(count, dtype, op):
             self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
-            yield self.mpi_calls.begin_reduce(*self._message(flat, dtype, op))
+            yield self.mpi_calls.begin_reduce(*self._operands(flat, dtype, op))
         else:
             yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
 
     def _in_one_call(self, count: int, dtype: str, op: ReduceOp) -> bool:
-        long = self._between_hosts and count * ITEMSIZE[dtype] >= self.table.pairwise_bytes
-        return dtype in _MPI_TYPES and not long and not may_drop_nan(op, dtype)
+        long = self._between_hosts and count * ITEMSIZE[dtype] >= PAIRWISE_BYTES
+        return dtype in DTYPES and not long and not may_drop_nan(op, dtype)
 
     def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
         for start in range(0, count, step):
             yield flat if count <= step else self._kernels.part(flat, start, min(count, start + step))
 
-    def _message(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[list[Any], Any]:
-        """Return an array as MPI takes it, and the operation."""
-        kernels, count = self._kernels, self._kernels.count(flat)
-        memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
-        return [memory, count, self._types[dtype]], self._operations[dtype][op]
-
-    def one_call(self, dtype: str, count: int, op: ReduceOp) -> Callable[[Array, Array], None] | None:
-        """Return one MPI call from an array of this type and length into another, which may be the same.
-
-        None where there is no such call, or where it must not be waited for inside MPI.
-        """
-        nbytes = count * ITEMSIZE[dtype]
-        if self.mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self.mpi_calls.most_bytes:
-            return None
-        if may_drop_nan(op, dtype):
-            return None
-        memory, address = self.mpi_calls.mpi.buffer.fromaddress, self._kernels.address
-        kind, operation = self._types[dtype], self._operations[dtype][op]
-        allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
-        total = self.mpi_calls.traffic.total  # not polling: all ranks are on this host
-
-        def reduce(source: Array, target: Array) -> None:
-            total.local += nbytes
-            result = [memory(address(target), nbytes), count, kind]
-            if source is target:
-                allreduce(in_place, result, op=operation)
-            else:
-                allreduce([memory(address(source), nbytes), count, kind], result, op=operation)
-
-        return reduce
-
-    def prepared(self, flat: Array, dtype: str) -> Callable[[ReduceOp, float], None] | None:
-        """Return one MPI call that reduces this memory and scales it, None where there is no such call.
-
-        What MPI may not reduce itself goes pairwise.
-        """
-        if self.mpi_calls.polling or dtype not in _MPI_TYPES:
-            return None
-        message, _sum = self._message(flat, dtype, ReduceOp.SUM)
-        operations, scale = self._operations[dtype], self._kernels.scale
-        allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
-        total, nbytes = self.mpi_calls.traffic.total, self._kernels.count(flat) * ITEMSIZE[dtype]
-
-        def reduce(op: ReduceOp, factor: float) -> None:
-            if may_drop_nan(op, dtype):
-                self.reduce(flat, dtype, op)
-            else:
-                total.local += nbytes
-                allreduce(in_place, message, op=operations[op])
-            if factor != 1.0:
-                scale(flat, factor)
-
-        return reduce
+    def _operands(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[memoryview, str, str]:
+        """Return an array's memory, its type, and MPI's operation."""
+        kernels = self._kernels
+        memory = memory_at(kernels.address(flat), kernels.count(flat) * ITEMSIZE[dtype])
+        return memory, dtype, (_BOOL_OPS if dtype == "bool" else _OPS)[op]
 
 
-class MpiTransport(PrivateMemoryTransport):
+class MpiTransport(Transport):
     """Carries everything with MPI calls over the whole group."""
 
     name = "mpi"
     converts = True
-    """See `Converting`."""
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
         self.mpi_calls = mpi_calls
         self._kernels = kernels
-        self._between_hosts = between_hosts
         self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
-        self.used = ReducedSizes()
-        """Lengths of the arrays reduced between hosts."""
         self._first_long = FirstLongReduction(mpi_calls, mpi_calls, between_hosts=between_hosts)
 
-    @property
-    def table(self) -> AlgorithmTable | None:
-        """Return which arrays between hosts are long, None on a single host."""
-        return self.reducer.table if self._between_hosts else None
-
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table. See `Tunable`."""
-        self._first_long.over = True
-        self.reducer.table = HierarchicalTable.from_list(numbers)
+    def go_by(self, pieces: Pieces) -> None:
+        """Have long arrays travel between hosts in these pieces, equal on all ranks, from now on."""
+        self.reducer.pieces = pieces
 
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         self._prepare(self._kernels.count(flat) * ITEMSIZE[dtype])
         self.reducer.reduce(flat, dtype, op)
 
     def _prepare(self, nbytes: int) -> None:
-        """Note a reduction, and have the pieces fit the line before the first long one. Collective."""
-        if self._between_hosts:
-            self.used.note(self.used.registered, nbytes)
-            numbers = self._first_long.table_for(nbytes, self.reducer.table)
-            if numbers is not None:
-                self.adopt(numbers)
+        """Have the pieces fit the line before the first long reduction. Collective."""
+        pieces = self._first_long.pieces_for(nbytes)
+        if pieces is not None:
+            self.go_by(pieces)
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
@@ -241,7 +163,7 @@ class MpiTransport(PrivateMemoryTransport):
             kernels.scale(flat, factor)
 
     def _allgather(self, work: Work) -> None:
-        signature, kernels, buffer = work.signature, self._kernels, self.mpi_calls.mpi.buffer
+        signature, kernels = work.signature, self._kernels
         rows = self.mpi_calls.integers(kernels.length(work.array))
         work.received = tuple(rows)
         work.out = kernels.empty((sum(rows), *signature.shape), signature.dtype)
@@ -249,8 +171,8 @@ class MpiTransport(PrivateMemoryTransport):
         counts = [length * row_bytes for length in rows]
         total, mine = sum(counts), counts[self.mpi_calls.rank]
         if total:
-            out = buffer.fromaddress(kernels.address(work.out), total)
-            own = buffer.fromaddress(kernels.address(work.array), mine) if mine else bytearray(0)
+            out = memory_at(kernels.address(work.out), total)
+            own = memory_at(kernels.address(work.array), mine)
             starts = [0, *itertools.accumulate(counts)][:-1]
             self.mpi_calls.gather_bytes(own, out, counts, starts)
 
@@ -259,8 +181,7 @@ class MpiTransport(PrivateMemoryTransport):
         if work.out is not work.array and self.mpi_calls.rank == signature.root:
             kernels.copy(work.out, work.array)
         nbytes = kernels.count(work.out) * ITEMSIZE[signature.dtype]
-        memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(work.out), nbytes)
-        self.mpi_calls.broadcast_bytes(memory, nbytes, signature.root)
+        self.mpi_calls.broadcast_bytes(memory_at(kernels.address(work.out), nbytes), signature.root)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""
@@ -272,10 +193,10 @@ class MpiTransport(PrivateMemoryTransport):
             self._kernels.scale(region.mine, factor)
 
     def _exchange_converted(self, region: Region, values: Array, op: ReduceOp, factor: float) -> None:
-        """Reduce values of another element type. See `Converting`."""
+        """Reduce values of another element type. See `Transport.converts`."""
         kernels, dtype, count = self._kernels, region.dtype, region.count
         self._prepare(count * ITEMSIZE[dtype])
-        step = self.reducer.table.piece_bytes // ITEMSIZE[dtype]
+        step = self.reducer.pieces.nbytes // ITEMSIZE[dtype]
         spans = [(start, min(start + step, count)) for start in range(0, count, step)]
 
         def laid_out() -> Iterator[Array]:

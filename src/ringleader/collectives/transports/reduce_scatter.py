@@ -1,4 +1,4 @@
-"""Reduce-scatter, alone or followed by an allgather: every rank owns a part of the result.
+"""Reduce-scatter, alone or followed by an allgather, and alltoall: rows that go to their ranks.
 
 Each rank receives its part of everybody's array and reduces it in rank order with the framework's kernels, in
 the element type itself. So every element is computed once, on its owner.
@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ringleader.collectives.communicator import memory_at
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import Message, MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
@@ -74,7 +75,7 @@ class ReduceScatter:
 
     def _memory(self, flat: Array, dtype: str) -> tuple[object, int]:
         nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-        return self.mpi_calls.mpi.buffer.fromaddress(self._kernels.address(flat), nbytes), nbytes
+        return memory_at(self._kernels.address(flat), nbytes), nbytes
 
 
 def row_counts(rows: int, size: int) -> list[int]:
@@ -118,3 +119,39 @@ def reducescatter(
     factor = signature.postscale / size if signature.op is ReduceOp.AVERAGE else signature.postscale
     if factor != 1.0:
         kernels.scale(work.out, factor)
+
+
+def splits_of(work: Work, kernels: Kernels, size: int) -> list[int]:
+    """Return how many rows this rank gives to each."""
+    if work.splits is not None:
+        return list(work.splits)
+    return [kernels.length(work.array) // size] * size
+
+
+def alltoall(mpi_calls: MpiCalls, kernels: Kernels, work: Work) -> None:
+    """Give each rank its rows of ``work.array``: ``work.splits`` many, equal parts where that is None.
+
+    ``work.out`` gets the rows that came, in rank order, and ``work.received`` how many came from each rank.
+    Rows after those that the splits name go nowhere.
+    """
+    signature = work.signature
+    row_bytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
+    given = splits_of(work, kernels, mpi_calls.size)
+    came = mpi_calls.swap_integers(given)
+    work.received = tuple(came)
+    work.out = kernels.empty((sum(came), *signature.shape), signature.dtype)
+    if row_bytes == 0:
+        return
+    sources, targets = starts_of(given), starts_of(came)
+    here, there = kernels.address(work.array), kernels.address(work.out)
+    sends, receives = [], []
+    for rank in range(mpi_calls.size):
+        out, back = given[rank] * row_bytes, came[rank] * row_bytes
+        source = memory_at(here + sources[rank] * row_bytes, out)
+        target = memory_at(there + targets[rank] * row_bytes, back)
+        if rank == mpi_calls.rank:
+            target[:] = source
+        else:
+            sends.append((rank, source, out))
+            receives.append((rank, target, back))
+    mpi_calls.swap(receives, sends)

@@ -22,7 +22,7 @@ ADAPTER = "ringleader.torch"
 WITH_ADAPTER = (
     ADAPTER,
     f"{ADAPTER}.elastic",
-    "ringleader.collectives.mpi_proxy.stand_in",
+    "ringleader.collectives.mpi_proxy.proxy_communicator",
     "ringleader.collectives.mpi_proxy.membership",
 )
 """What is imported with it: also what an elastic job's ranks import only in ``init`` and for their first

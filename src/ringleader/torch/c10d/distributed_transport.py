@@ -16,22 +16,20 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ringleader.collectives.communicators import count_over
 from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.group_communicators import count_over
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.transports.alltoall import splits_of
 from ringleader.collectives.transports.plain_mpi import may_drop_nan, plain_op
-from ringleader.collectives.transports.reduce_scatter import row_counts
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import PrivateMemoryTransport, Transport
+from ringleader.collectives.transports.reduce_scatter import row_counts, splits_of
+from ringleader.collectives.transports.transport import Region, Transport
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
 from ringleader.torch.kernels import DTYPES, TorchKernels
 
 
-class DistributedTransport(PrivateMemoryTransport):
+class DistributedTransport(Transport):
     """Carries tensors on one device with a `ProcessGroup`, which is opened by the first operation."""
 
     name = "distributed"

@@ -19,8 +19,7 @@ from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.launch_order import Launch
 from ringleader.collectives.operations import Work
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Transport
+from ringleader.collectives.transports.transport import Region, Transport
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
 from ringleader.torch.c10d.group_watch import GroupWatch

@@ -14,12 +14,11 @@ import torch
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import PrivateMemoryTransport, Transport
+from ringleader.collectives.transports.transport import Region, Transport
 from ringleader.torch.kernels import TorchKernels
 
 
-class StagedTransport(PrivateMemoryTransport):
+class StagedTransport(Transport):
     """Has ``inner``, which carries tensors of another device, carry tensors of this one."""
 
     name = "staged"

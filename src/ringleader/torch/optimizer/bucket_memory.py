@@ -15,7 +15,7 @@ import torch
 from ringleader.collectives.bucket_plan import Bucket, plan_buckets
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Signature, Work
-from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Region
 from ringleader.common.submit_operation import work_and_request
 from ringleader.torch.gradient_config import GradientConfig, Named, shapes_of
 from ringleader.torch.kernels import DTYPES

@@ -20,7 +20,7 @@ from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
 from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
-from ringleader.collectives.transports.regions import DividedRegion, Region
+from ringleader.collectives.transports.transport import Region
 from ringleader.common.submit_operation import work_and_request
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named
@@ -91,7 +91,7 @@ class BucketParts:
 
     def _spread(self, which: int, memory: torch.Tensor, what: str) -> None:
         region, name = self._divided and self._divided[which], f"{self._name}.{what}"
-        if isinstance(region, DividedRegion):
+        if region.publish is not None:
             region.publish()
         elif region is not None:
             self._engine.publish_parts(region, name)

@@ -6,18 +6,21 @@ same process, and smaller ones can replace them.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
-from ringleader.collectives import mpi_or_proxy
+from ringleader.collectives.communicator import Call, Communicator, Segment, World
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.shared_memory import Segment, enough_memory
 from ringleader.collectives.traffic import CommunicatorTraffic, GroupTraffic
 from ringleader.ranks import processors
+
+MARGIN_BYTES = 8 << 20
+"""Room in /dev/shm that is left for the MPI's own segments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,48 +78,47 @@ def count_over(
 class Communicators:
     """Communicators and shared memory of one life of an engine, under MPI."""
 
-    mpi: Any
-    comm: Any
+    world: World
+    comm: Communicator
     """All ranks of the engine's group; a communicator of its own."""
-    host: Any
+    host: Communicator
     """The ranks of this host."""
-    cross: Any
+    cross: Communicator
     """The ranks with this local rank on all hosts."""
     ranks: RankLayout
     segments: list[Segment] = field(default_factory=list)
     """Everything in shared memory that was allocated and not given back."""
     traffic: GroupTraffic = field(default_factory=GroupTraffic)
     """What the group's operations exchange."""
-    job_ranks: Sequence[int] = ()
-    """By rank of ``comm``, its number in the job."""
-    cross_job_ranks: Sequence[int] = ()
-    """By rank of ``cross``, its number in the job."""
     _allocated: int = 0
 
     def mpi_calls(self, peer_wait: PeerWait) -> MpiCalls:
         """Return MPI's calls over the whole group."""
-        polling = self.ranks.hosts > 1 or self.ranks.oversubscribed or mpi_or_proxy.proxied(self.mpi)
-        traffic = count_over(self.ranks, self.traffic, "mpi", self.job_ranks)
-        return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling, traffic=traffic)
+        polling = self.ranks.hosts > 1 or self.ranks.oversubscribed or self.comm.proxied
+        job_ranks = self.comm.numbers_in(self.world.everybody)
+        traffic = count_over(self.ranks, self.traffic, "mpi", job_ranks)
+        return MpiCalls(self.comm, peer_wait, polling=polling, traffic=traffic)
 
     def cross_calls(self, peer_wait: PeerWait) -> MpiCalls:
         """Return MPI's calls over the ranks with this local rank, one on each host."""
+        peers = self.cross.numbers_in(self.world.everybody)
         traffic = CommunicatorTraffic(
             self.traffic.of_library("mpi"),
             rank=self.ranks.cross_rank,
             size=self.ranks.cross_size,
             host_ranks=(self.ranks.cross_rank,),
             hosts=self.ranks.cross_size,
-            peers=[self.traffic.peers.setdefault(number, [0, 0]) for number in self.cross_job_ranks],
+            peers=[self.traffic.peers.setdefault(number, [0, 0]) for number in peers],
         )
-        return MpiCalls(self.mpi, self.cross, peer_wait, polling=True, traffic=traffic)
+        return MpiCalls(self.cross, peer_wait, polling=True, traffic=traffic)
 
     def new_segment(self, nbytes: int) -> Segment | None:
         """Allocate shared memory on every host, None where one has no room. Collective."""
-        if not enough_memory(self.mpi, self.comm, self.host, nbytes):
+        if not enough_memory(self.comm, self.host, nbytes):
             return None
         self._allocated += 1
-        segment = Segment(self.mpi, self.host, nbytes, number=self._allocated)
+        segment = self.host.shared_memory(nbytes)
+        segment.number = self._allocated
         self.segments.append(segment)
         return segment
 
@@ -128,7 +130,7 @@ class Communicators:
     def free(self) -> list[Segment]:
         """Give communicators and memory back, together with all peers; return segments still in use."""
         in_use = [int(segment.looked_at()) for segment in self.segments]
-        everywhere = [max(column) for column in zip(*self.host.allgather(in_use), strict=True)]
+        everywhere = [max(column) for column in zip(*self.host.gather(in_use), strict=True)]
         kept: list[Segment] = []
         for segment, used in zip(self.segments, everywhere, strict=True):
             if used:
@@ -137,88 +139,73 @@ class Communicators:
                 segment.free()
         self.segments = []
         for comm in (self.cross, self.host, self.comm):
-            comm.Free()
+            comm.free()
         return kept
 
 
 def open_communicators(
-    mpi: Any,
-    comm: Any,
+    world: World,
+    comm: Communicator,
     *,
-    number: int | None = None,
+    numbers: Sequence[int],
     ranks_per_host: int | None = None,
     oversubscribed: bool | None = None,
 ) -> Communicators:
     """Make the communicators of a group over the ranks of ``comm``. Collective over them.
 
-    ``comm`` goes to the result, which frees it. ``number`` is that of this rank among all, where those of
-    ``comm`` are a part of them. ``ranks_per_host`` cuts a host into several. ``oversubscribed`` is known
-    where there is a group of all ranks already.
+    ``comm`` goes to the result, which frees it. ``numbers`` are those of its ranks among all.
+    ``ranks_per_host`` cuts a host into several. ``oversubscribed`` is known where there is a group of all
+    ranks already.
     """
-    number = comm.rank if number is None else number
-    host = comm.Split_type(mpi.COMM_TYPE_SHARED, key=comm.rank)
-    if mpi_or_proxy.proxied(mpi) and ranks_per_host is None:
-        # Who is where is known, so that nobody need ask for it.
-        cross = comm.across_hosts()
-        places = comm.places_on_hosts()
-        local_ranks = [rank for rank, (first, _) in enumerate(places) if first == places[comm.rank][0]]
-        sizes = Counter(first for first, _ in places)
+    host = comm.on_host()
+    if ranks_per_host is not None:
+        whole = host
+        host = whole.split([numbers[rank] // ranks_per_host for rank in whole.numbers_in(comm)])
+        whole.free()
+    local_ranks = host.numbers_in(comm)
+    firsts = comm.firsts_on_hosts() if ranks_per_host is None else None
+    if firsts is None or oversubscribed is None:
+        # One exchange tells who is on which host, and whether one has more ranks than processors.
+        own = processors.rank_processors().values() if oversubscribed is None else None
+        told = comm.gather([local_ranks[0], own])
+        firsts = [first for first, _ in told]
         if oversubscribed is None:
-            oversubscribed = any_oversubscribed(places, comm.allgather(processors.rank_processors()))
-        facts: Sequence[tuple[int, int]] = [(place, sizes[first]) for first, place in places]
-    else:
-        if ranks_per_host is not None:
-            whole = host
-            host = whole.Split(color=number // ranks_per_host, key=comm.rank)
-            whole.Free()
-        cross = comm.Split(color=host.rank, key=comm.rank)
-        told = host.allgather((comm.rank, processors.rank_processors()))
-        local_ranks, too_many = (
-            [rank for rank, _ in told],
-            processors.oversubscribed([own for _, own in told]),
-        )
-        # One exchange tells the size of every host, and whether one has more ranks than processors.
-        everybody: Sequence[tuple[int, int, bool]] = comm.allgather((host.rank, host.size, too_many))
-        if oversubscribed is None:
-            oversubscribed = any(too_many for _, _, too_many in everybody)
-        facts = [(place, size) for place, size, _ in everybody]
-    slot = mpi_or_proxy.slot(mpi)
+            may_use = [processors.RankProcessors.of(one) for _, one in told]
+            oversubscribed = any_oversubscribed(firsts, may_use, proxied=comm.proxied)
+    sizes, places = Counter[int](), []
+    for first in firsts:
+        places.append(sizes[first])
+        sizes[first] += 1
+    cross = comm.split(places)
     ranks = RankLayout(
         rank=comm.rank,
         size=comm.size,
         local_rank=host.rank,
         local_size=host.size,
-        slot=host.rank if slot is None else slot,
+        slot=host.rank if world.slot is None else world.slot,
         cross_rank=cross.rank,
         cross_size=cross.size,
-        hosts=sum(local_rank == 0 for local_rank, _ in facts),
-        homogeneous=len({size for _, size in facts}) == 1,
+        hosts=len(sizes),
+        homogeneous=len(set(sizes.values())) == 1,
         host_ranks=tuple(local_ranks),
-        most_local=max(size for _, size in facts),
-        least_local=min(size for _, size in facts),
+        most_local=max(sizes.values()),
+        least_local=min(sizes.values()),
         oversubscribed=oversubscribed,
     )
-    return Communicators(
-        mpi=mpi,
-        comm=comm,
-        host=host,
-        cross=cross,
-        ranks=ranks,
-        job_ranks=numbers_in(comm, mpi.COMM_WORLD),
-        cross_job_ranks=numbers_in(cross, mpi.COMM_WORLD),
-    )
+    return Communicators(world=world, comm=comm, host=host, cross=cross, ranks=ranks)
 
 
-def any_oversubscribed(places: Sequence[tuple[int, int]], own: Sequence[processors.RankProcessors]) -> bool:
+def any_oversubscribed(
+    hosts: Sequence[int], own: Sequence[processors.RankProcessors], *, proxied: bool
+) -> bool:
     """Return whether a host has fewer processors than ranks and the MPI proxies that work for them.
 
-    Proxies do where there are several hosts. ``places``: by rank its host and its number there; ``own``: by
-    rank what it may use.
+    Proxies do where there are several hosts. ``hosts``: by rank its host; ``own``: by rank what it may use.
     """
     on_host: dict[int, list[processors.RankProcessors]] = {}
-    for (host, _), one in zip(places, own, strict=True):
+    for host, one in zip(hosts, own, strict=True):
         on_host.setdefault(host, []).append(one)
-    processes = 1 if len(on_host) == 1 else 2
+    processes = 2 if proxied and len(on_host) > 1 else 1
     return any(processors.oversubscribed(found * processes) for found in on_host.values())
 
 
@@ -232,12 +219,11 @@ def open_shared_flags(
     segment = comms.new_segment(PAGE_BYTES)
     if segment is None:
         return None
-    if not mpi_or_proxy.proxied(comms.mpi):  # the host agent's memory is new, and full of zeros
-        # MPI does not promise zeros, and a peer must not see what lay there before.
+    if not segment.zeros:  # a peer must not see what lay there before
         memoryview(segment.parts[comms.ranks.local_rank]).cast("B")[:] = bytes(PAGE_BYTES)
         if segment.fence is not None:
             segment.fence()
-        comms.host.Barrier()  # orders what comes after it
+        comms.host.run(Call.BARRIER)  # orders what comes after it
     return SharedFlags(
         segment,
         me=comms.ranks.local_rank,
@@ -248,30 +234,34 @@ def open_shared_flags(
     )
 
 
-def checked_ranks(ranks: Sequence[int], comms: Any) -> list[int]:
-    """Return the ranks in order; `ValueError` where they are not some of ``world``'s, or without this one."""
+def checked_ranks(ranks: Sequence[int], everybody: Communicator) -> list[int]:
+    """Return the ranks in order; `ValueError` where they are not some of all, or without this one."""
     numbers = sorted(ranks)
-    if len(set(numbers)) < len(numbers) or numbers[0] < 0 or numbers[-1] >= comms.size:
-        raise ValueError(f"hvd.init: {numbers} are not ranks of this job, which has {comms.size}.")
-    if comms.rank not in numbers:
-        raise ValueError(f"hvd.init: rank {comms.rank} of the job is not among the ranks {numbers}.")
+    if len(set(numbers)) < len(numbers) or numbers[0] < 0 or numbers[-1] >= everybody.size:
+        raise ValueError(f"hvd.init: {numbers} are not ranks of this job, which has {everybody.size}.")
+    if everybody.rank not in numbers:
+        raise ValueError(f"hvd.init: rank {everybody.rank} of the job is not among the ranks {numbers}.")
     return numbers
 
 
-def sub_communicator(comm: Any, ranks: Sequence[int], *, tag: int) -> Any:
-    """Return a communicator of some of the ranks. Collective over these alone."""
-    whole = comm.Get_group()
-    group = whole.Incl(list(ranks))
-    part = comm.Create_group(group, tag=tag)
-    group.Free()
-    whole.Free()
-    return part
+def free_bytes(directory: Path = Path("/dev/shm")) -> int | None:
+    """Return the room for shared memory on this host, None where that is not known."""
+    try:
+        facts = os.statvfs(directory)
+    except OSError:
+        return None
+    return facts.f_bavail * facts.f_frsize
 
 
-def numbers_in(comm: Any, comms: Any) -> list[int]:
-    """Return the numbers in ``comms`` of the communicator's ranks."""
-    ours, theirs = comm.Get_group(), comms.Get_group()
-    numbers = list(ours.Translate_ranks(list(range(ours.size)), theirs))
-    ours.Free()
-    theirs.Free()
-    return numbers
+def enough_memory(
+    comm: Communicator, host: Communicator, nbytes: int, directory: Path = Path("/dev/shm")
+) -> bool:
+    """Agree over all ranks whether every host has room for ``nbytes`` of each of its ranks. Collective.
+
+    What the host agent of an elastic job gives does not lie in /dev/shm, so there is no limit to look at.
+    """
+    if comm.proxied:
+        return True
+    free = free_bytes(directory)
+    fits = free is None or free >= nbytes * host.size + MARGIN_BYTES
+    return all(comm.gather(fits))
