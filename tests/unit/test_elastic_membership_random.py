@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.elastic_simulation import Simulation
+from tests.unit.elastic_simulation import Phase, Simulation
 
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic.membership_state import Limits, Phase
+from ringleader.launch.elastic.membership_state import Limits
 
 HOSTS = ("h1", "h2", "h3", "h4")
 NUMBER = st.integers(0, 50)
@@ -35,7 +35,7 @@ LIMITS = st.builds(
     max_hosts=st.one_of(st.none(), st.integers(2, 3)),
     rank_restarts=st.integers(0, 3),
     exclude_hosts=st.booleans(),
-    hosts_return=st.booleans(),
+    cooldown=st.sampled_from([None, (1.0, 2.0)]),
     hang_seconds=st.one_of(st.none(), st.just(20.0)),
     reset_limit=st.one_of(st.none(), st.just(4)),
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import select
 
-from ringleader.ranks import unix_messages
+from ringleader.ranks import protocol, unix_messages
 from ringleader.ranks.fast_stdlib import socket, suppress
 from ringleader.ranks.generation_page import PageWriter
 
@@ -153,17 +153,7 @@ class GenerationService:
         self._preparing = False
         self._leaving = False
         self._path = path
-        self._listener = unix_messages.new_socket()
-        address = unix_messages.SocketAddress(path)
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108 - see agent.py
-            self._listener.bind(address.address)
-        finally:
-            address.close()
-        os.chmod(path, 0o600)  # noqa: PTH101
-        self._listener.listen(1024)
-        self._listener.setblocking(False)
+        self._listener = unix_messages.listen_at(path, backlog=1024)
 
     # --- the loop ---------------------------------------------------------------------------------------
 
@@ -176,7 +166,8 @@ class GenerationService:
     def serve(self, fd: int, events: int) -> None:
         """Do what is to be done after poll told of ``events``; one of another's descriptors is left alone."""
         if fd == self._listener.fileno():
-            self._accept()
+            for sock in unix_messages.accepted(self._listener):
+                self._peers[sock.fileno()] = _Peer(sock)
             return
         peer = self._peers.get(fd)
         if peer is None:
@@ -185,22 +176,6 @@ class GenerationService:
             peer.flush()
         if events & ~select.POLLOUT:
             self._read(fd, peer)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                # What `socket.accept` builds on; `fast_stdlib` has the C half alone.
-                fd, _address = self._listener._accept()  # type: ignore[attr-defined]
-            except OSError:
-                return
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
-            try:
-                unix_messages.check_peer(sock)
-                sock.setblocking(False)
-            except OSError:
-                sock.close()
-                continue
-            self._peers[fd] = _Peer(sock)
 
     def _read(self, fd: int, peer: _Peer) -> None:
         while self._peers.get(fd) is peer:
@@ -237,32 +212,26 @@ class GenerationService:
     def _hello(self, peer: _Peer, message: dict[str, Any]) -> None:
         peer.hello = message
         if message["kind"] == "proxy":
-            said = {name: message[name] for name in ("world", "world_rank", "size", "library", "pid")}
-            self._events({"do": "proxy_ready", **said})
+            self._tell("proxy_ready", message)
         elif message["kind"] == "rank":
             self._events({"do": "rank_hello", "incarnation": message["incarnation"], "pid": message["pid"]})
         else:
             raise ValueError(message["kind"])
 
     def _heard_of_rank(self, peer: _Peer, what: str, message: dict[str, Any]) -> None:
-        incarnation = peer.hello["incarnation"]
-        if what == "waiting":
-            peer.generation = 0
-            said = {name: message[name] for name in ("after", "commits", "reason", "arrival")}
-            self._events({"do": "rank_waiting", "incarnation": incarnation, **said})
-        elif what == "attached":
-            said = {"incarnation": incarnation, "generation": message["generation"]}
-            self._events({"do": "rank_attached", **said})
-        elif what == "detached":
-            peer.generation = 0
-            said = {"incarnation": incarnation, "generation": message["generation"]}
-            self._events({"do": "rank_detached", **said})
-        elif what == "committed":
-            self._events({"do": "committed", "number": message["number"], "nbytes": message.get("nbytes", 0)})
-        elif what == "commit_memory":
+        if what == "commit_memory":
             self._give_commit_memory(peer, int(message["nbytes"]))
-        else:
+            return
+        name = what if what == "committed" else f"rank_{what}"
+        if what not in ("waiting", "attached", "detached", "committed"):
             raise ValueError(what)
+        if what in ("waiting", "detached"):
+            peer.generation = 0
+        self._tell(name, {**message, "incarnation": peer.hello["incarnation"]})
+
+    def _tell(self, name: str, words: dict[str, Any]) -> None:
+        """Tell the launcher as much of some words as a message of that name has."""
+        self._events({"do": name, **{field: words[field] for field in protocol.HOST_MESSAGES[name]}})
 
     def _give_commit_memory(self, peer: _Peer, nbytes: int) -> None:
         more: dict[str, Any] = {"why": "this host keeps no commits"}
@@ -291,8 +260,7 @@ class GenerationService:
             world = peer.hello["world"]
             if generation is not None and generation.world == world and not peer.leaving:
                 self._mark_broken(generation, None, None)
-            said = {"world": world, "world_rank": peer.hello["world_rank"]}
-            self._events({"do": "proxy_gone", **said})
+            self._tell("proxy_gone", peer.hello)
 
     # --- memory -----------------------------------------------------------------------------------------
 

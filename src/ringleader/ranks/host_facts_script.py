@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.ranks import hardware, processors, program_search, rank_identity
+from ringleader.ranks import hardware, processors, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
@@ -31,27 +32,8 @@ BRIDGES = re.compile(r"^(docker|virbr|br-|veth|cni|flannel|cali|lxc|lxdbr|podman
 # --- network ----------------------------------------------------------------------------------------------
 
 
-def ipv4() -> list[tuple[str, str]]:
-    """Pairs of interface and IPv4 address of this network namespace."""
-    import array
-    import fcntl
-    import struct
-
-    room, entry = 256, 40  # struct ifreq is 40 bytes on every 64-bit Linux
-    buffer = array.array("B", bytes(room * entry))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
-        filled: int = struct.unpack("iL", fcntl.ioctl(sock, 0x8912, request))[0]  # SIOCGIFCONF
-    raw = buffer.tobytes()[:filled]
-    parts = [raw[start : start + entry] for start in range(0, len(raw), entry)]
-    # An alias such as eth0:1 counts as its interface.
-    return [
-        (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
-    ]
-
-
 def interfaces(
-    root: Path = Path("/"), ipv4: Callable[[], list[tuple[str, str]]] = ipv4
+    root: Path = Path("/"), ipv4: Callable[[], list[tuple[str, str]]] = rank_identity.ipv4
 ) -> dict[str, list[str]]:
     """Addresses by interface name, IPv4 before IPv6; an interface without address is there, empty."""
     found: dict[str, list[str]] = {entry.name: [] for entry in sorted((root / "sys/class/net").glob("*"))}
@@ -311,7 +293,7 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         known["script"] = checksum(workdir / question["script"])
     if "program" in question:
         path = question.get("path", environ.get("PATH", os.defpath))
-        known["program"] = program_search.which(question["program"], path) or ""
+        known["program"] = shutil.which(question["program"], path=path) or ""
         known["unstartable"] = unstartable(known["program"])
     if "interpreted" in question:
         script = workdir / question["interpreted"]

@@ -9,10 +9,10 @@ Used by the agent on its host and by the launcher; standard library only.
 
 from __future__ import annotations
 
+import json
 import os
 from struct import Struct
 
-from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import blake2b, compare_digest, socket
 
 TYPE_CHECKING = False  # see fast_stdlib.py
@@ -36,6 +36,34 @@ TAG = 16
 """Bytes after each frame: a BLAKE2b of its number and itself, keyed by connection and direction."""
 
 
+LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
+_ALL_WINDOWS = 64 * LARGEST_WINDOW
+
+
+HOST_MESSAGES = {
+    "host_failed": ("why",),
+    "prepared": ("versions",),
+    "not_prepared": ("why",),
+    "spawned": ("incarnation", "pid", "warm"),
+    "not_spawned": ("incarnation", "why"),
+    "rank_agent_ended": ("incarnation", "exit_code", "signal"),
+    "rank_waiting": ("incarnation", "after", "commits", "reason", "arrival"),
+    "rank_attached": ("incarnation", "generation"),
+    "rank_detached": ("incarnation", "generation"),
+    "rank_gone": ("incarnation",),
+    "proxy_ready": ("world", "world_rank", "size", "library", "pid"),
+    "proxy_gone": ("world", "world_rank"),
+    "committed": ("number", "nbytes"),
+    "notice": ("why",),
+    "commits_frozen": ("frozen",),
+    "checkpointed": ("number", "path", "seconds"),
+    "not_checkpointed": ("number", "why"),
+    "checkpoint_loading": ("path",),
+    "checkpoint_loaded": ("number", "path", "refused"),
+}
+"""What a host agent says once it is connected, after ``host_hello`` → what such a message has at least."""
+
+
 class ProtocolError(Exception):
     """The other side does not speak this protocol, or does not know the token."""
 
@@ -48,6 +76,11 @@ def frame(kind: int, payload: bytes) -> bytes:
 def message(**words: Any) -> bytes:
     """Return the bytes of one JSON message."""
     return frame(MESSAGE, json.dumps(words).encode())
+
+
+def window(ranks: int) -> int:
+    """Return how many bytes of output one of so many ranks may have on its way to the launcher."""
+    return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
 
 
 class Seal:
@@ -100,7 +133,7 @@ def read_message(payload: bytes) -> dict[str, Any]:
     """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
     try:
         words = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError("a message that is not JSON") from error
     if not isinstance(words, dict):
         raise ProtocolError("a message that is not an object")

@@ -1,4 +1,7 @@
-"""The hosts of an elastic job, one by one: looked at, given an agent, made ready to start ranks, let go."""
+"""The hosts of an elastic job, one by one: probed, given an agent, made ready to start ranks, let go.
+
+``host_agents`` holds the connections to their agents; which hosts there are is ``host_offers``' business.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,24 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic import host_agent_events as h
-from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
+from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
-from ringleader.launch.elastic.machine_names import agent_number
+from ringleader.launch.elastic.layout import agent_number
 from ringleader.launch.elastic.preload import warm_start
-from ringleader.launch.elastic.same_code import other_packages, other_script
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
-from ringleader.launch.host_program import run_on_host
+from ringleader.launch.prepare import control_variable
 from ringleader.launch.ssh.connections import SshConnections
-from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer, control_variable
+from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.rank_placement import is_own_name, slots_of
 from ringleader.ranks import host_facts_script
 from ringleader.ranks.fast_stdlib import socket
 from ringleader.render.mpirun_command import scrubbed
 
-OF_OPTIMIZERS = ("torch._dynamo",)
-"""What PyTorch imports when a script makes its first optimizer: as much again as PyTorch itself."""
 PERSIST_SECONDS = 600
 """A connection that an mpirun had opened would end with that mpirun, and with it the daemons of the next one:
 the one that asked the host what it is must still be there."""
@@ -40,6 +40,18 @@ WAKE_SECONDS = 3.0
 """For the commands that have stopped agents continue."""
 PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
+
+
+class HostStart:
+    """A host from the first look at it until it can start ranks."""
+
+    def __init__(self) -> None:
+        """It is being looked at."""
+        self.until: float | None = None
+        """When it counts as ready in any case: its agent runs, and prepares it."""
+        self.prepared = False
+        self.loading = False
+        """It reads the newest file of a commit."""
 
 
 class ElasticHosts:
@@ -56,11 +68,7 @@ class ElasticHosts:
         self._notices: dict[str, float] = {}
         """When a host said that it is about to go."""
         self._answers: SimpleQueue[tuple[str, HostReport | str]] = SimpleQueue()
-        self._asked: dict[str, object] = {}
-        self._preparing: dict[str, float] = {}
-        self._prepared: set[str] = set()
-        self._loading: set[str] = set()
-        """Hosts that read the newest file of a commit."""
+        self._starts: dict[str, HostStart] = {}
         self.lacks_state: Callable[[], bool] = lambda: False
         """Says whether no host holds a commit: then files are read."""
         self._script = script_of(context.job) or ""
@@ -71,23 +79,22 @@ class ElasticHosts:
         self._here = own_names(socket.gethostname(), host_facts_script.interfaces())
         self.ssh: SshConnections | None = None
         warm = warm_start(context.job.command, file_reader(context.job), is_python=is_python)
-        self._modules = (*warm.modules, *(OF_OPTIMIZERS if "torch" in warm.modules else ()))
+        self._modules = warm.modules
         self._server = server
-        config = HostAgentConfig(
+        self.agents = HostAgents(
+            server=server,
             control=control_variable([LOOPBACK], server.port),
             token=context.token,
             directory=context.directory,
             freeze_after=context.job.lost_after,
-            lost_after=ended_after(context.job.lost_after),
+            environ={"HOME": "/"} | scrubbed(context.environ),
         )
-        environ = {"HOME": "/"} | scrubbed(context.environ)
-        self.agents = HostAgents(server=server, config=config, environ=environ)
 
     # --- a host's start -----------------------------------------------------------------------------------
 
     def start(self, name: str, slots: int) -> None:
         """Look at a host; HostReady or HostRefused follows."""
-        token = self._asked[name] = object()
+        start = self._starts[name] = HostStart()
         try:
             host = host_of(name, slots)
             if reached_by_ssh(replace(self._context.job, hosts=(host,)), self._here):
@@ -96,7 +103,7 @@ class ElasticHosts:
             self._refuse(name, str(error))
             return
         threading.Thread(
-            target=self._look, args=(name, slots, token), name=f"ask-{name}", daemon=True
+            target=self._look, args=(name, slots, start), name=f"ask-{name}", daemon=True
         ).start()
 
     def _reach(self, name: str, slots: int) -> None:
@@ -104,14 +111,14 @@ class ElasticHosts:
         context = self._context
         if self.ssh is None:
             self._server.listen_to_others()
-            self.agents.control = control_variable(list(context.addresses), self._server.port)
+            self.agents.config["control"] = control_variable(list(context.addresses), self._server.port)
             hosts = (host_of(name, slots),)
             self.ssh = self.agents.ssh = SshConnections(
                 context.job.ssh, hosts, environ=context.environ, persist=PERSIST_SECONDS
             )
         self.ssh.add_host(host_of(name, slots))
 
-    def _look(self, name: str, slots: int, token: object) -> None:
+    def _look(self, name: str, slots: int, start: HostStart) -> None:
         """Ask a host what it is, in a thread of its own."""
         context = self._context
         answer: HostReport | str
@@ -128,7 +135,7 @@ class ElasticHosts:
             answer = "; ".join(f"{fault.where}: {fault.what}" for fault in error.faults) or str(error)
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"
-        if self._asked.get(name) is token:
+        if self._starts.get(name) is start:
             self._answers.put((name, answer))
             with suppress(OSError):
                 os.write(self._wake, b"h")
@@ -137,12 +144,13 @@ class ElasticHosts:
         """Take what threads have found out, and wait for nobody too long."""
         while not self._answers.empty():
             name, answer = self._answers.get()
-            if name in self._asked:
+            if name in self._starts:
                 self._looked_at(name, answer)
-        for event in self.agents.poll():
-            self.event(event)
-        for name in [name for name, until in self._preparing.items() if now > until]:
-            self._ready(name)
+        for name, why in self.agents.failed():
+            self._refuse(name, why)
+        for name, start in list(self._starts.items()):
+            if start.until is not None and now > start.until:
+                self._ready(name)
 
     def _looked_at(self, name: str, answer: HostReport | str) -> None:
         if isinstance(answer, str):
@@ -169,104 +177,117 @@ class ElasticHosts:
 
         Names that this machine has for itself are meant as several hosts; others rather are a mistake.
         """
-        used = {*self.agents.hosts, *self._asked} - {name}
+        used = {*self.agents.hosts, *self._starts} - {name}
         other = next((one for one in names if one in used), None)
         if other is None or (is_own_name(answer) and is_own_name(self.reports[other])):
             return ""
         return f"it is the same machine as {other}"
 
     def _refuse(self, name: str, why: str) -> None:
-        self._asked.pop(name, None)
-        self._preparing.pop(name, None)
+        self._starts.pop(name, None)
         self._tell(f.HostRefused(host=name, why=why))
 
     def _ready(self, name: str) -> None:
-        self._prepared.discard(name)
-        self._loading.discard(name)
-        if self._preparing.pop(name, None) is not None:
-            report = self.reports[name]
-            self._asked.pop(name, None)
-            slots = slots_of(report, share_gpus=self._context.job.share_gpus)
-            self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
+        del self._starts[name]
+        report = self.reports[name]
+        slots = slots_of(report, share_gpus=self._context.job.share_gpus)
+        self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
 
     # --- what agents say ----------------------------------------------------------------------------------
 
-    def event(self, event: h.HostAgentEvent) -> bool:
-        """Take what an agent says of its host's start; False: it is about something else."""
-        name = event.host
-        if isinstance(event, h.HostAgentStarted):
-            self._prepare(name)
-        elif isinstance(event, h.CheckpointLoading):
-            if name in self._preparing:
-                self._preparing[name] = time.monotonic() + PREPARE_SECONDS
-                self._tell(f.HostAdvances(host=name))
-        elif isinstance(event, h.CheckpointLoaded):
-            self._loading.discard(name)
-            for why in event.refused:
-                self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
-            if event.number:
-                self._tell(f.Committed(host=name, number=event.number))
-            if name in self._prepared:
-                self._ready(name)
-        elif isinstance(event, h.HostAgentFailed):
-            self._refuse(name, event.why)
-        elif isinstance(event, (h.Prepared, h.NotPrepared)):
-            self._imported(event)
-        elif isinstance(event, (h.HostAgentLost, h.HostAgentError)):
-            self._preparing.pop(name, None)
-            self._asked.pop(name, None)
-            failed = "its host agent failed: " if isinstance(event, h.HostAgentError) else ""
-            self._tell(f.HostLost(host=name, why=failed + event.why))
-        else:
-            if isinstance(event, h.Notice):
-                self._notices[name] = time.monotonic()
-            return False
-        return True
+    def heard(self, name: str, words: Mapping[str, Any]) -> None:
+        """Take what an agent says of its host: ``on_…`` takes a message of that name."""
+        act = getattr(self, f"on_{words['do']}", None)
+        if act is not None:
+            act(name, words)
 
-    def _prepare(self, name: str) -> None:
-        """Have a host import what ranks need; a command that is no Python script's starts cold."""
+    def lost(self, name: str, why: str) -> None:
+        """A host's agent is gone, or has failed."""
+        self._starts.pop(name, None)
+        self._tell(f.HostLost(host=name, why=why))
+
+    def on_notice(self, name: str, words: Mapping[str, Any]) -> None:
+        """It is about to leave."""
+        self._notices[name] = time.monotonic()
+
+    def on_host_failed(self, name: str, words: Mapping[str, Any]) -> None:
+        """Its agent has met a fault of its own, and ends."""
+        self.lost(name, f"its host agent failed: {words['why']}")
+
+    def on_checkpoint_loading(self, name: str, words: Mapping[str, Any]) -> None:
+        """It reads a file of a commit, and advances."""
+        if (start := self._starts.get(name)) is not None:
+            start.until = time.monotonic() + PREPARE_SECONDS
+            self._tell(f.HostAdvances(host=name))
+
+    def on_checkpoint_loaded(self, name: str, words: Mapping[str, Any]) -> None:
+        """It has read the newest good file; 0: there is none."""
+        for why in words["refused"]:
+            self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
+        if words["number"]:
+            self._tell(f.Committed(host=name, number=words["number"]))
+        if (start := self._starts.get(name)) is not None:
+            start.loading = False
+            if start.prepared:
+                self._ready(name)
+
+    def on_not_checkpointed(self, name: str, words: Mapping[str, Any]) -> None:
+        """A commit has not become a file; the job goes on."""
+        self._context.listener.warning(f"{name}: commit {words['number']} is in no file: {words['why']}")
+
+    def prepare(self, name: str) -> None:
+        """A host's agent has connected: have it import what ranks need.
+
+        A command that is not a Python script starts cold.
+        """
         context, report = self._context, self.reports[name]
-        options = context.elastic
-        self._preparing[name] = time.monotonic() + PREPARE_SECONDS
+        options, start = context.elastic, self._starts.setdefault(name, HostStart())
+        start.until = time.monotonic() + PREPARE_SECONDS
         if options.checkpoint_dir is not None:
-            self.agents.checkpoint(name, directory=options.checkpoint_dir, every=options.checkpoint_every)
+            directory = options.checkpoint_dir
+            self.agents.tell(name, do="checkpoint", directory=directory, every=options.checkpoint_every)
             if self.lacks_state():
-                self._loading.add(name)
-                self.agents.load_checkpoint(name, directory=options.checkpoint_dir)
+                start.loading = True
+                self.agents.tell(name, do="load_checkpoint", directory=directory)
         if not self._modules:
             self._is_prepared(name)
             return
         # A rank that is forked keeps the streams of this Python.
         env = {"PYTHONUNBUFFERED": "1", **dict(context.job.env), "OMP_NUM_THREADS": "1"}
         python = report.program or context.job.command[0]
-        self.agents.prepare(name, python=python, preload=self._modules, env=env, cwd=context.job.workdir)
+        words = {"python": python, "preload": self._modules, "env": env, "cwd": context.job.workdir}
+        self.agents.tell(name, do="prepare", **words)
 
-    def _imported(self, event: h.Prepared | h.NotPrepared) -> None:
-        """Take what a host's fork server has imported, or why there is none."""
-        name, (of, known) = event.host, self._packages
-        if isinstance(event, h.Prepared):
-            other = other_packages(event.versions, known=known, of=of)
-            self._packages = (of, known) if of else (name, event.versions)
-        else:
-            other = f"{event.why} (it is there on {of})" if event.lacks.partition(".")[0] in known else ""
-        if other and name in self._preparing:
+    def on_prepared(self, name: str, words: Mapping[str, Any]) -> None:
+        """Take what a host's fork server has imported."""
+        of, known = self._packages
+        self._packages = (of, known) if of else (name, words["versions"])
+        self._is_prepared(name, other_packages(words["versions"], known=known, of=of))
+
+    def on_not_prepared(self, name: str, words: Mapping[str, Any]) -> None:
+        """Take why a host has no fork server."""
+        of, known = self._packages
+        why, lacks = words["why"], words.get("lacks", "").partition(".")[0]
+        other = f"{why} (it is there on {of})" if lacks in known else ""
+        if not (other and name in self._starts):
+            self._context.listener.warning(f"{name}: ranks start cold: {why}")
+        self._is_prepared(name, other)
+
+    def _is_prepared(self, name: str, other: str = "") -> None:
+        """``other``: what a host has that the others have not; such a host is refused."""
+        start = self._starts.get(name)
+        if start is not None and other:
             self._refuse(name, other)
-            return
-        if isinstance(event, h.NotPrepared) and event.why:
-            self._context.listener.warning(f"{name}: ranks start cold: {event.why}")
-        self._is_prepared(name)
-
-    def _is_prepared(self, name: str) -> None:
-        self._prepared.add(name)
-        if name not in self._loading:
-            self._ready(name)
+        elif start is not None:
+            start.prepared = True
+            if not start.loading:
+                self._ready(name)
 
     # --- a host's end -------------------------------------------------------------------------------------
 
     def end(self, name: str) -> None:
         """Let a host go."""
-        self._asked.pop(name, None)
-        self._preparing.pop(name, None)
+        self._starts.pop(name, None)
         self.agents.bye(name)
 
     def wake(self) -> None:
@@ -281,7 +302,31 @@ class ElasticHosts:
 
     def close(self) -> None:
         """Let all of them go."""
-        self._asked.clear()
+        self._starts.clear()
         self.agents.bye_all()
         if self.ssh is not None:
             self.ssh.close()
+
+
+def other_script(script: str, *, began_with: str, there: str) -> str:
+    """Return what is wrong with a host's script; empty: nothing, or nobody knows.
+
+    ``began_with``, ``there``: its SHA-256 in hex when the job began, and on the host now.
+    """
+    if not began_with or not there or began_with == there:
+        return ""
+    sums = f"SHA-256 {there[:12]}… there, {began_with[:12]}… then"
+    return f"the script {script} is not the one that the job began with: {sums}"
+
+
+def other_packages(there: Mapping[str, str], *, known: Mapping[str, str], of: str) -> str:
+    """Return which packages have another version on a host; empty: none.
+
+    ``known``: those of the host ``of``, on which the job began. One that says no version is passed over.
+    """
+    found = [
+        f"{name} is {version} there, {known[name]} on {of}"
+        for name, version in there.items()
+        if version and known.get(name, version) not in ("", version)
+    ]
+    return "; ".join(found)

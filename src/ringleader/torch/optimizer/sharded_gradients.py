@@ -91,7 +91,7 @@ class BucketParts:
 
     def _spread(self, which: int, memory: torch.Tensor, what: str) -> None:
         region, name = self._divided and self._divided[which], f"{self._name}.{what}"
-        if region.publish is not None:
+        if region is not None and region.publish is not None:
             region.publish()
         elif region is not None:
             self._engine.publish_parts(region, name)
