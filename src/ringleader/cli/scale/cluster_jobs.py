@@ -44,7 +44,10 @@ START_TIMEOUT = 900.0
 def cluster_sitting(
     options: ScaleOptions, words: tuple[str, ...], stored: Run | None
 ) -> tuple[scale.Scale, ClusterJobs]:
-    """Return what is measured on Kubernetes and what starts it; RequestError with every fault of every size's job."""
+    """Return what is measured on Kubernetes, and what starts it.
+
+    RequestError with every fault of every size's job.
+    """
     faults = Faults(found=list(options.job.faults))
     on: Where = "pods" if options.hosts.on == "pods" else "kubernetes"
     if options.grid is None and stored is None:
