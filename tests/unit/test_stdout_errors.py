@@ -91,7 +91,9 @@ def test_the_place_of_the_outcome_is_tried_before_the_job(tmp_path: Path) -> Non
     assert code == 2 and said.startswith(f"ringleader: --json-file: {wrong} cannot be written: No such file")
     assert not ran.exists()
     # A dry run touches nothing, and a refused job says so in the file.
-    code, _ = command("run", "--dry-run", "--json-file", str(kept), "-n", "1", "true", stdout=subprocess.DEVNULL)
+    code, _ = command(
+        "run", "--dry-run", "--json-file", str(kept), "-n", "1", "true", stdout=subprocess.DEVNULL
+    )
     assert (code, kept.read_text()) == (0, "before")
     code, _ = command("run", "--json-file", str(kept), "no-such-program", stdout=subprocess.DEVNULL)
     assert code == 2 and '"exit_code": 2' in kept.read_text()
