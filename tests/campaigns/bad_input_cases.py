@@ -100,7 +100,6 @@ SUBJECTS: dict[str, Subject] = {
         ),
         values=("--model", "resnet-50", "--rate", "219", "--batch", "64", "--ranks", "1,8"),
     ),
-    "hosts refresh": Subject(good=((), ("0a1b",))),
     "lab up": Subject(good=(("--dry-run",),), values=("--dry-run",)),
     "lab down": Subject(good=((), ("--dry-run",)), values=("--dry-run",)),
     "lab status": Subject(good=((), ("--json",))),

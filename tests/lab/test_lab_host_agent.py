@@ -12,13 +12,6 @@ from tests.unit.host_agent_world import Launcher, alive, below, gone, host_facts
 
 from ringleader.job import Host, Ssh
 from ringleader.lab import fault_injection
-from ringleader.launch.elastic.host_agent_events import (
-    CommitsFrozen,
-    HostAgentFailed,
-    HostAgentLost,
-    Prepared,
-    Spawned,
-)
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import local_address_towards
 
@@ -70,12 +63,12 @@ def test_a_host_that_hears_nothing_freezes_its_commits_and_then_ends_its_ranks(l
     try:
         made.begin()
         made.prepare(["ringleader.ranks.commit_memory"])
-        made.until(Prepared)
+        made.until("prepared")
         script, times = place / "script.py", place / "times"
         script.write_text(COMMITS)
         rank = made.start(1, str(script), env={"TIMES": str(times)}, lost_after=60.0)
         made.wait(lambda: rank.stdout and times.exists(), "its first commits")
-        assert made.until(Spawned).warm
+        assert made.until("spawned").warm
         pids = [made.outer, made.pid, *below(made.pid)]
         assert len(pids) == 5
         cut = time.monotonic()
@@ -84,7 +77,7 @@ def test_a_host_that_hears_nothing_freezes_its_commits_and_then_ends_its_ranks(l
         ended = time.monotonic()
         last = float(times.read_text().split()[-1])
         assert last < cut + LOST - 1 and ended > cut + FROZEN, (last - cut, ended - cut)
-        assert made.until(HostAgentLost).silent
+        assert made.until("lost").silent
     finally:
         link(lab, up=True)
         made.close()
@@ -98,8 +91,8 @@ def test_a_link_that_comes_back_in_time_costs_nothing(lab, place: Path) -> None:
         link(lab, up=False)
         time.sleep(FROZEN + 0.8)
         link(lab, up=True)
-        assert made.until(CommitsFrozen, frozen=True).host == lab.hosts[1].name
-        made.until(CommitsFrozen, frozen=False)
+        assert made.until("commits_frozen", frozen=True).host == lab.hosts[1].name
+        made.until("commits_frozen", frozen=False)
         made.bye()
         assert gone([made.outer, made.pid], 8.0)
     finally:
@@ -111,6 +104,6 @@ def test_a_link_that_comes_back_in_time_costs_nothing(lab, place: Path) -> None:
 def test_a_host_that_ssh_does_not_reach_is_told(lab, place: Path) -> None:
     made = launcher(lab, place, name="no-such-host.invalid")
     made.agents.start(made.facts)
-    assert "could not be started" in made.until(HostAgentFailed).why
+    assert "could not be started" in made.until("failed").why
     made.close()
     made.agents.ssh.close()

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 from ringleader.job import Host
-from ringleader.launch.elastic.host_agent_events import HostAgentEvent, HostAgentStarted
-from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents
+from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.rank_placement import HostFacts
@@ -22,7 +22,6 @@ from ringleader.ranks import protocol
 TOKEN = "secret"
 HOST = "h1"
 SECONDS = 60.0
-E = TypeVar("E", bound=HostAgentEvent)
 
 
 @dataclass
@@ -59,25 +58,27 @@ class Launcher:
             self.selector, token=TOKEN, addresses=(address,), ranks=8, lost_after=silence
         )
         self.directory = directory / f"ringleader-{os.getuid()}" / f"test-{os.urandom(4).hex()}"
-        self.config = HostAgentConfig(
+        self.agents = HostAgents(
+            server=self.server,
             control=f"{address}:{self.server.port}",
             token=TOKEN,
             directory=str(self.directory),
             freeze_after=freeze_after,
             lost_after=lost_after,
+            environ={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+            ssh=ssh,
         )
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-        self.agents = HostAgents(server=self.server, config=self.config, environ=environ, ssh=ssh)
         self.facts = host or host_facts()
-        self.events: list[HostAgentEvent] = []
+        self.events: list[Any] = []
+        """What host agents said: each message's words as attributes, with ``host``; ``failed``, ``lost``."""
         self.ranks: dict[int, Rank] = {}
         self.pid = self.outer = 0
         """The host agent's two processes."""
         self.closed = False
 
-    def begin(self) -> HostAgentStarted:
+    def begin(self) -> Any:
         self.agents.start(self.facts)
-        started = self.until(HostAgentStarted)
+        started = self.until("host_hello")
         self.pid = started.pid if self.facts.is_local else seen_from_here(started.pid)
         self.outer = parent(self.pid)
         return started
@@ -95,22 +96,26 @@ class Launcher:
                     self._frame(connection, kind, payload)
             except protocol.ProtocolError:
                 self.server.drop(connection)
-            if self.server.lost(connection) and self.agents.owns(connection):
-                lost = self.agents.lost(connection)
-                self.events += [] if lost is None else [lost]
-        self.events += self.agents.poll()
+            gone = self.server.lost(connection) and self.agents.host(connection) is not None
+            if gone and (lost := self.agents.lost(connection)) is not None:
+                self._note(lost[0], {"do": "lost", "why": lost[1], "silent": connection.silent})
+        for host, why in self.agents.failed():
+            self._note(host, {"do": "failed", "why": why})
+
+    def _note(self, host: str, words: Mapping[str, Any]) -> None:
+        self.events.append(SimpleNamespace(**{**words, "host": host}))
 
     def _frame(self, connection: AgentConnection, kind: int, payload: bytes) -> None:
-        if self.agents.owns(connection):
-            if (event := self.agents.frame(connection, kind, payload)) is not None:
-                self.events.append(event)
+        if (host := self.agents.host(connection)) is not None:
+            self.agents.frame(connection, kind, payload)
+            self._note(host, protocol.read_message(payload))
         elif connection.rank is None:
             words = protocol.read_message(payload)
             if words["do"] == "hello":
                 connection.rank = words["rank"]
                 self.ranks[words["rank"]] = Rank(connection, words)
             else:
-                self.events.append(self.agents.hello(connection, words))
+                self._note(self.agents.hello(connection, words), words)
         else:
             self._rank(self.ranks[connection.rank], kind, payload)
 
@@ -130,18 +135,17 @@ class Launcher:
             assert time.monotonic() < until, f"waited {seconds:g} s for {what}; heard {self.events[-5:]}"
             self.turn()
 
-    def until(self, kind: type[E], **values: Any) -> E:
-        """The next event of a kind with these values; it is taken away."""
+    def until(self, do: str, **values: Any) -> Any:
+        """The next message of this name with these values; it is taken away."""
 
-        def found() -> E | None:
+        def found() -> Any:
             for event in self.events:
-                if isinstance(event, kind) and all(getattr(event, k) == v for k, v in values.items()):
+                if event.do == do and all(getattr(event, k) == v for k, v in values.items()):
                     return event
             return None
 
-        self.wait(lambda: found() is not None, f"{kind.__name__} {values}")
+        self.wait(lambda: found() is not None, f"{do} {values}")
         event = found()
-        assert event is not None
         self.events.remove(event)
         return event
 
@@ -150,12 +154,14 @@ class Launcher:
     def prepare(
         self, preload: Sequence[str] = (), *, cwd: str = "/", env: Mapping[str, str] | None = None
     ) -> None:
-        self.agents.prepare(
-            self.facts.host.name, python=sys.executable, preload=preload, env=env or {}, cwd=cwd
-        )
+        words = {"python": sys.executable, "preload": list(preload), "env": dict(env or {}), "cwd": cwd}
+        self.agents.tell(self.facts.host.name, do="prepare", **words)
+
+    def kill(self, incarnation: int) -> None:
+        self.agents.tell(self.facts.host.name, do="kill", incarnation=incarnation)
 
     def spawn(self, incarnation: int, *, warm: bool = True) -> Rank:
-        self.agents.spawn(self.facts.host.name, incarnation, env={}, warm=warm)
+        self.agents.tell(self.facts.host.name, do="spawn", incarnation=incarnation, warm=warm)
         self.wait(lambda: incarnation in self.ranks, f"the hello of {incarnation}")
         return self.ranks[incarnation]
 

@@ -7,7 +7,7 @@ import pytest
 from ringleader.cli.main import main
 
 EMPTY = (
-    *("delete", "explain", "status", "logs", "report", "predict", "hosts refresh", "lab kill", "lab cut"),
+    *("delete", "explain", "status", "logs", "report", "predict", "lab kill", "lab cut"),
     *("image check", "image render", "image lock", "image build", "image solve"),
 )
 PREDICT = ("predict", "--model", "resnet-50", "--rate", "219", "--batch", "64")

@@ -12,17 +12,6 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import HOST, Launcher, alive, below, gone, host_facts
 
-from ringleader.launch.elastic.host_agent_events import (
-    HostAgentFailed,
-    HostAgentLost,
-    Notice,
-    NotPrepared,
-    NotSpawned,
-    Prepared,
-    ProxyReady,
-    RankAgentEnded,
-    Spawned,
-)
 from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.ranks import process_tree
 from ringleader.ranks.host_agent_client import AgentGoneError, LeaveError, ProxyConnection
@@ -60,7 +49,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 @pytest.fixture
 def warm(launcher: Launcher) -> Launcher:
     launcher.prepare()
-    launcher.until(Prepared)
+    launcher.until("prepared")
     return launcher
 
 
@@ -105,14 +94,14 @@ def test_a_rank_runs_and_its_output_and_end_arrive(warm: Launcher, tmp_path: Pat
     assert rank.stdout.decode() == f"['-x', 'y z'] {tmp_path} ü __main__\n"
     assert rank.stderr == b"to stderr\n"
     assert (ended["exit_code"], ended["signal"]) == (7, None)
-    assert warm.until(Spawned, incarnation=4).warm is not cold
-    assert warm.until(RankAgentEnded, incarnation=4).exit_code == 0
+    assert warm.until("spawned", incarnation=4).warm is not cold
+    assert warm.until("rank_agent_ended", incarnation=4).exit_code == 0
 
 
 def test_a_rank_is_cold_where_there_is_no_fork_server(launcher: Launcher, tmp_path: Path) -> None:
     rank, ended = launcher.run(1, script(tmp_path, "print('here')"))
     assert (rank.stdout, ended["exit_code"]) == (b"here\n", 0)
-    assert not launcher.until(Spawned).warm
+    assert not launcher.until("spawned").warm
 
 
 @pytest.mark.parametrize("cold", [True, False])
@@ -137,7 +126,7 @@ def test_the_launcher_has_a_rank_killed(warm: Launcher, tmp_path: Path) -> None:
         3, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
     )
     warm.wait(lambda: rank.stdout, "its line")
-    warm.agents.kill(HOST, 3)
+    warm.kill(3)
     assert warm.finish(rank)["signal"] == signal.SIGKILL
 
 
@@ -168,7 +157,7 @@ def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Pa
     pids = below(rank.hello["pid"])
     assert len(pids) == 2
     os.kill(rank.hello["pid"], signal.SIGKILL)
-    assert warm.until(RankAgentEnded, incarnation=1).signal == signal.SIGKILL
+    assert warm.until("rank_agent_ended", incarnation=1).signal == signal.SIGKILL
     assert gone(pids, LEFT)
     assert warm.run(2, script(tmp_path, "print(2)"))[0].stdout == b"2\n"
 
@@ -181,12 +170,12 @@ def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, t
     standby = standing_by(warm)
     os.kill(fork_server(warm), signal.SIGKILL)
     assert gone([standby], LEFT)
-    assert "signal 9" in warm.until(NotPrepared).why
-    warm.until(Prepared)
+    assert "signal 9" in warm.until("not_prepared").why
+    warm.until("prepared")
     other = warm.start(2, script(tmp_path, "print(2)"))
-    assert warm.finish(other)["exit_code"] == 0 and warm.until(Spawned, incarnation=2).warm
+    assert warm.finish(other)["exit_code"] == 0 and warm.until("spawned", incarnation=2).warm
     assert alive(rank.hello["pid"]) and rank.words("ended") is None
-    warm.agents.kill(HOST, 1)
+    warm.kill(1)
     assert warm.finish(rank)["signal"] == signal.SIGKILL
 
 
@@ -194,14 +183,14 @@ def test_a_rank_agent_stands_by_and_serves_the_next_rank(warm: Launcher, tmp_pat
     path = script(tmp_path, "print('here')")
     standby = standing_by(warm)
     assert warm.run(1, path)[0].stdout == b"here\n"
-    assert warm.until(Spawned, incarnation=1).pid == standby
+    assert warm.until("spawned", incarnation=1).pid == standby
     killed = standing_by(warm)
     assert killed != standby
     os.kill(killed, signal.SIGKILL)
     assert gone([killed], LEFT)
     rank, ended = warm.run(2, path)
     assert (rank.stdout, ended["exit_code"]) == (b"here\n", 0)
-    spawned = warm.until(Spawned, incarnation=2)
+    spawned = warm.until("spawned", incarnation=2)
     assert spawned.warm and spawned.pid != killed
 
 
@@ -217,7 +206,7 @@ def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> N
     pids = below(warm.pid)
     assert len(pids) == 6  # the fork server, two agents, one that stands by, two ranks
     os.kill(warm.pid, signal.SIGKILL)
-    assert not warm.until(HostAgentLost).silent
+    assert not warm.until("lost").silent
     assert gone(pids, LEFT)
     warm.begin()  # another can be started on this host
     assert warm.run(3, script(tmp_path, "print(3)"))[0].stdout == b"3\n"
@@ -230,8 +219,8 @@ def test_the_end_of_the_outer_process_ends_everything(warm: Launcher, tmp_path: 
     warm.wait(lambda: rank.stdout, "its line")
     pids = [warm.pid, *below(warm.pid)]
     os.kill(warm.outer, signal.SIGKILL)
-    warm.until(HostAgentLost)
-    assert not [one for one in warm.events if isinstance(one, RankAgentEnded)], "the host is lost at once"
+    warm.until("lost")
+    assert not [one for one in warm.events if one.do == "rank_agent_ended"], "the host is lost at once"
     assert gone(pids, LEFT)
 
 
@@ -248,9 +237,9 @@ def test_without_the_launcher_everything_ends(warm: Launcher, tmp_path: Path) ->
 def test_proxies_are_heard_and_hear_of_the_agents_end(launcher: Launcher, tmp_path: Path) -> None:
     socket_path = str(next(launcher.directory.glob("*/host_agent-0.sock")))
     proxy = ProxyConnection(socket_path, world=2, world_rank=1, size=4, library="libmpi")
-    ready = launcher.until(ProxyReady)
+    ready = launcher.until("proxy_ready")
     assert (ready.world, ready.world_rank, ready.size, ready.pid) == (2, 1, 4, os.getpid())
-    launcher.agents.end_world(2)
+    launcher.agents.tell_all(do="end_world", world=2)
     launcher.turn()
     with pytest.raises(LeaveError):
         proxy.order(30.0)
@@ -258,7 +247,7 @@ def test_proxies_are_heard_and_hear_of_the_agents_end(launcher: Launcher, tmp_pa
     with pytest.raises(AgentGoneError):
         proxy.order(30.0)
     proxy.close()
-    launcher.until(HostAgentLost)
+    launcher.until("lost")
 
 
 def test_many_ranks_with_large_environments_are_spawned_at_once(warm: Launcher) -> None:
@@ -266,9 +255,9 @@ def test_many_ranks_with_large_environments_are_spawned_at_once(warm: Launcher) 
     for incarnation in range(24):
         large = "x" * (400_000 if incarnation == 7 else 30_000)
         parts = {f"LARGE_{number}": large[:100_000] for number in range(-(-len(large) // 100_000))}
-        warm.agents.spawn(HOST, incarnation, env=parts)
+        warm.agents.tell(HOST, do="spawn", incarnation=incarnation, env=parts)
     warm.wait(lambda: len(warm.ranks) == 24, "24 rank agents")
-    spawned = {number: warm.until(Spawned, incarnation=number).warm for number in range(24)}
+    spawned = {number: warm.until("spawned", incarnation=number).warm for number in range(24)}
     assert all(spawned.values())
     for rank in warm.ranks.values():
         warm.tell(rank, do="stop", grace=0.0)
@@ -281,9 +270,9 @@ def test_many_ranks_with_large_environments_are_spawned_at_once(warm: Launcher) 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_the_agent_is_a_notice(launcher: Launcher, number: signal.Signals) -> None:
     os.kill(launcher.pid, number)
-    assert launcher.until(Notice).why == number.name
+    assert launcher.until("notice").why == number.name
     os.kill(launcher.outer, number)
-    assert launcher.until(Notice).why == number.name
+    assert launcher.until("notice").why == number.name
 
 
 @pytest.mark.parametrize("cold", [True, False])
@@ -307,7 +296,7 @@ def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
     started = rank.words("started")
     assert started is not None
     os.kill(rank.hello["pid"] if to_the_agent else started["pid"], signal.SIGTERM)
-    assert warm.until(Notice).why == "SIGUSR1"
+    assert warm.until("notice").why == "SIGUSR1"
     assert rank.words("ended") is None and alive(started["pid"])
     warm.tell(rank, do="stop", grace=60.0)
     assert warm.finish(rank, 30.0)["signal"] == signal.SIGTERM
@@ -326,7 +315,7 @@ def test_a_handler_of_the_scripts_own_counts(warm: Launcher, tmp_path: Path) -> 
     assert started is not None
     os.kill(started["pid"], signal.SIGTERM)
     assert warm.finish(rank)["exit_code"] == 5
-    assert [event for event in warm.events if isinstance(event, Notice)] == []
+    assert [event for event in warm.events if event.do == "notice"] == []
 
 
 # --- starts that fail -------------------------------------------------------------------------------------
@@ -334,7 +323,7 @@ def test_a_handler_of_the_scripts_own_counts(warm: Launcher, tmp_path: Path) -> 
 
 def test_a_second_agent_on_one_machine_is_refused(launcher: Launcher) -> None:
     launcher.agents.start(host_facts("other"))
-    failed = launcher.until(HostAgentFailed, host="other")
+    failed = launcher.until("failed", host="other")
     assert "runs on this machine already" in failed.why
 
 
@@ -342,11 +331,14 @@ def test_an_agent_that_cannot_reach_the_launcher_says_so(tmp_path: Path) -> None
     launcher = Launcher(tmp_path)
     launcher.agents = HostAgents(
         server=launcher.server,
-        config=type(launcher.config)(control="127.0.0.1:1", token="t", directory=str(launcher.directory)),
+        control="127.0.0.1:1",
+        token="t",
+        directory=str(launcher.directory),
+        freeze_after=10.0,
         environ=os.environ,
     )
     launcher.agents.start(host_facts())
-    failed = launcher.until(HostAgentFailed)
+    failed = launcher.until("failed")
     assert "cannot reach the launcher (127.0.0.1:1" in failed.why
     launcher.close()
 
@@ -361,8 +353,8 @@ def test_an_agent_that_cannot_reach_the_launcher_says_so(tmp_path: Path) -> None
 def test_a_fork_server_that_cannot_start_is_told_and_ranks_start_cold(
     launcher: Launcher, tmp_path: Path, python: str, preload: list[str], said: str
 ) -> None:
-    launcher.agents.prepare(HOST, python=python, preload=preload, env={}, cwd="/")
-    assert said in launcher.until(NotPrepared).why
+    launcher.agents.tell(HOST, do="prepare", python=python, preload=preload, env={}, cwd="/")
+    assert said in launcher.until("not_prepared").why
     rank, ended = launcher.run(1, script(tmp_path, "print(1)"))
     assert (rank.stdout, ended["exit_code"]) == (b"1\n", 0)
 
@@ -378,13 +370,13 @@ def test_nothing_grows_over_many_ranks(warm: Launcher, tmp_path: Path) -> None:
     for incarnation in range(12):
         rank = warm.start(incarnation, path, warm=incarnation % 2 == 0)
         warm.wait(lambda rank=rank: rank.stdout, "its line")
-        warm.agents.kill(HOST, incarnation)
+        warm.kill(incarnation)
         warm.finish(rank)
-        warm.until(RankAgentEnded, incarnation=incarnation)
+        warm.until("rank_agent_ended", incarnation=incarnation)
         counts.append(held())
     # What ended last is let go of a moment after its end was told.
     warm.wait(lambda: held() <= counts[1], f"descriptors to be no more than {counts[1]}: {counts}")
-    assert [event for event in warm.events if isinstance(event, NotSpawned)] == []
+    assert [event for event in warm.events if event.do == "not_spawned"] == []
 
 
 @pytest.mark.long
@@ -412,7 +404,7 @@ def test_five_hundred_killed_ranks_leave_nothing_behind(warm: Launcher, tmp_path
         os.kill(victim["pid"], signal.SIGKILL)
         if incarnation % 3:
             assert warm.finish(rank)["signal"] == signal.SIGKILL
-        warm.until(RankAgentEnded, incarnation=incarnation)
+        warm.until("rank_agent_ended", incarnation=incarnation)
         warm.events.clear()
         if incarnation in (50, 499):
             states.append(state())

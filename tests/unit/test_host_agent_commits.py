@@ -11,16 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import HOST, Launcher, Rank, gone
 
-from ringleader.launch.elastic.host_agent_events import (
-    Checkpointed,
-    CheckpointLoaded,
-    Committed,
-    HostAgentError,
-    NotCheckpointed,
-    Prepared,
-    RankGone,
-    RankWaiting,
-)
+from ringleader.launch.elastic.orders import BeginGeneration, wire
 from ringleader.ranks import checkpoint_file, protocol
 
 pytestmark = pytest.mark.process
@@ -45,7 +36,7 @@ def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launche
         del os.environ[name]
     made.begin()
     made.prepare(["ringleader.ranks.commit_memory"])
-    made.until(Prepared)
+    made.until("prepared")
     yield made
     made.close()
 
@@ -58,11 +49,11 @@ def rank(launcher: Launcher, tmp_path: Path, incarnation: int, text: str) -> Ran
 
 def test_commits_outlive_ranks_and_the_launcher_hears_of_them(launcher: Launcher, tmp_path: Path) -> None:
     one = rank(launcher, tmp_path, 1, "commit(1, b'a' * 5000); commit(2, b'b' * 6000); time.sleep(600)")
-    assert launcher.until(Committed, number=1).nbytes == 5000
-    assert launcher.until(Committed, number=2).nbytes == 6000
-    launcher.agents.kill(HOST, 1)
+    assert launcher.until("committed", number=1).nbytes == 5000
+    assert launcher.until("committed", number=2).nbytes == 6000
+    launcher.kill(1)
     assert launcher.finish(one)["signal"] == signal.SIGKILL
-    assert launcher.until(RankGone).incarnation == 1
+    assert launcher.until("rank_gone").incarnation == 1
     text = """
         agent.wait(after=0, commits=memory.held(), reason="new")
         print(memory.held(), bytes(memory.view(2)) == b"b" * 6000, bytes(memory.view(1)) == b"a" * 5000)
@@ -70,7 +61,8 @@ def test_commits_outlive_ranks_and_the_launcher_hears_of_them(launcher: Launcher
     other = rank(launcher, tmp_path, 2, text)
     assert launcher.finish(other)["exit_code"] == 0
     assert other.stdout == b"(2, 1) True True\n"
-    assert launcher.until(RankWaiting) == RankWaiting(host=HOST, incarnation=2, commits=(2, 1), reason="new")
+    waiting = launcher.until("rank_waiting")
+    assert (waiting.incarnation, waiting.commits, waiting.reason) == (2, [2, 1], "new")
 
 
 def test_a_generation_that_goes_on_from_an_older_commit_drops_the_newer(
@@ -81,8 +73,9 @@ def test_a_generation_that_goes_on_from_an_older_commit_drops_the_newer(
     )
     text += "while memory.held() != (4,): time.sleep(0.01)\nprint('dropped')\n"
     one = rank(launcher, tmp_path, 1, text)
-    assert launcher.until(RankWaiting).commits == (5, 4)
-    launcher.agents.begin_generation(number=1, world=1, restore=4, members=[], hosts=[HOST])
+    assert launcher.until("rank_waiting").commits == [5, 4]
+    order = BeginGeneration(number=1, world=1, restore=4, members=(), hosts=(HOST,))
+    launcher.agents.tell_all(**wire(order))
     assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"dropped\n"
 
 
@@ -102,7 +95,7 @@ def test_a_commit_beyond_the_limit_is_an_error_of_the_rank(launcher: Launcher, t
 
 def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launcher, tmp_path: Path) -> None:
     files = tmp_path / "files"
-    launcher.agents.checkpoint(HOST, directory=str(files), every=2)
+    launcher.agents.tell(HOST, do="checkpoint", directory=str(files), every=2)
     text = "for n in range(1, 8):\n    commit(n, b'%d' % n * 3000000)\n    sys.stdin.readline()\n"
     path = tmp_path / "script-1.py"
     path.write_text(textwrap.dedent(BEGIN) + text)
@@ -119,9 +112,9 @@ def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launch
         stdin=True,
     )
     for number in range(1, 8):
-        launcher.until(Committed, number=number)
+        launcher.until("committed", number=number)
         if number % 2 == 0:
-            done = launcher.until(Checkpointed, number=number)
+            done = launcher.until("checkpointed", number=number)
             assert Path(done.path).stat().st_size > 3000000
         launcher.server.send(one.connection, protocol.frame(protocol.STDIN, b"\n"))
     launcher.finish(one)
@@ -132,9 +125,9 @@ def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launch
     launcher.bye()
     launcher.begin()
     launcher.prepare(["ringleader.ranks.commit_memory"])
-    launcher.until(Prepared)
-    launcher.agents.load_checkpoint(HOST, directory=str(files))
-    loaded = launcher.until(CheckpointLoaded)
+    launcher.until("prepared")
+    launcher.agents.tell(HOST, do="load_checkpoint", directory=str(files))
+    loaded = launcher.until("checkpoint_loaded")
     assert (loaded.number, loaded.path) == (4, str(files / names[0]))
     assert len(loaded.refused) == 1 and "is cut off" in loaded.refused[0]
     two = rank(
@@ -151,20 +144,20 @@ def test_a_directory_that_cannot_be_written_is_told_and_the_job_goes_on(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    launcher.agents.checkpoint(HOST, directory=str(tmp_path / "file" / "below"), every=1)
+    launcher.agents.tell(HOST, do="checkpoint", directory=str(tmp_path / "file" / "below"), every=1)
     one = rank(launcher, tmp_path, 1, "commit(1, b'1'); print('on')")
-    assert "Not a directory" in launcher.until(NotCheckpointed).why
+    assert "Not a directory" in launcher.until("not_checkpointed").why
     assert launcher.finish(one)["exit_code"] == 0
 
 
 def test_commits_that_come_fast_give_whole_files(launcher: Launcher, tmp_path: Path) -> None:
     """Ranks come round to a buffer while it is copied: what becomes a file is one commit, whole."""
     files = tmp_path / "files"
-    launcher.agents.checkpoint(HOST, directory=str(files), every=1)
+    launcher.agents.tell(HOST, do="checkpoint", directory=str(files), every=1)
     one = rank(launcher, tmp_path, 1, "for n in range(1, 120):\n    commit(n, b'%03d' % n * 1000000)\n")
     launcher.finish(one)
-    launcher.until(Committed, number=119)
-    written = [event.path for event in launcher.events if isinstance(event, Checkpointed)]
+    launcher.until("committed", number=119)
+    written = [event.path for event in launcher.events if event.do == "checkpointed"]
     for path in checkpoint_file.files_in(str(files)):
         file = checkpoint_file.CommitFile(path)
         content = bytearray(file.nbytes)
@@ -184,8 +177,8 @@ def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
     os.mkfifo(checkpoint_file.path_of(str(files), 4))
     third = Path(checkpoint_file.path_of(str(files), 3))
     third.write_bytes(third.read_bytes().replace(b'"number"', b'"nuMber"'))
-    launcher.agents.load_checkpoint(HOST, directory=str(files))
-    loaded = launcher.until(CheckpointLoaded)
+    launcher.agents.tell(HOST, do="load_checkpoint", directory=str(files))
+    loaded = launcher.until("checkpoint_loaded")
     assert loaded.number == 2 and len(loaded.refused) == 2
     assert "is not a regular file" in loaded.refused[0] and "its head cannot be read" in loaded.refused[1]
     one = rank(launcher, tmp_path, 1, "print(memory.held(), bytes(memory.view(2)) == b'2' * 5000)")
@@ -196,4 +189,4 @@ def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
 
 def test_a_host_agent_that_fails_says_why(launcher: Launcher) -> None:
     launcher.agents.tell(HOST, do="checkpoint", directory="/tmp", every="often")
-    assert "invalid literal for int()" in launcher.until(HostAgentError).why
+    assert "invalid literal for int()" in launcher.until("host_failed").why

@@ -14,13 +14,7 @@ from ringleader.job import Job
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.elastic_job import ElasticJob
-from ringleader.launch.elastic.host_agent_events import (
-    CheckpointLoading,
-    Committed,
-    HostAgentError,
-    RankGone,
-)
-from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
+from ringleader.launch.elastic.host_agents import HostAgents, ended_after
 from ringleader.ranks.commit_memory import FROZEN_SECONDS
 from ringleader.ranks.protocol import MESSAGE, ProtocolError
 
@@ -37,8 +31,9 @@ class Connection:
 
 def agents_of(place: Path, dropped: list[Any]) -> HostAgents:
     server: Any = SimpleNamespace(drop=dropped.append, send=lambda connection, message: None)
-    config = HostAgentConfig(control="", token="t", directory=str(place))
-    return HostAgents(server=server, config=config, environ={})
+    return HostAgents(
+        server=server, control="", token="t", directory=str(place), freeze_after=10.0, environ={}
+    )
 
 
 def expect(agents: HostAgents) -> None:
@@ -60,8 +55,8 @@ def test_an_agent_that_takes_over_from_one_that_was_let_go_is_heard(tmp_path: Pa
     expect(agents)
     agents.hello(third, HELLO)
     assert dropped == [first] and agents.hosts == ("h",)
-    assert agents.owns(third) and not agents.owns(first)
-    assert agents.lost(third).host == "h" and agents.hosts == ()
+    assert agents.host(third) == "h" and agents.host(first) is None
+    assert agents.lost(third) == ("h", "its host agent has ended") and agents.hosts == ()
 
 
 def test_the_end_of_an_agent_that_was_let_go_is_no_loss(tmp_path: Path) -> None:
@@ -86,11 +81,14 @@ def test_what_an_agent_that_was_let_go_says_of_its_host_does_not_count(tmp_path:
     def says(**words: Any) -> Any:
         return agents.frame(connection, MESSAGE, json.dumps(words).encode())
 
-    assert says(do="committed", number=3) == Committed(host="h", number=3)
+    assert says(do="committed", number=3) == {"do": "committed", "number": 3}
+    with pytest.raises(ProtocolError, match="h: committed without number"):
+        says(do="committed")
+    assert says(do="nothing that we know") is None
     agents.bye("h")
     assert says(do="committed", number=4) is None
     assert says(do="notice", why="SIGTERM") is None
-    assert says(do="rank_gone", incarnation=7) == RankGone(host="h", incarnation=7)
+    assert says(do="rank_gone", incarnation=7) == {"do": "rank_gone", "incarnation": 7}
 
 
 @pytest.mark.parametrize(("lost_after", "expected"), [(2, 6), (5, 15), (10, 30), (120, 140)])
@@ -110,8 +108,8 @@ def test_hosts_freeze_their_commits_when_the_launcher_gives_them_up(
         job=job, addresses=("127.0.0.1",), token="t", directory=str(tmp_path), environ={}, listener=None
     )
     server: Any = SimpleNamespace(port=1)
-    config = ElasticHosts(context, server, lambda fact: None, wake=-1).agents._config
-    assert (config.freeze_after, config.lost_after) == (lost_after, ended_after(lost_after))
+    config = ElasticHosts(context, server, lambda fact: None, wake=-1).agents.config
+    assert (config["freeze_after"], config["lost_after"]) == (lost_after, ended_after(lost_after))
 
 
 def hosts_of(tmp_path: Path, told: list[Any]) -> ElasticHosts:
@@ -129,13 +127,13 @@ def hosts_of(tmp_path: Path, told: list[Any]) -> ElasticHosts:
 
 def test_a_host_agent_that_fails_is_lost_with_its_own_words(tmp_path: Path) -> None:
     told: list[Any] = []
-    assert hosts_of(tmp_path, told).event(HostAgentError(host="h", why="OSError: no room (loop.py:7)"))
+    hosts_of(tmp_path, told).heard("h", {"do": "host_failed", "why": "OSError: no room (loop.py:7)"})
     assert told == [f.HostLost(host="h", why="its host agent failed: OSError: no room (loop.py:7)")]
 
 
 def test_a_host_agent_that_fails_before_its_hello_is_heard(tmp_path: Path) -> None:
     told: list[Any] = []
-    job: Any = SimpleNamespace(hosts=hosts_of(tmp_path, told), _host_event=None)
+    job: Any = SimpleNamespace(hosts=hosts_of(tmp_path, told))
     expect(job.hosts.agents)
     with pytest.raises(ProtocolError):
         ElasticJob._hello(job, Connection(), {"do": "host_failed", "host": "h", "why": "no room"})  # type: ignore[arg-type]
@@ -147,6 +145,6 @@ def test_a_host_is_waited_for_while_it_reads_a_file(tmp_path: Path) -> None:
     told: list[Any] = []
     hosts = hosts_of(tmp_path, told)
     hosts._preparing["h"] = 0.0
-    assert hosts.event(CheckpointLoading(host="h", path="/files/commit"))
+    hosts.heard("h", {"do": "checkpoint_loading", "path": "/files/commit"})
     hosts.tick(time.monotonic())
     assert told == [f.HostAdvances(host="h")] and "h" in hosts._preparing

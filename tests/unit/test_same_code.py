@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.elastic.same_code import other_packages, other_script
+from ringleader.launch.elastic.elastic_hosts import other_packages, other_script
 
 
 @pytest.mark.parametrize(

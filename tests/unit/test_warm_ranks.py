@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from tests.unit.host_agent_world import Launcher
 
-from ringleader.launch.elastic.host_agent_events import Prepared
-
 pytestmark = pytest.mark.process
 PRELOAD = ("json", "logging", "multiprocessing", "numpy")
 
@@ -28,7 +26,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     made = Launcher(tmp_path_factory.mktemp("job"))
     made.begin()
     made.prepare(PRELOAD, env={"PYTHONUNBUFFERED": "1"})  # as for all ranks
-    made.until(Prepared)
+    made.until("prepared")
     yield made
     made.bye()
     made.close()

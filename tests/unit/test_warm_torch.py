@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import Launcher
 
-from ringleader.launch.elastic.host_agent_events import Prepared
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import is_python
 
@@ -76,7 +75,7 @@ def test_ranks_train_and_their_first_line_comes_soon(launcher: Launcher, tmp_pat
     )
     launcher.prepare(found.modules, env={"OMP_NUM_THREADS": "1"})  # as `elastic_hosts` has it
     env = {"OMP_NUM_THREADS": "2"}
-    prepared = launcher.until(Prepared)
+    prepared = launcher.until("prepared")
     assert prepared.modules == found.modules
     assert prepared.modules[:3] == ("torch", "torch._dynamo", "ringleader.torch")
     seconds, answers = [], []

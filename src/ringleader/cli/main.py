@@ -20,7 +20,6 @@ from ringleader.errors import Fault, OutputError, RefusedError, RequestError, Ri
 
 COMMANDS: Table = {
     "run": ("ringleader.cli.run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
-    "hosts": ("ringleader.cli.hosts", "Have a running elastic job probe its hosts now."),
     "lab": ("ringleader.cli.lab.command", "A cluster on one machine: up, down, exec, cut, slow, heal."),
     "scale": ("ringleader.cli.scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
     "bench": ("ringleader.cli.bench.command", "Measure between ranks: pairs, collectives, training."),

@@ -60,6 +60,20 @@ def caught(numbers: tuple[signal.Signals, ...] = CAUGHT) -> Iterator[int | None]
         os.close(write)
 
 
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal, whose end sends SIGHUP."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def terminal_closed(before: bool) -> bool:
+    """Return whether the controlling terminal is gone that this process had ``before`` (``has_terminal``)."""
+    return before and not has_terminal()
+
+
 def suspend_ourselves() -> None:
     """Stop as SIGTSTP stops any process, so that the shell sees it; return when somebody continues us.
 

@@ -1,4 +1,7 @@
-"""The hosts of an elastic job, one by one: looked at, given an agent, made ready to start ranks, let go."""
+"""The hosts of an elastic job, one by one: probed, given an agent, made ready to start ranks, let go.
+
+``host_agents`` holds the connections to their agents; which hosts there are is ``host_offers``' business.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic import host_agent_events as h
-from ringleader.launch.elastic.host_agents import HostAgentConfig, HostAgents, ended_after
+from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
 from ringleader.launch.elastic.machine_names import agent_number
 from ringleader.launch.elastic.preload import warm_start
-from ringleader.launch.elastic.same_code import other_packages, other_script
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
 from ringleader.launch.host_program import run_on_host
@@ -73,15 +75,14 @@ class ElasticHosts:
         warm = warm_start(context.job.command, file_reader(context.job), is_python=is_python)
         self._modules = (*warm.modules, *(OF_OPTIMIZERS if "torch" in warm.modules else ()))
         self._server = server
-        config = HostAgentConfig(
+        self.agents = HostAgents(
+            server=server,
             control=control_variable([LOOPBACK], server.port),
             token=context.token,
             directory=context.directory,
             freeze_after=context.job.lost_after,
-            lost_after=ended_after(context.job.lost_after),
+            environ={"HOME": "/"} | scrubbed(context.environ),
         )
-        environ = {"HOME": "/"} | scrubbed(context.environ)
-        self.agents = HostAgents(server=server, config=config, environ=environ)
 
     # --- a host's start -----------------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ class ElasticHosts:
         context = self._context
         if self.ssh is None:
             self._server.listen_to_others()
-            self.agents.control = control_variable(list(context.addresses), self._server.port)
+            self.agents.config["control"] = control_variable(list(context.addresses), self._server.port)
             hosts = (host_of(name, slots),)
             self.ssh = self.agents.ssh = SshConnections(
                 context.job.ssh, hosts, environ=context.environ, persist=PERSIST_SECONDS
@@ -139,8 +140,8 @@ class ElasticHosts:
             name, answer = self._answers.get()
             if name in self._asked:
                 self._looked_at(name, answer)
-        for event in self.agents.poll():
-            self.event(event)
+        for name, why in self.agents.failed():
+            self._refuse(name, why)
         for name in [name for name, until in self._preparing.items() if now > until]:
             self._ready(name)
 
@@ -191,72 +192,84 @@ class ElasticHosts:
 
     # --- what agents say ----------------------------------------------------------------------------------
 
-    def event(self, event: h.HostAgentEvent) -> bool:
-        """Take what an agent says of its host's start; False: it is about something else."""
-        name = event.host
-        if isinstance(event, h.HostAgentStarted):
-            self._prepare(name)
-        elif isinstance(event, h.CheckpointLoading):
-            if name in self._preparing:
-                self._preparing[name] = time.monotonic() + PREPARE_SECONDS
-                self._tell(f.HostAdvances(host=name))
-        elif isinstance(event, h.CheckpointLoaded):
-            self._loading.discard(name)
-            for why in event.refused:
-                self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
-            if event.number:
-                self._tell(f.Committed(host=name, number=event.number))
-            if name in self._prepared:
-                self._ready(name)
-        elif isinstance(event, h.HostAgentFailed):
-            self._refuse(name, event.why)
-        elif isinstance(event, (h.Prepared, h.NotPrepared)):
-            self._imported(event)
-        elif isinstance(event, (h.HostAgentLost, h.HostAgentError)):
-            self._preparing.pop(name, None)
-            self._asked.pop(name, None)
-            failed = "its host agent failed: " if isinstance(event, h.HostAgentError) else ""
-            self._tell(f.HostLost(host=name, why=failed + event.why))
-        else:
-            if isinstance(event, h.Notice):
-                self._notices[name] = time.monotonic()
-            return False
-        return True
+    def heard(self, name: str, words: Mapping[str, Any]) -> None:
+        """Take what an agent says of its host."""
+        act = MESSAGES.get(words["do"])
+        if act is not None:
+            act(self, name, words)
 
-    def _prepare(self, name: str) -> None:
-        """Have a host import what ranks need; a command that is no Python script's starts cold."""
+    def lost(self, name: str, why: str) -> None:
+        """A host's agent is gone, or has failed."""
+        self._preparing.pop(name, None)
+        self._asked.pop(name, None)
+        self._tell(f.HostLost(host=name, why=why))
+
+    def _noticed(self, name: str, words: Mapping[str, Any]) -> None:
+        self._notices[name] = time.monotonic()
+
+    def _failed(self, name: str, words: Mapping[str, Any]) -> None:
+        self.lost(name, f"its host agent failed: {words['why']}")
+
+    def _loads(self, name: str, words: Mapping[str, Any]) -> None:
+        if name in self._preparing:
+            self._preparing[name] = time.monotonic() + PREPARE_SECONDS
+            self._tell(f.HostAdvances(host=name))
+
+    def _loaded(self, name: str, words: Mapping[str, Any]) -> None:
+        self._loading.discard(name)
+        for why in words["refused"]:
+            self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
+        if words["number"]:
+            self._tell(f.Committed(host=name, number=words["number"]))
+        if name in self._prepared:
+            self._ready(name)
+
+    def _not_written(self, name: str, words: Mapping[str, Any]) -> None:
+        self._context.listener.warning(f"{name}: commit {words['number']} is in no file: {words['why']}")
+
+    def prepare(self, name: str) -> None:
+        """A host's agent has connected: have it import what ranks need.
+
+        A command that is not a Python script starts cold.
+        """
         context, report = self._context, self.reports[name]
         options = context.elastic
         self._preparing[name] = time.monotonic() + PREPARE_SECONDS
         if options.checkpoint_dir is not None:
-            self.agents.checkpoint(name, directory=options.checkpoint_dir, every=options.checkpoint_every)
+            directory = options.checkpoint_dir
+            self.agents.tell(name, do="checkpoint", directory=directory, every=options.checkpoint_every)
             if self.lacks_state():
                 self._loading.add(name)
-                self.agents.load_checkpoint(name, directory=options.checkpoint_dir)
+                self.agents.tell(name, do="load_checkpoint", directory=directory)
         if not self._modules:
             self._is_prepared(name)
             return
         # A rank that is forked keeps the streams of this Python.
         env = {"PYTHONUNBUFFERED": "1", **dict(context.job.env), "OMP_NUM_THREADS": "1"}
         python = report.program or context.job.command[0]
-        self.agents.prepare(name, python=python, preload=self._modules, env=env, cwd=context.job.workdir)
+        words = {"python": python, "preload": self._modules, "env": env, "cwd": context.job.workdir}
+        self.agents.tell(name, do="prepare", **words)
 
-    def _imported(self, event: h.Prepared | h.NotPrepared) -> None:
-        """Take what a host's fork server has imported, or why there is none."""
-        name, (of, known) = event.host, self._packages
-        if isinstance(event, h.Prepared):
-            other = other_packages(event.versions, known=known, of=of)
-            self._packages = (of, known) if of else (name, event.versions)
-        else:
-            other = f"{event.why} (it is there on {of})" if event.lacks.partition(".")[0] in known else ""
+    def _imported(self, name: str, words: Mapping[str, Any]) -> None:
+        """Take what a host's fork server has imported."""
+        of, known = self._packages
+        self._packages = (of, known) if of else (name, words["versions"])
+        self._is_prepared(name, other_packages(words["versions"], known=known, of=of))
+
+    def _not_imported(self, name: str, words: Mapping[str, Any]) -> None:
+        """Take why a host has no fork server."""
+        of, known = self._packages
+        why, lacks = words["why"], words.get("lacks", "").partition(".")[0]
+        other = f"{why} (it is there on {of})" if lacks in known else ""
+        if not (other and name in self._preparing):
+            self._context.listener.warning(f"{name}: ranks start cold: {why}")
+        self._is_prepared(name, other)
+
+    def _is_prepared(self, name: str, other: str = "") -> None:
+        """``other``: what a host has that the others have not; such a host is refused."""
         if other and name in self._preparing:
             self._refuse(name, other)
             return
-        if isinstance(event, h.NotPrepared) and event.why:
-            self._context.listener.warning(f"{name}: ranks start cold: {event.why}")
-        self._is_prepared(name)
-
-    def _is_prepared(self, name: str) -> None:
         self._prepared.add(name)
         if name not in self._loading:
             self._ready(name)
@@ -285,3 +298,39 @@ class ElasticHosts:
         self.agents.bye_all()
         if self.ssh is not None:
             self.ssh.close()
+
+
+MESSAGES: Mapping[str, Callable[[ElasticHosts, str, Mapping[str, Any]], None]] = {
+    "prepared": ElasticHosts._imported,
+    "not_prepared": ElasticHosts._not_imported,
+    "checkpoint_loading": ElasticHosts._loads,
+    "checkpoint_loaded": ElasticHosts._loaded,
+    "not_checkpointed": ElasticHosts._not_written,
+    "host_failed": ElasticHosts._failed,
+    "notice": ElasticHosts._noticed,
+}
+"""What a host's agent says of its host → what follows, besides a fact that the decider takes (``facts``)."""
+
+
+def other_script(script: str, *, began_with: str, there: str) -> str:
+    """Return what is wrong with a host's script; empty: nothing, or nobody knows.
+
+    ``began_with``, ``there``: its SHA-256 in hex when the job began, and on the host now.
+    """
+    if not began_with or not there or began_with == there:
+        return ""
+    sums = f"SHA-256 {there[:12]}… there, {began_with[:12]}… then"
+    return f"the script {script} is not the one that the job began with: {sums}"
+
+
+def other_packages(there: Mapping[str, str], *, known: Mapping[str, str], of: str) -> str:
+    """Return which packages have another version on a host; empty: none.
+
+    ``known``: those of the host ``of``, on which the job began. One that says no version is passed over.
+    """
+    found = [
+        f"{name} is {version} there, {known[name]} on {of}"
+        for name, version in there.items()
+        if version and known.get(name, version) not in ("", version)
+    ]
+    return "; ".join(found)

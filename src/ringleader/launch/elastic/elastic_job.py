@@ -8,12 +8,10 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import singledispatchmethod
 from typing import Any
 
 from ringleader.launch import signals
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic import host_agent_events as h
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.events_text import line_of
@@ -67,6 +65,7 @@ class ElasticJob:
         self._stop_at: float | None = None
         self._finished_at: float | None = None
         self._turned = self.began
+        self._terminal = signals.has_terminal()
         self._wake, self._wake_there = os.pipe()
         for fd in (self._wake, self._wake_there):
             os.set_blocking(fd, False)
@@ -123,33 +122,47 @@ class ElasticJob:
         finally:
             self._deciding = False
 
-    @singledispatchmethod
-    def _obey(self, order: Any) -> None:
-        raise TypeError(f"an order that nobody knows: {order}")
+    def _obey(self, order: o.Order) -> None:  # noqa: C901 - one branch for each order
+        """Carry out an order."""
+        agents, ranks = self.hosts.agents, self.ranks
+        match order:
+            case o.StartHost():
+                self.hosts.start(order.host, order.slots)
+            case o.EndHost():
+                self.hosts.end(order.host)
+            case o.ExcludeHost():
+                ranks.lose_host(order.host)
+                self._offers.exclude(order.host)
+            case o.StartWorld():
+                self.worlds.start(order, self.hosts.reports, self.hosts.ssh)
+            case o.EndWorld():
+                agents.tell_all(do="end_world", world=order.world)
+                self.worlds.end(order.world, hard=order.hard)
+            case o.Spawn():
+                self._spawn(order)
+            case o.Kill():
+                rank = ranks.ranks.get(order.incarnation)
+                if rank is not None and rank.end is None:
+                    agents.tell(rank.host.host.name, do="kill", incarnation=order.incarnation)
+                    ranks.say(rank, do="stop", grace=0.0)
+            case o.Leave():
+                if (rank := ranks.ranks.get(order.incarnation)) is not None:
+                    name = rank.host.host.name
+                    agents.tell(name, do="leave", incarnation=order.incarnation, why=order.why)
+            case o.BeginGeneration():
+                for number, member in enumerate(order.members):
+                    if (rank := ranks.ranks.get(member.incarnation)) is not None:
+                        rank.number = number
+                agents.tell_all(**o.wire(order))
+            case o.EndGeneration() | o.Notify() | o.TellPreparing():
+                agents.tell_all(**o.wire(order))
+            case o.StopRanks():
+                ranks.stop(self.context.job.grace)
+            case o.Tell():
+                self._event(order.event)
+            case o.Finish():
+                self._finished_at = self.clock()
 
-    @_obey.register
-    def _start_host(self, order: o.StartHost) -> None:
-        self.hosts.start(order.host, order.slots)
-
-    @_obey.register
-    def _end_host(self, order: o.EndHost) -> None:
-        self.hosts.end(order.host)
-
-    @_obey.register
-    def _exclude_host(self, order: o.ExcludeHost) -> None:
-        self.ranks.lose_host(order.host)
-        self._offers.exclude(order.host)
-
-    @_obey.register
-    def _start_world(self, order: o.StartWorld) -> None:
-        self.worlds.start(order, self.hosts.reports, self.hosts.ssh)
-
-    @_obey.register
-    def _end_world(self, order: o.EndWorld) -> None:
-        self.hosts.agents.end_world(order.world)
-        self.worlds.end(order.world, hard=order.hard)
-
-    @_obey.register
     def _spawn(self, order: o.Spawn) -> None:
         world = self.worlds.worlds.get(order.world)
         if world is None:  # its mpirun could not be started: the decider hears of it next
@@ -159,69 +172,14 @@ class ElasticJob:
         rank = slots_of(layout).index((order.host, order.slot))
         prepared = world.prepared.ranks
         self.ranks.add(order, prepared, prepared.plan.ranks[rank])
-        self.hosts.agents.spawn(order.host, order.incarnation, env={})
+        self.hosts.agents.tell(order.host, do="spawn", incarnation=order.incarnation)
 
-    @_obey.register
-    def _kill(self, order: o.Kill) -> None:
-        rank = self.ranks.ranks.get(order.incarnation)
-        if rank is not None and rank.end is None:
-            self.hosts.agents.kill(rank.host.host.name, order.incarnation)
-            self.ranks.say(rank, do="stop", grace=0.0)
-
-    @_obey.register
-    def _leave(self, order: o.Leave) -> None:
-        if (rank := self.ranks.ranks.get(order.incarnation)) is not None:
-            self.hosts.agents.leave(rank.host.host.name, order.incarnation, order.why)
-
-    @_obey.register
-    def _begin_generation(self, order: o.BeginGeneration) -> None:
-        for number, member in enumerate(order.members):
-            if (rank := self.ranks.ranks.get(member.incarnation)) is not None:
-                rank.number = number
-        self.hosts.agents.begin_generation(
-            number=order.number,
-            world=order.world,
-            restore=order.restore,
-            members=[(one.incarnation, one.world_rank, one.host_index, one.arrival) for one in order.members],
-            hosts=order.hosts,
-        )
-
-    @_obey.register
-    def _end_generation(self, order: o.EndGeneration) -> None:
-        self.hosts.agents.end_generation(
-            order.number,
-            rank=order.rank,
-            incarnation=order.incarnation,
-            exit_code=order.exit_code,
-            signal=order.signal,
-            host=order.host,
-            words=order.words,
-        )
-
-    @_obey.register
-    def _notify(self, order: o.Notify) -> None:
-        self.hosts.agents.notify(counter=order.counter, result=order.result)
-
-    @_obey.register
-    def _tell_preparing(self, order: o.TellPreparing) -> None:
-        self.hosts.agents.tell_preparing(order.preparing)
-
-    @_obey.register
-    def _stop_ranks(self, order: o.StopRanks) -> None:
-        self.ranks.stop(self.context.job.grace)
-
-    @_obey.register
-    def _event(self, order: o.Tell) -> None:
-        event = order.event
+    def _event(self, event: Event) -> None:
         self.events.append(event)
         if event.kind == "generation" and event.generation == 1:
             self.context.listener.progress("")
         if text := line_of(event):
             self.context.listener.warning(text)
-
-    @_obey.register
-    def _finish(self, order: o.Finish) -> None:
-        self._finished_at = self.clock()
 
     # --- the loop -----------------------------------------------------------------------------------------
 
@@ -260,9 +218,9 @@ class ElasticJob:
         agents = self.hosts.agents
         try:
             for kind, payload in self._server.serve(connection, mask):
-                if agents.owns(connection):
-                    if (event := agents.frame(connection, kind, payload)) is not None:
-                        self._host_event(event)
+                if (host := agents.host(connection)) is not None:
+                    if (words := agents.frame(connection, kind, payload)) is not None:
+                        self._host_says(host, words)
                 elif connection.rank is not None:
                     self.ranks.frame(connection, kind, payload)
                 elif kind == protocol.MESSAGE:
@@ -270,37 +228,34 @@ class ElasticJob:
         except protocol.ProtocolError:
             self._server.drop(connection)
         if self._server.lost(connection):
-            if agents.owns(connection):
-                if (lost := agents.lost(connection)) is not None:
-                    self._host_event(lost)
-            else:
+            if agents.host(connection) is None:
                 self.ranks.lost(connection)
+            elif (lost := agents.lost(connection)) is not None:
+                if self.state.result is not None:
+                    self.ranks.lose_host(lost[0])
+                self.hosts.lost(*lost)
 
     def _hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
         if words.get("do") in ("host_hello", "host_failed"):
-            self._host_event(self.hosts.agents.hello(connection, words))
+            self.hosts.prepare(self.hosts.agents.hello(connection, words))
         elif words.get("do") == "hello":
             self.ranks.hello(connection, words)
         else:
             raise protocol.ProtocolError("no hello")
 
-    def _host_event(self, event: h.HostAgentEvent) -> None:
+    def _host_says(self, host: str, words: dict[str, Any]) -> None:
         """Take what a host's agent says."""
-        if isinstance(event, h.HostAgentLost):
-            self.ranks.lose_host(event.host) if self.state.result is not None else None
-        if self.hosts.event(event):
-            return
-        act = _FACTS.get(type(event))
-        if act is not None:
-            self.tell(act(event))
-        elif isinstance(event, h.NotSpawned):
-            self.ranks.never_ended(event.incarnation, event.why)
-        elif isinstance(event, h.RankAgentEnded):
-            rank = self.ranks.ranks.get(event.incarnation)
+        what = words["do"]
+        if what == "not_spawned":
+            self.ranks.never_ended(words["incarnation"], words["why"])
+        elif what == "rank_agent_ended":
+            rank = self.ranks.ranks.get(words["incarnation"])
             if rank is not None and rank.connection is None:
-                self.ranks.never_ended(event.incarnation, "its agent ended without a word")
-        elif isinstance(event, h.NotCheckpointed):
-            self.context.listener.warning(f"{event.host}: commit {event.number} is in no file: {event.why}")
+                self.ranks.never_ended(rank.incarnation, "its agent ended without a word")
+        else:
+            self.hosts.heard(host, words)
+        if (act := f.FACTS.get(what)) is not None:
+            self.tell(act(host, words))
 
     def _woken(self, fd: int) -> None:
         os.read(fd, 4096)
@@ -368,6 +323,10 @@ class ElasticJob:
             self._suspend()
         elif number == signal.SIGCONT:
             self._continued()
+        elif (
+            number == signal.SIGHUP and not signals.terminal_closed(self._terminal) and self._offers.refresh()
+        ):
+            self.context.listener.warning(f"SIGHUP: {self._offers.source} is probed for hosts now")
         elif self.state.result is None:
             reason = f"stopped by {signal.Signals(number).name}"
             self.tell(f.StopRequested(exit_code=128 + number, whose="ringleader", reason=reason))
@@ -429,22 +388,3 @@ def limits_of(context: ElasticContext) -> Limits:
 
 _TOGETHER = {f.HostReady: 1, f.RankWaiting: 1, f.ProxyReady: 1, f.Committed: 1, f.RankAttached: 2}
 """Kinds of facts that come from many at once, and which of them are decided together."""
-_FACTS: dict[type, Callable[[Any], f.Fact]] = {
-    h.RankWaiting: lambda event: f.RankWaiting(
-        incarnation=event.incarnation,
-        after=event.after,
-        commits=event.commits,
-        reason=event.reason,
-        arrival=event.arrival,
-    ),
-    h.RankAttached: lambda event: f.RankAttached(incarnation=event.incarnation, generation=event.generation),
-    h.RankDetached: lambda event: f.RankDetached(incarnation=event.incarnation, generation=event.generation),
-    h.RankGone: lambda event: f.RankGone(incarnation=event.incarnation),
-    h.ProxyReady: lambda event: f.ProxyReady(world=event.world, world_rank=event.world_rank),
-    h.ProxyGone: lambda event: f.WorldEnded(
-        world=event.world, why=f"the MPI proxy of slot {event.world_rank} on {event.host} ended"
-    ),
-    h.Committed: lambda event: f.Committed(host=event.host, number=event.number),
-    h.Notice: lambda event: f.HostLeaving(host=event.host, why=f"{event.why} came: it is about to go away"),
-}
-"""What a host's agent says → the fact."""

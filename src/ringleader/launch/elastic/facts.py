@@ -1,9 +1,13 @@
-"""What the decider of an elastic job is told. Values only; whoever tells says when.
+"""What the decider of an elastic job is told, and which message of a host agent says it. Values only.
 
 Hosts are named by the user's words for them, ranks by their incarnation, worlds and generations by number.
+What the decider answers with is in ``orders``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ringleader.value_class import dataclass
 
@@ -165,3 +169,27 @@ Fact = (
     | WorldEnded
     | StopRequested
 )
+
+FACTS: Mapping[str, Callable[[str, Mapping[str, Any]], Fact]] = {
+    "rank_waiting": lambda host, words: RankWaiting(
+        incarnation=words["incarnation"],
+        after=words["after"],
+        commits=tuple(words["commits"]),
+        reason=words["reason"],
+        arrival=words["arrival"],
+    ),
+    "rank_attached": lambda host, words: RankAttached(
+        incarnation=words["incarnation"], generation=words["generation"]
+    ),
+    "rank_detached": lambda host, words: RankDetached(
+        incarnation=words["incarnation"], generation=words["generation"]
+    ),
+    "rank_gone": lambda host, words: RankGone(incarnation=words["incarnation"]),
+    "proxy_ready": lambda host, words: ProxyReady(world=words["world"], world_rank=words["world_rank"]),
+    "proxy_gone": lambda host, words: WorldEnded(
+        world=words["world"], why=f"the MPI proxy of slot {words['world_rank']} on {host} ended"
+    ),
+    "committed": lambda host, words: Committed(host=host, number=words["number"]),
+    "notice": lambda host, words: HostLeaving(host=host, why=f"{words['why']} came: it is about to go away"),
+}
+"""What a message of a host's agent says (its ``do``) → the fact; ``host_agents.FIELDS`` are its fields."""

@@ -1,9 +1,10 @@
-"""The host agents of an elastic job: started on this machine and over ssh, told what to do, heard.
+"""The host agents of an elastic job: started on this machine and over ssh, heard, told.
 
 One process per host (``ranks/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
 rank agents, the memory of generations and the commits. It connects to the same server as the rank agents do;
 the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in threads,
-and what becomes of them comes out of ``poll``.
+and those that failed come out of ``failed``. What a host's agent says becomes a fact (``facts``) or is about
+the host's own start (``elastic_hosts``).
 """
 
 from __future__ import annotations
@@ -12,64 +13,55 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
 from typing import Any
 
-from ringleader.launch.elastic.host_agent_events import (
-    CommitsFrozen,
-    Committed,
-    HostAgentError,
-    HostAgentEvent,
-    HostAgentFailed,
-    HostAgentLost,
-    HostAgentStarted,
-    Notice,
-    NotPrepared,
-    Prepared,
-    event_of,
-)
 from ringleader.launch.host_program import run_on_host, why_failed
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.rank_placement import HostFacts
 from ringleader.ranks import host_agent, protocol
 from ringleader.ranks.commit_memory import LIMIT_VARIABLE
-from ringleader.value_class import dataclass
 
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
-FREEZE_AFTER = 10.0
-"""Seconds without a word from the launcher's machine after which a host's commits are frozen: as many as make
-the launcher give it up. Ranks wait with a commit that is frozen, but not for ever (`FROZEN_SECONDS`)."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
-so many seconds more: the launcher has long gone on without it."""
-OF_THE_HOST = (Prepared, NotPrepared, Committed, CommitsFrozen, Notice, HostAgentError)
-"""Events that tell what a host has and does, for as long as its agent is the launcher's."""
+so many seconds more: the launcher has long continued without it."""
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "host_failed": ("why",),
+    "prepared": ("versions",),
+    "not_prepared": ("why",),
+    "not_spawned": ("incarnation", "why"),
+    "rank_agent_ended": ("incarnation",),
+    "rank_waiting": ("incarnation", "after", "commits", "reason", "arrival"),
+    "rank_attached": ("incarnation", "generation"),
+    "rank_detached": ("incarnation", "generation"),
+    "rank_gone": ("incarnation",),
+    "proxy_ready": ("world", "world_rank"),
+    "proxy_gone": ("world", "world_rank"),
+    "committed": ("number",),
+    "notice": ("why",),
+    "commits_frozen": ("frozen",),
+    "checkpointed": ("number",),
+    "not_checkpointed": ("number", "why"),
+    "checkpoint_loading": (),
+    "checkpoint_loaded": ("number", "refused"),
+}
+"""What a host's agent says once it is connected → what a message needs to have. Others are ignored."""
+_OF_THE_HOST = ("prepared", "not_prepared", "committed", "commits_frozen", "notice", "host_failed")
+"""Messages that report what a host has and does, for as long as its agent is the launcher's."""
+_SILENT = "nothing comes from there any more: the host or the network to it is down"
 
 
 def ended_after(lost_after: float) -> float:
     """Return after how many silent seconds a host ends everything of a job.
 
-    ``lost_after``: after how many the launcher gives a host up and goes on without it.
+    ``lost_after``: after how many the launcher gives a host up and continues without it.
     """
     return min(LOST_FACTOR * lost_after, lost_after + LOST_MARGIN)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostAgentConfig:
-    """What every host agent of a job is told at its start, on its standard input."""
-
-    control: str
-    """Where the launcher listens: ``agent_connections.control_variable``."""
-    token: str
-    """The job's secret."""
-    directory: str
-    """The job's directory, by the same path on every host."""
-    freeze_after: float = FREEZE_AFTER
-    lost_after: float = ended_after(FREEZE_AFTER)
 
 
 class HostAgents:
@@ -79,19 +71,33 @@ class HostAgents:
         self,
         *,
         server: AgentServer,
-        config: HostAgentConfig,
+        control: str,
+        token: str,
+        directory: str,
+        freeze_after: float,
+        lost_after: float | None = None,
         environ: Mapping[str, str],
         ssh: SshConnections | None = None,
     ) -> None:
         """Nobody is started yet. ``environ``: what an agent on this machine, and so its ranks, inherit.
 
+        ``control``: where the launcher listens (``agent_connections.control_variable``). ``token``: the job's
+        secret. ``directory``: the job's, by the same path on every host. ``freeze_after``: seconds without a
+        word from the launcher's machine after which a host's commits are frozen: as many as make the launcher
+        give it up. ``lost_after``: after which it ends everything of the job; without it ``ended_after``.
         ``ssh``: open connections to the other hosts; only those that it knows can be started there.
         """
         self._server = server
-        self._config = config
         self._environ = dict(environ)
-        self.control = config.control
-        """What agents that are started from now on are told."""
+        self.config = {
+            "control": control,
+            "token": token,
+            "directory": directory,
+            "freeze_after": freeze_after,
+            "lost_after": ended_after(freeze_after) if lost_after is None else lost_after,
+            "commit_limit": self._environ.get(LIMIT_VARIABLE, ""),
+        }
+        """What every agent that is started from now on reads from its standard input."""
         self.ssh = ssh
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
@@ -99,12 +105,12 @@ class HostAgents:
         self._starting: dict[str, float] = {}
         self._leaving: set[AgentConnection] = set()
         """Of agents that were let go, which may still end what they have."""
-        self._failures: SimpleQueue[HostAgentFailed] = SimpleQueue()
+        self._failures: SimpleQueue[tuple[str, str]] = SimpleQueue()
 
     # --- starting -----------------------------------------------------------------------------------------
 
     def start(self, host: HostFacts, *, number: int = 0, seconds: float = START_SECONDS) -> None:
-        """Start a host's agent; ``HostAgentStarted`` or ``HostAgentFailed`` follows within ``seconds``.
+        """Start a host's agent; ``hello`` or ``failed`` follows within ``seconds``.
 
         ``number``: among the agents of its machine, where several names of it are hosts of their own.
         """
@@ -114,24 +120,26 @@ class HostAgents:
         threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
 
     def _start(self, host: HostFacts, number: int, seconds: float) -> None:
-        """Start it and wait until it has detached itself; a failure is put where ``poll`` finds it."""
-        config = self._config
-        words = {
-            "control": self.control,
-            "token": config.token,
-            "directory": config.directory,
-            "host": host.host.name,
-            "number": number,
-            "freeze_after": config.freeze_after,
-            "lost_after": config.lost_after,
-            "commit_limit": self._environ.get(LIMIT_VARIABLE, ""),
-        }
-        stdin = json.dumps(words).encode() + b"\n"
+        """Start it and wait until it has detached itself."""
+        name = host.host.name
+        stdin = json.dumps(self.config | {"host": name, "number": number}).encode() + b"\n"
         argv = agent_argv(host)
         reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
         if reply.exit_code != 0:
-            why = why_failed(reply, "host agent", seconds)
-            self._failures.put(HostAgentFailed(host=host.host.name, why=why))
+            self._failures.put((name, why_failed(reply, "host agent", seconds)))
+
+    def failed(self) -> list[tuple[str, str]]:
+        """Return the hosts whose agents could not be started since the last call, and why."""
+        found = []
+        while not self._failures.empty():
+            name, why = self._failures.get()
+            if self._starting.pop(name, None) is not None:
+                found.append((name, why))
+        now = time.monotonic()
+        for name in [name for name, until in self._starting.items() if now > until]:
+            del self._starting[name]
+            found.append((name, "its host agent started and did not report"))
+        return found
 
     # --- hearing ------------------------------------------------------------------------------------------
 
@@ -144,75 +152,60 @@ class HostAgents:
         """Return the process number that the agent of a host has there."""
         return self._pids[host]
 
-    def owns(self, connection: AgentConnection) -> bool:
-        """Say whether a connection is a host agent's, and so are its frames."""
-        return connection in self._hosts
+    def host(self, connection: AgentConnection) -> str | None:
+        """Return the host whose agent has this connection; ``None``: it is not a host agent's."""
+        return self._hosts.get(connection)
 
-    def hello(self, connection: AgentConnection, words: Mapping[str, Any]) -> HostAgentStarted:
-        """Take the first message of a connection, where it says ``host_hello``.
+    def hello(self, connection: AgentConnection, words: Mapping[str, Any]) -> str:
+        """Take the first message of a connection, ``host_hello``; return its host.
 
-        Raises ProtocolError for one that nobody started, or that is there already.
+        Raises ProtocolError for one that nobody started, that is there already, or that has failed.
         """
         host = str(words.get("host"))
         if words.get("do") == "host_failed":
-            self._failures.put(HostAgentFailed(host=host, why=f"its host agent failed: {words.get('why')}"))
+            self._failures.put((host, f"its host agent failed: {words.get('why')}"))
             raise protocol.ProtocolError(f"the host agent of {host} failed")
         known = self._connections.get(host)
         if host not in self._starting or (known is not None and known not in self._leaving):
             raise protocol.ProtocolError(f"a host agent of {host} that nobody waits for")
+        if type(words.get("pid")) is not int:
+            raise protocol.ProtocolError(f"{host}: an incomplete host_hello")
         if known is not None:
             self._server.drop(known)
             self.lost(known)
         del self._starting[host]
-        try:
-            event = event_of(host, words)
-        except TypeError as error:
-            raise protocol.ProtocolError(f"{host}: {error}") from error
-        if not isinstance(event, HostAgentStarted):
-            raise protocol.ProtocolError("no host_hello")
         self._connections[host], self._hosts[connection] = connection, host
-        self._pids[host] = event.pid
-        return event
+        self._pids[host] = words["pid"]
+        return host
 
-    def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> HostAgentEvent | None:
-        """Return what a frame of a host agent says; ``None``: nothing that we know. Raises ProtocolError."""
-        if kind != protocol.MESSAGE:
+    def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> dict[str, Any] | None:
+        """Return the message in a frame of a host agent; ``None``: it does not count.
+
+        Raises ProtocolError where it lacks a field.
+        """
+        words = protocol.read_message(payload) if kind == protocol.MESSAGE else {}
+        what = str(words.get("do"))
+        if what not in FIELDS:
             return None
-        host = self._hosts[connection]
-        try:
-            event = event_of(host, protocol.read_message(payload))
-        except TypeError as error:
-            raise protocol.ProtocolError(f"{host}: {error}") from error
-        if connection in self._leaving and isinstance(event, OF_THE_HOST):
+        if lacks := [name for name in FIELDS[what] if name not in words]:
+            raise protocol.ProtocolError(f"{self._hosts[connection]}: {what} without {', '.join(lacks)}")
+        if connection in self._leaving and what in _OF_THE_HOST:
             return None  # another agent may be on its way by now, and has none of it
-        return event
+        return words
 
-    def lost(self, connection: AgentConnection) -> HostAgentLost | None:
-        """Take the end of a connection; ``None`` where its agent was told ``bye``."""
+    def lost(self, connection: AgentConnection) -> tuple[str, str] | None:
+        """Take the end of a connection; return its host and why it is lost, ``None`` after ``bye``."""
         host = self._hosts.pop(connection)
         del self._connections[host]
         if connection in self._leaving:
             self._leaving.discard(connection)
             return None
-        return HostAgentLost(host=host, silent=connection.silent)
-
-    def poll(self) -> list[HostAgentEvent]:
-        """Return which starts have failed since the last call, or taken too long."""
-        found: list[HostAgentEvent] = []
-        while not self._failures.empty():
-            failure = self._failures.get()
-            if self._starting.pop(failure.host, None) is not None:
-                found.append(failure)
-        now = time.monotonic()
-        for host in [host for host, until in self._starting.items() if now > until]:
-            del self._starting[host]
-            found.append(HostAgentFailed(host=host, why="its host agent started and did not report"))
-        return found
+        return host, _SILENT if connection.silent else "its host agent has ended"
 
     # --- telling ------------------------------------------------------------------------------------------
 
     def tell(self, host: str, /, **words: Any) -> None:
-        """Send a message to a host's agent, if it is there."""
+        """Send a message to a host's agent, if it is there (``ranks/host_agent_loop.ORDERS``)."""
         if (connection := self._connections.get(host)) is not None:
             self._server.send(connection, protocol.message(**words))
 
@@ -220,80 +213,6 @@ class HostAgents:
         """Send a message to every agent."""
         for host in self._connections:
             self.tell(host, **words)
-
-    def prepare(
-        self, host: str, *, python: str, preload: Sequence[str], env: Mapping[str, str], cwd: str
-    ) -> None:
-        """Have a host start its fork server: ``python`` with ``env`` on top of the host's own, in ``cwd``,
-        imports these modules. ``Prepared`` or ``NotPrepared`` follows."""
-        self.tell(host, do="prepare", python=python, preload=list(preload), env=dict(env), cwd=cwd)
-
-    def spawn(self, host: str, incarnation: int, *, env: Mapping[str, str], warm: bool = True) -> None:
-        """Have a host fork a rank agent: ``Spawned`` or ``NotSpawned`` follows, and its ``hello`` on a
-        connection of its own, with ``rank`` the incarnation. ``env``: variables on top of the host's own.
-
-        ``warm``: from the fork server if there is one by now; ``Spawned.warm`` says whether it was so.
-        """
-        self.tell(host, do="spawn", incarnation=incarnation, env=dict(env), warm=warm)
-
-    def kill(self, host: str, incarnation: int) -> None:
-        """Have a rank end at once (SIGKILL); its agent lives on and says how it ended."""
-        self.tell(host, do="kill", incarnation=incarnation)
-
-    def leave(self, host: str, incarnation: int, why: str) -> None:
-        """Tell a rank that it is no member any more: it ends with 0."""
-        self.tell(host, do="leave", incarnation=incarnation, why=why)
-
-    def begin_generation(
-        self,
-        *,
-        number: int,
-        world: int,
-        restore: int,
-        members: Sequence[tuple[int, int, int, str]],
-        hosts: Sequence[str],
-    ) -> None:
-        """Tell all agents of a generation.
-
-        ``members`` by rank: (incarnation, world rank, host index, arrival). Most ranks arrive alike, and what
-        is alike is sent once.
-        """
-        arrivals = {arrival: None for *_, arrival in members}
-        places = {arrival: place for place, arrival in enumerate(arrivals)}
-        self.tell_all(
-            do="generation",
-            number=number,
-            world=world,
-            restore=restore,
-            members=[[*numbers, places[arrival]] for *numbers, arrival in members],
-            arrivals=list(arrivals),
-            hosts=list(hosts),
-        )
-
-    def end_generation(self, number: int, **words: Any) -> None:
-        """Tell all agents that a generation is broken: ``rank``, ``incarnation``, ``exit_code``, ``signal``,
-        ``host``, ``words`` as far as they are known."""
-        self.tell_all(do="end_generation", number=number, **words)
-
-    def notify(self, *, counter: int, result: int) -> None:
-        """Tell all ranks that hosts were added (1), removed (2) or both (3); ``counter`` goes up."""
-        self.tell_all(do="notify", counter=counter, result=result)
-
-    def tell_preparing(self, preparing: bool) -> None:
-        """Tell all ranks whether an update of the hosts is being prepared."""
-        self.tell_all(do="preparing", preparing=preparing)
-
-    def end_world(self, world: int) -> None:
-        """Tell all proxies of a world that it is over: they end by themselves."""
-        self.tell_all(do="end_world", world=world)
-
-    def checkpoint(self, host: str, *, directory: str, every: int) -> None:
-        """Have a host write every n-th commit to a file; 0: none any more."""
-        self.tell(host, do="checkpoint", directory=directory, every=every)
-
-    def load_checkpoint(self, host: str, *, directory: str) -> None:
-        """Have a host read the newest good file of a directory: ``CheckpointLoaded`` follows."""
-        self.tell(host, do="load_checkpoint", directory=directory)
 
     def bye(self, host: str) -> None:
         """Let a host's agent go: it ends what is left of the job there, then itself."""

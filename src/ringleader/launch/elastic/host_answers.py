@@ -62,18 +62,7 @@ class SourceWarning:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Looked:
-    """A look that somebody asked for is over, and what it found counts."""
-
-    asked: int
-    """How many looks had been asked for when it began."""
-    hosts: tuple[Host, ...]
-    trouble: str
-    """Why the source named no hosts, and ``hosts`` are what it said last; empty: it did."""
-
-
-HostNews = HostsChanged | SourceWarning | Looked
+HostNews = HostsChanged | SourceWarning
 
 
 class HostAnswers:
@@ -91,11 +80,6 @@ class HostAnswers:
     def in_doubt(self) -> bool:
         """True where the last answer was another one: the next says whether it counts."""
         return self._candidate is not None
-
-    @property
-    def trouble(self) -> str:
-        """Why the last attempt brought no answer; empty: it brought one."""
-        return self._trouble
 
     def take(self, hosts: tuple[Host, ...]) -> tuple[HostNews, ...]:
         """Take an answer; return what follows from it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from ringleader.elastic_options import ElasticOptions
 from ringleader.job import Host, Job
 from ringleader.launch.elastic.facts import HostsSeen
-from ringleader.launch.elastic.host_answers import HostsChanged, HostSourceError, Looked, usable
+from ringleader.launch.elastic.host_answers import HostsChanged, HostSourceError, usable
 from ringleader.launch.elastic.host_blacklist import CooldownRange, HostBlacklist
 from ringleader.launch.elastic.host_sources import (
     DiscoveryScript,
@@ -35,7 +35,6 @@ class HostOffers:
         self._changed = False
         self.source = source.name
         """What messages call the source."""
-        self._asking: list[tuple[int, Callable[[Looked], None]]] = []
         self._watch = None
         if not isinstance(source, FixedHosts):
             self._watch = HostWatch(source, hosts, period=options.discovery_seconds)
@@ -63,36 +62,16 @@ class HostOffers:
         for one in self._watch.news() if self._watch is not None else ():
             if isinstance(one, HostsChanged):
                 self._hosts, self._changed = one.hosts, True
-            elif isinstance(one, Looked):
-                self._answer(one)
             else:
                 warnings.append(one.text)
         changed, self._changed = self._changed, False
         return (self.first() if changed else None), warnings
 
-    @property
-    def hosts(self) -> tuple[Host, ...]:
-        """What the source names, with those that are out for a while."""
-        return self._hosts
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """Names of hosts that the source names and that stay out for a while."""
-        allowed = self._blacklist.allowed(self._hosts, self._now)
-        return tuple(host.name for host in self._hosts if host not in allowed)
-
-    def refresh(self, tell: Callable[[Looked], None]) -> None:
-        """Have the source looked at now; ``tell``, called by ``news``, hears what counts afterwards."""
-        if self._watch is None:
-            tell(Looked(asked=0, hosts=self._hosts, trouble=""))
-        else:
-            self._asking.append((self._watch.refresh(), tell))
-
-    def _answer(self, looked: Looked) -> None:
-        answered = [tell for asked, tell in self._asking if asked <= looked.asked]
-        self._asking = [one for one in self._asking if one[0] > looked.asked]
-        for tell in answered:
-            tell(looked)
+    def refresh(self) -> bool:
+        """Have the source probed now; False where its hosts are always the same."""
+        if self._watch is not None:
+            self._watch.refresh()
+        return self._watch is not None
 
     def close(self) -> None:
         """End the watch."""

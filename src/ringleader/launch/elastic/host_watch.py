@@ -14,7 +14,7 @@ from collections import deque
 
 from ringleader.errors import RefusedError
 from ringleader.job import Host
-from ringleader.launch.elastic.host_answers import HostAnswers, HostNews, Looked, no_answer, usable
+from ringleader.launch.elastic.host_answers import HostAnswers, HostNews, no_answer, usable
 from ringleader.launch.elastic.host_sources import HostSource
 
 CONFIRM_SECONDS = 1.0
@@ -30,8 +30,6 @@ class HostWatch:
         self._source = source
         self._answers = HostAnswers(source.name, hosts)
         self._period = source.period if period is None else period
-        self._asked = 0
-        self._seen = self._answered = 0  # the thread's: of the looks asked for
         self._queue: deque[HostNews] = deque()
         self._told, self._tell = os.pipe()
         self._stop, self._stop_here = os.pipe()
@@ -54,12 +52,10 @@ class HostWatch:
             found.append(self._queue.popleft())
         return tuple(found)
 
-    def refresh(self) -> int:
-        """Look now, not only when the period is over; ``Looked`` with at least this number tells its end."""
-        self._asked += 1
+    def refresh(self) -> None:
+        """Probe the source now, not only when the period is over."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._refresh_here, b"r")
-        return self._asked
 
     def close(self) -> None:
         """End the thread and what it runs; a second time nothing happens."""
@@ -79,7 +75,7 @@ class HostWatch:
     def _run(self) -> None:
         with contextlib.suppress(KeyboardInterrupt):  # raised by ``look`` where ``close`` ends it
             while self._pause():
-                self._put((*self._look(), *self._over()))
+                self._put(self._look())
 
     def _pause(self) -> bool:
         """Wait until the next look is due; False: the end."""
@@ -91,7 +87,6 @@ class HostWatch:
             if fd == self._stop:
                 return False
             os.read(self._refresh, 4096)
-        self._seen = self._asked
         return True
 
     def _look(self) -> tuple[HostNews, ...]:
@@ -102,13 +97,6 @@ class HostWatch:
         except Exception as error:  # a thread that ends in silence would leave the job without news for good
             what = f"could not be asked: {type(error).__name__}: {error}"
             return self._answers.take_failure(no_answer(self._source.name, what))
-
-    def _over(self) -> tuple[HostNews, ...]:
-        """Answer whoever asked for the look, once the next look does not say otherwise."""
-        if self._seen == self._answered or self._answers.in_doubt:
-            return ()
-        self._answered = self._seen
-        return (Looked(asked=self._seen, hosts=self._answers.hosts, trouble=self._answers.trouble),)
 
     def _put(self, news: tuple[HostNews, ...]) -> None:
         if news:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -18,7 +17,6 @@ from ringleader.launch.elastic.elastic_job import ElasticJob
 from ringleader.launch.elastic.elastic_outcome import elastic_history, ends_of, job_exit_of, results_of
 from ringleader.launch.elastic.host_answers import MOST_RANKS
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts, source_of
-from ringleader.launch.elastic.host_requests import SOCKET_NAME, HostRequests
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby
@@ -30,8 +28,6 @@ from ringleader.ranks import host_facts_script, job_directory, rank_identity
 
 OPEN_FILES = 1024
 """Files that the launcher may have open: a connection for each rank and host, some for each mpirun."""
-MOST_TOLD = 200
-"""Characters of a command that tell a job from others."""
 
 
 def launch_elastic(
@@ -145,9 +141,6 @@ def _run(
         context, selector, server, offers, files=files, stdin=stdin, payload=payload, open_files=allowed
     )
     stack.callback(run.close)
-    about = {"job": context.job_id, "pid": os.getpid(), "command": shlex.join(job.command)[:MOST_TOLD]}
-    requests = HostRequests(selector, f"{directory.path}/{SOCKET_NAME}", offers, about)
-    stack.callback(requests.close)
     with signals.caught(signals.WHILE_RUNNING) as others:
         run.run(caught, others)
     return run

@@ -1,6 +1,11 @@
-"""What the decider of an elastic job orders, in the order in which it is to be carried out. Values only."""
+"""What the decider of an elastic job orders, in sequence, and how host agents receive it. Values only.
+
+``wire`` returns the message of an order that every agent gets; the others are carried out by the launcher.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ringleader.launch.elastic.layout import Layout
 from ringleader.launch.elastic_history import Event
@@ -161,3 +166,18 @@ Order = (
     | Tell
     | Finish
 )
+
+_WIRE: dict[type, str] = {EndGeneration: "end_generation", Notify: "notify", TellPreparing: "preparing"}
+"""Orders whose fields are those of their message → the message's name."""
+
+
+def wire(order: BeginGeneration | EndGeneration | Notify | TellPreparing) -> dict[str, Any]:
+    """Return the message by which every host agent learns of an order; see ``ranks/generation_service.py``.
+
+    Most ranks arrive alike, and what is alike is sent once: a member carries its place in ``arrivals``.
+    """
+    if not isinstance(order, BeginGeneration):
+        return {"do": _WIRE[type(order)], **vars(order)}
+    places = {arrival: place for place, arrival in enumerate(dict.fromkeys(m.arrival for m in order.members))}
+    members = [[m.incarnation, m.world_rank, m.host_index, places[m.arrival]] for m in order.members]
+    return {"do": "generation", **vars(order), "members": members, "arrivals": list(places)}
