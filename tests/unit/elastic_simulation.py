@@ -4,14 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import pairwise
 
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.layout import size_of, slots_of
-from ringleader.launch.elastic.membership import deadlines_of, decide, phase_of
-from ringleader.launch.elastic.membership_state import Limits, Phase, RankStatus, State
+from ringleader.launch.elastic.membership import deadlines_of, decide
+from ringleader.launch.elastic.membership_state import Limits, RankStatus, State, WorldStatus
 from ringleader.launch.elastic_history import Event
+
+
+class Phase(StrEnum):
+    """Where a job stands."""
+
+    GATHERING = "gathering"
+    STARTING = "starting"
+    REPAIRING = "repairing"
+    ATTACHING = "attaching"
+    RUNNING = "running"
+    PREPARING = "preparing"
+    STOPPING = "stopping"
+    OVER = "over"
+
+
+def phase_of(state: State) -> Phase:
+    """Return where a job stands."""
+    if state.over:
+        return Phase.OVER
+    if state.result is not None:
+        return Phase.STOPPING
+    generation = state.generation
+    if generation is not None:
+        if generation.deadline is not None:
+            return Phase.ATTACHING
+        return Phase.PREPARING if state.next_world else Phase.RUNNING
+    if not state.world:
+        return Phase.GATHERING if state.gather_until is not None else Phase.STARTING
+    ready = state.worlds[state.world].status is WorldStatus.READY
+    return Phase.REPAIRING if ready else Phase.STARTING
 
 
 @dataclass
@@ -64,7 +95,7 @@ class Simulation:
         """Tell the decider, carry out what it orders, and check what must always hold."""
         self.log.append(f"{self.now:.2f} {fact}")
         finished = bool(self.state.returned)
-        self.state, orders = decide(self.state, fact, self.now)
+        orders = decide(self.state, (fact,), self.now)
         if finished:
             started = [one for one in orders if isinstance(one, (o.Spawn, o.StartWorld, o.BeginGeneration))]
             assert not started, "nothing is started after a rank has returned"

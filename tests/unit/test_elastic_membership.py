@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.elastic_simulation import Simulation
+from tests.unit.elastic_simulation import Phase, Simulation, phase_of
 
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.events_text import line_of
 from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
-from ringleader.launch.elastic.membership import TIDY_SECONDS, decide, decide_all, phase_of
-from ringleader.launch.elastic.membership_state import Limits, Phase, State
+from ringleader.launch.elastic.membership import TIDY_SECONDS, decide
+from ringleader.launch.elastic.membership_state import Limits, State
 
 
 def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
@@ -836,21 +836,20 @@ def test_a_host_that_reads_a_file_is_not_refused_while_it_makes_progress():
 def test_thousands_of_ranks_form_a_generation(size):
     """What all report is decided together: looking at all ranks for each of them would take minutes."""
     hosts = {f"h{number}": 8 for number in range(size // 8)}
-    state, orders = decide(State(limits=Limits()), f.HostsSeen(hosts=tuple(hosts.items())), 0.0)
+    state = State(limits=Limits())
+    orders = decide(state, [f.HostsSeen(hosts=tuple(hosts.items()))], 0.0)
     ready = [f.HostReady(host=order.host, slots=8) for order in orders]
-    state, orders = decide_all(state, ready, 1.0)
+    orders = decide(state, ready, 1.0)
     (world,) = [order for order in orders if isinstance(order, o.StartWorld)]
     spawned = [order.incarnation for order in orders if isinstance(order, o.Spawn)]
     assert size_of(world.layout) == len(spawned) == size
     proxies = [f.ProxyReady(world=world.world, world_rank=rank) for rank in range(size)]
     waiting = [f.RankWaiting(incarnation=one, arrival=f"arrival {one}") for one in spawned]
-    state, orders = decide_all(
-        state, [fact for pair in zip(proxies, waiting, strict=True) for fact in pair], 2.0
-    )
+    orders = decide(state, [fact for pair in zip(proxies, waiting, strict=True) for fact in pair], 2.0)
     (begun,) = orders
     assert isinstance(begun, o.BeginGeneration) and [one.incarnation for one in begun.members] == spawned
     attached = [f.RankAttached(incarnation=one, generation=1) for one in spawned]
-    state, orders = decide_all(state, attached, 3.0)
+    orders = decide(state, attached, 3.0)
     assert phase_of(state) is Phase.RUNNING and len(orders) == 1
-    state, orders = decide(state, f.RankEnded(incarnation=5, signal=9), 4.0)
+    orders = decide(state, [f.RankEnded(incarnation=5, signal=9)], 4.0)
     assert [order for order in orders if isinstance(order, o.Spawn)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.elastic_simulation import Simulation
+from tests.unit.elastic_simulation import Phase, Simulation
 
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic.membership_state import Limits, Phase
+from ringleader.launch.elastic.membership_state import Limits
 
 HOSTS = ("h1", "h2", "h3", "h4")
 NUMBER = st.integers(0, 50)

@@ -19,7 +19,7 @@ from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
-from ringleader.launch.elastic.machine_names import agent_number
+from ringleader.launch.elastic.layout import agent_number
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh

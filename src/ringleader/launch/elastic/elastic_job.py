@@ -19,7 +19,7 @@ from ringleader.launch.elastic.host_answers import MOST_RANKS
 from ringleader.launch.elastic.host_offers import HostOffers
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
-from ringleader.launch.elastic.membership import deadlines_of, decide_all
+from ringleader.launch.elastic.membership import deadlines_of, decide
 from ringleader.launch.elastic.membership_state import Limits, State
 from ringleader.launch.elastic.rank_connections import RankConnections
 from ringleader.launch.elastic.worlds import Worlds
@@ -116,8 +116,7 @@ class ElasticJob:
                 alike = _TOGETHER.get(type(some[0]))
                 while alike and self._facts and _TOGETHER.get(type(self._facts[0])) == alike:
                     some.append(self._facts.popleft())
-                self.state, orders = decide_all(self.state, some, self.clock())
-                for order in orders:
+                for order in decide(self.state, some, self.clock()):
                     self._obey(order)
         finally:
             self._deciding = False

@@ -11,8 +11,7 @@ from ringleader.launch import signals
 from ringleader.launch.elastic.host_offers import first_hosts, source_of
 from ringleader.launch.elastic.job_context import PreparedWorld, prepared_world
 from ringleader.launch.elastic.launch_elastic import elastic_context
-from ringleader.launch.elastic.layout import chosen_layout, size_of
-from ringleader.launch.elastic.machine_names import machines_together
+from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.outcome import Listener
 from ringleader.rank_placement import slots_of

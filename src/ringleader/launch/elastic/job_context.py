@@ -10,8 +10,7 @@ from pathlib import Path
 from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RequestError
 from ringleader.job import Family, Host, Job, Mpi, Placement
-from ringleader.launch.elastic.layout import Layout, slots_of
-from ringleader.launch.elastic.machine_names import agent_number, names_apart
+from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, control_addresses

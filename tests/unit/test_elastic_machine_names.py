@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringleader.job import Host, Job
-from ringleader.launch.elastic.machine_names import agent_number, machines_together, names_apart
+from ringleader.launch.elastic.layout import agent_number, machines_together, names_apart
 from ringleader.rank_placement import HostFacts, place
 
 
