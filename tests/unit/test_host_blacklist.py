@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from ringleader.elastic_options import ElasticOptions
 from ringleader.job import Host
-from ringleader.launch.elastic.host_blacklist import CooldownRange, HostBlacklist
+from ringleader.launch.elastic.host_offers import HostBlacklist, HostOffers, stay_seconds
+from ringleader.launch.elastic.host_sources import FixedHosts
 
-
-def blacklist(shortest: float = 10.0, longest: float = 100.0) -> HostBlacklist:
-    return HostBlacklist(cooldown=CooldownRange(shortest=shortest, longest=longest))
+COOLDOWN = (10.0, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -16,32 +16,40 @@ def blacklist(shortest: float = 10.0, longest: float = 100.0) -> HostBlacklist:
      (5000, 1.0, 100)],
 )  # fmt: skip
 def test_each_stay_is_twice_as_long_up_to_the_longest(failures: int, jitter: float, seconds: float) -> None:
-    assert CooldownRange(shortest=10.0, longest=100.0).seconds(failures, jitter) == seconds
+    assert stay_seconds(COOLDOWN, failures, jitter) == seconds
 
 
 def test_a_host_stays_out_and_comes_back() -> None:
-    listed = blacklist().after_failure("h1", now=5.0, jitter=0.0)
+    listed = HostBlacklist(COOLDOWN)
+    listed.add_failure("h1", now=5.0, jitter=0.0)
     assert [listed.is_out("h1", now) for now in (5.0, 14.9, 15.0)] == [True, True, False]
     assert not listed.is_out("h2", 5.0)
     assert listed.next_return(5.0) == 15.0
     assert listed.next_return(15.0) is None
-    again = listed.after_failure("h1", now=16.0, jitter=0.0)
-    assert again.next_return(16.0) == 36.0
+    listed.add_failure("h1", now=16.0, jitter=0.0)
+    assert listed.next_return(16.0) == 36.0
 
 
 def test_failures_while_it_is_out_do_not_count_again() -> None:
-    listed = blacklist().after_failure("h1", now=0.0, jitter=0.0)
-    assert listed.after_failure("h1", now=9.0, jitter=0.9) is listed
+    listed = HostBlacklist(COOLDOWN)
+    listed.add_failure("h1", now=0.0, jitter=0.0)
+    listed.add_failure("h1", now=9.0, jitter=0.9)
+    assert listed.next_return(9.0) == 10.0
 
 
 def test_without_a_range_a_host_is_out_for_good() -> None:
-    listed = HostBlacklist().after_failure("h1", now=0.0, jitter=0.5)
+    listed = HostBlacklist()
+    listed.add_failure("h1", now=0.0, jitter=0.5)
     assert listed.is_out("h1", 1e9)
     assert listed.next_return(0.0) is None
 
 
 def test_the_hosts_that_may_be_used() -> None:
     hosts = tuple(Host(name=name, slots=1) for name in ("h1", "h2", "h3"))
-    listed = blacklist().after_failure("h2", now=0.0, jitter=0.0)
-    assert [host.name for host in listed.allowed(hosts, 1.0)] == ["h1", "h3"]
-    assert listed.allowed(hosts, 10.0) == hosts
+    offers = HostOffers(FixedHosts(hosts=hosts), hosts, ElasticOptions(cooldown=COOLDOWN))
+    offers.exclude("h2")
+    seen, _ = offers.news(1.0)
+    assert seen is not None and [name for name, _ in seen.hosts] == ["h1", "h3"]
+    assert offers.news(2.0) == (None, [])
+    seen, _ = offers.news(200.0)
+    assert seen is not None and [name for name, _ in seen.hosts] == ["h1", "h2", "h3"]

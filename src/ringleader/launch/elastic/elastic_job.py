@@ -15,8 +15,8 @@ from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.events_text import line_of
-from ringleader.launch.elastic.host_answers import MOST_RANKS
 from ringleader.launch.elastic.host_offers import HostOffers
+from ringleader.launch.elastic.host_sources import MOST_RANKS
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
 from ringleader.launch.elastic.membership import deadlines_of, decide

@@ -8,7 +8,8 @@ from dataclasses import replace
 from ringleader.errors import RequestError
 from ringleader.job import Job
 from ringleader.launch import signals
-from ringleader.launch.elastic.host_offers import first_hosts, source_of
+from ringleader.launch.elastic.host_offers import first_hosts
+from ringleader.launch.elastic.host_sources import source_of
 from ringleader.launch.elastic.job_context import PreparedWorld, prepared_world
 from ringleader.launch.elastic.launch_elastic import elastic_context
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of

@@ -1,25 +1,38 @@
-"""Which hosts an elastic job may use now: what its source names, less those that failed it lately."""
+"""Which hosts an elastic job may use now: what its source names, less those that failed it lately.
+
+An answer of the source that differs from the one before counts once the next answer is the same: a source
+that flaps, or is read while somebody writes it, changes nothing. One that fails later than the first time
+keeps its last answer; the user is warned once, and again when it answers. Sources are in ``host_sources``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
-from collections.abc import Callable
-from pathlib import Path
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from ringleader.elastic_options import ElasticOptions
-from ringleader.job import Host, Job
+from ringleader.errors import RefusedError
+from ringleader.job import Host
 from ringleader.launch.elastic.facts import HostsSeen
-from ringleader.launch.elastic.host_answers import HostsChanged, HostSourceError, usable
-from ringleader.launch.elastic.host_blacklist import CooldownRange, HostBlacklist
 from ringleader.launch.elastic.host_sources import (
-    DiscoveryScript,
     FixedHosts,
-    Hostfile,
     HostSource,
+    HostSourceError,
     SlurmJob,
+    no_answer,
+    usable,
 )
-from ringleader.launch.elastic.host_watch import HostWatch
-from ringleader.launch.elastic.source_command import command_words
+
+CONFIRM_SECONDS = 1.0
+"""Between an answer that is another one and the look that confirms it."""
+_CLOSE_SECONDS = 10.0
+HostNews = tuple[Host, ...] | str
+"""Hosts that count from now on, or a warning: the source's last answer still counts."""
 
 
 class HostOffers:
@@ -27,9 +40,7 @@ class HostOffers:
 
     def __init__(self, source: HostSource, hosts: tuple[Host, ...], options: ElasticOptions) -> None:
         """``hosts``: what the source said first."""
-        cooldown = options.cooldown
-        span = None if cooldown is None else CooldownRange(shortest=cooldown[0], longest=cooldown[1])
-        self._blacklist = HostBlacklist(cooldown=span)
+        self._blacklist = HostBlacklist(options.cooldown)
         self._hosts = hosts
         self._now = 0.0
         self._changed = False
@@ -45,12 +56,12 @@ class HostOffers:
 
     def first(self) -> HostsSeen:
         """Return what is on offer now."""
-        allowed = self._blacklist.allowed(self._hosts, self._now)
+        allowed = [host for host in self._hosts if not self._blacklist.is_out(host.name, self._now)]
         return HostsSeen(hosts=tuple((host.name, host.slots or 0) for host in allowed))
 
     def exclude(self, name: str) -> None:
         """Leave a host out for a while: it failed the job."""
-        self._blacklist = self._blacklist.after_failure(name, now=self._now, jitter=random.random())
+        self._blacklist.add_failure(name, now=self._now, jitter=random.random())
         self._changed = True
 
     def news(self, now: float) -> tuple[HostsSeen | None, list[str]]:
@@ -60,10 +71,10 @@ class HostOffers:
         self._now = now
         warnings = []
         for one in self._watch.news() if self._watch is not None else ():
-            if isinstance(one, HostsChanged):
-                self._hosts, self._changed = one.hosts, True
+            if isinstance(one, str):
+                warnings.append(one)
             else:
-                warnings.append(one.text)
+                self._hosts, self._changed = one, True
         changed, self._changed = self._changed, False
         return (self.first() if changed else None), warnings
 
@@ -79,20 +90,6 @@ class HostOffers:
             self._watch.close()
 
 
-def source_of(job: Job, options: ElasticOptions) -> HostSource:
-    """Return the source of a job's hosts. Raises RequestError for a command that cannot be run."""
-    if options.discovery_script is not None:
-        words = command_words(options.discovery_script, "--host-discovery-script")
-        return DiscoveryScript(argv=words, default_slots=options.slots)
-    if options.hostfile is not None:
-        path = options.hostfile
-        return Hostfile(str(Path(job.workdir, path)), default_slots=options.slots)
-    if options.slurm_job is not None:
-        return SlurmJob(hosts=job.hosts, job_id=options.slurm_job)
-    # Without hosts this machine has as many slots as are asked for, whatever it has of cores.
-    return FixedHosts(hosts=job.hosts or (Host(name="localhost", slots=options.max_np or job.np),))
-
-
 def first_hosts(source: HostSource, stop: int | None, *, warn: Callable[[str], None]) -> tuple[Host, ...]:
     """Return what a source says at the start; arguments and errors are ``HostSource.look``'s.
 
@@ -106,3 +103,176 @@ def first_hosts(source: HostSource, stop: int | None, *, warn: Callable[[str], N
             raise
         warn(f"{error}\n    → the job begins on the nodes that Slurm's variables name")
         return source.hosts
+
+
+# --- which answers count ----------------------------------------------------------------------------------
+
+
+class HostAnswers:
+    """The answers of one source, one after the other."""
+
+    def __init__(self, name: str, hosts: tuple[Host, ...]) -> None:
+        """``hosts``: the first answer, which counts at once."""
+        self.hosts = hosts
+        """What counts now."""
+        self._name = name
+        self._candidate: dict[str, int | None] | None = None
+        self._trouble = ""
+
+    @property
+    def in_doubt(self) -> bool:
+        """True where the last answer was another one: the next says whether it counts."""
+        return self._candidate is not None
+
+    def take(self, hosts: tuple[Host, ...]) -> list[HostNews]:
+        """Take an answer; return what follows from it."""
+        news: list[HostNews] = [f"{self._name} names hosts again"] if self._trouble else []
+        self._trouble = ""
+        found = _slots_by_name(hosts)
+        changed = found != _slots_by_name(self.hosts)
+        if changed and found == self._candidate:
+            self.hosts = known_first(hosts, self.hosts)
+            news.append(self.hosts)
+            changed = False
+        self._candidate = found if changed else None
+        return news
+
+    def take_failure(self, error: RefusedError) -> list[HostNews]:
+        """Take an attempt that brought no answer; return what follows from it."""
+        self._candidate = None
+        text, self._trouble = self._trouble, str(error)
+        if text == self._trouble:
+            return []
+        names = ", ".join(host.name for host in self.hosts) or "no host"
+        return [f"{error}\n    → what it said last still counts: {names}"]
+
+
+def known_first(hosts: Sequence[Host], before: Sequence[Host]) -> tuple[Host, ...]:
+    """Return ``hosts``, those that were there before first: the oldest keep the lowest ranks."""
+    now = {host.name: host for host in hosts}
+    kept = [now.pop(host.name) for host in before if host.name in now]
+    return (*kept, *now.values())
+
+
+def _slots_by_name(hosts: Sequence[Host]) -> dict[str, int | None]:
+    """Return the slots of each host; ``None``: as many as it has cores."""
+    return {host.name: host.slots for host in hosts}
+
+
+class HostWatch:
+    """A source that is probed again and again, from the first answer to ``close``.
+
+    A source may wait (a script, a file system, an API server), and the launcher's loop must not: a thread
+    probes it and hands over values through a queue; a descriptor is readable while there is something in it.
+    """
+
+    def __init__(self, source: HostSource, hosts: tuple[Host, ...], *, period: float | None = None) -> None:
+        """``hosts``: what ``source.look()`` said first. ``period``: seconds instead of the source's own."""
+        self._source = source
+        self._answers = HostAnswers(source.name, hosts)
+        self._period = source.period if period is None else period
+        self._queue: deque[HostNews] = deque()
+        self._told, self._tell = os.pipe()
+        self._stop, self._stop_here = os.pipe()
+        self._refresh, self._refresh_here = os.pipe()
+        for fd in (self._told, self._tell, self._refresh, self._refresh_here):
+            os.set_blocking(fd, False)
+        self._thread = threading.Thread(target=self._run, name=f"hosts of {source.name}", daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable while there is news."""
+        return self._told
+
+    def news(self) -> list[HostNews]:
+        """Return what came up since the last call, in order; never waits."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._told, 4096)
+        return [self._queue.popleft() for _ in range(len(self._queue))]
+
+    def refresh(self) -> None:
+        """Probe the source now, not only when the period is over."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._refresh_here, b"r")
+
+    def close(self) -> None:
+        """End the thread and what it runs; a second time nothing happens."""
+        if self._stop_here < 0:
+            return
+        os.close(self._stop_here)
+        self._stop_here = -1
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            return  # a file system that does not answer: its descriptors are left to it, it ends with us
+        for fd in (self._told, self._tell, self._stop, self._refresh, self._refresh_here):
+            os.close(fd)
+
+    # --- in the thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # raised by ``look`` where ``close`` ends it
+            while self._pause():
+                if news := self._look():
+                    self._queue.extend(news)
+                    with contextlib.suppress(BlockingIOError):
+                        os.write(self._tell, b"n")
+
+    def _pause(self) -> bool:
+        """Wait until the next look is due; False: the end."""
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        poll.register(self._refresh, select.POLLIN)
+        seconds = min(self._period, CONFIRM_SECONDS) if self._answers.in_doubt else self._period
+        for fd, _ in poll.poll(seconds * 1000):
+            if fd == self._stop:
+                return False
+            os.read(self._refresh, 4096)
+        return True
+
+    def _look(self) -> list[HostNews]:
+        try:
+            return self._answers.take(usable(self._source.look(self._stop), self._source.name))
+        except RefusedError as error:
+            return self._answers.take_failure(error)
+        except Exception as error:  # a thread that ends in silence would leave the job without news for good
+            what = f"could not be probed: {type(error).__name__}: {error}"
+            return self._answers.take_failure(no_answer(self._source.name, what))
+
+
+# --- which hosts stay out ---------------------------------------------------------------------------------
+
+
+class HostBlacklist:
+    """Hosts that failed: each stays out for a while, longer each time, and comes back."""
+
+    def __init__(self, cooldown: tuple[float, float] | None = None) -> None:
+        """``cooldown``: see ``ElasticOptions``; without it a host that failed stays out to the end."""
+        self._cooldown = cooldown
+        self._failures: dict[str, int] = {}
+        """A host that came back keeps its count."""
+        self._until: dict[str, float] = {}
+
+    def add_failure(self, host: str, *, now: float, jitter: float) -> None:
+        """Take one more failure of a host; while it is out anyway nothing changes."""
+        if not self.is_out(host, now):
+            self._failures[host] = failures = self._failures.get(host, 0) + 1
+            stay = float("inf") if self._cooldown is None else stay_seconds(self._cooldown, failures, jitter)
+            self._until[host] = now + stay
+
+    def is_out(self, host: str, now: float) -> bool:
+        """Say whether a host may not be used now."""
+        return now < self._until.get(host, now)
+
+    def next_return(self, now: float) -> float | None:
+        """Return when the next host may come back; ``None``: none will."""
+        return min((until for until in self._until.values() if now < until < float("inf")), default=None)
+
+
+def stay_seconds(cooldown: tuple[float, float], failures: int, jitter: float) -> float:
+    """Return how long a host stays out after so many failures (from 1): doubled each time, up to the longest.
+
+    ``jitter``: a number from 0 to 1, by which up to one shortest stay is added: hosts that failed together do
+    not all come back at once.
+    """
+    shortest, longest = cooldown
+    return min(longest, shortest * 2.0 ** min(failures - 1, 60) + jitter * shortest)

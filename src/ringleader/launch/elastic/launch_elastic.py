@@ -15,8 +15,8 @@ from ringleader.job import Job, check
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.elastic.elastic_job import ElasticJob
 from ringleader.launch.elastic.elastic_outcome import elastic_history, ends_of, job_exit_of, results_of
-from ringleader.launch.elastic.host_answers import MOST_RANKS
-from ringleader.launch.elastic.host_offers import HostOffers, first_hosts, source_of
+from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
+from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby

@@ -11,10 +11,8 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ringleader.launch.elastic.host_answers import hosts_in
-from ringleader.launch.elastic.host_blacklist import CooldownRange
-from ringleader.launch.elastic.host_sources import SCRIPT_SECONDS
-from ringleader.launch.elastic.source_command import command_words, output_of
+from ringleader.launch.elastic.host_offers import stay_seconds
+from ringleader.launch.elastic.host_sources import SCRIPT_SECONDS, command_words, hosts_in, output_of
 from ringleader.runner.elastic.worker import HostUpdateResult
 
 DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS = 1
@@ -52,7 +50,7 @@ class HostState:
             return
         if self._cooldown is not None:
             self._failures += 1
-            self._until = now + self._cooldown.seconds(self._failures, random.random())
+            self._until = now + stay_seconds(self._cooldown, self._failures, random.random())
         self.set_event()
 
     def whitelist(self) -> None:
@@ -208,7 +206,7 @@ def _difference(
     return result
 
 
-def _cooldown(limits: Sequence[float] | None) -> CooldownRange | None:
+def _cooldown(limits: Sequence[float] | None) -> tuple[float, float] | None:
     """Check a range of seconds. ValueError outside of the limits."""
     if not limits:
         return None
@@ -219,4 +217,4 @@ def _cooldown(limits: Sequence[float] | None) -> CooldownRange | None:
     if longest > DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS:
         most = DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS
         raise ValueError(f"Provided cooldown upper limit: {longest} cannot be higher than {most} s")
-    return CooldownRange(shortest=shortest, longest=longest)
+    return shortest, longest
