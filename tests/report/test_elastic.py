@@ -10,7 +10,7 @@ import pytest
 
 from ringleader.bench.run_file import read_any
 from ringleader.errors import RequestError
-from ringleader.launch.elastic.events_text import event_json
+from ringleader.launch.elastic_history import event_json
 from ringleader.launch.elastic_history import Event
 from ringleader.report.compare import compare
 from ringleader.report.page import render

@@ -11,10 +11,10 @@ from tests.unit.elastic_simulation import Phase, Simulation, phase_of
 
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
-from ringleader.launch.elastic.events_text import line_of
 from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
 from ringleader.launch.elastic.membership import TIDY_SECONDS, decide
 from ringleader.launch.elastic.membership_state import Limits, State
+from ringleader.launch.elastic_history import line_of
 
 
 def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:

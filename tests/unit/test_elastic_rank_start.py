@@ -5,40 +5,44 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from ringleader.job import Job
 from ringleader.launch.elastic import facts as f
+from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.orders import Spawn
-from ringleader.launch.elastic.rank_connections import RankConnections
+from ringleader.launch.supervision.session import Session
 
 
-class Ranks(RankConnections):
-    """Ranks whose start is noted."""
+class Ranks(ElasticJob):
+    """As much of a job as starts ranks, whose starts are noted."""
 
     def __init__(self) -> None:
-        self.told: list[f.Fact] = []
         nobody: Any = SimpleNamespace(drop=lambda connection: None, send=lambda connection, message: None)
-        context: Any = SimpleNamespace(listener=None)
-        super().__init__(
-            context, nobody, nobody, self.told.append,
-            files=None, reads=False, payload=b"", open_files=0, clock=lambda: 0.0,
+        Session.__init__(
+            self, Job(command=("x",)), listener=nobody, selector=nobody, server=nobody,
+            files=None, stdin=None, payload=None, size=1,
         )  # fmt: skip
+        self.told: list[f.Fact] = []
         self.started: list[tuple[int, int]] = []
+        self._ports, self._stopping = None, False
 
-    def _start(self, rank: Any, ports: Any) -> None:
+    def take(self, fact: f.Fact) -> None:
+        self.told.append(fact)
+
+    def _start(self, rank: ElasticRank, ports: Any) -> None:
         rank.begun = True
         self.started.append((rank.incarnation, ports.master))
 
     def spawn(self, incarnation: int, place: int, host: str) -> None:
         where: Any = SimpleNamespace(host=SimpleNamespace(name=host))
         prepared: Any = SimpleNamespace(plan=SimpleNamespace(hosts=[where]))
-        self.add(
-            Spawn(incarnation=incarnation, host=host, slot=0, world=1, restarts=0),
-            prepared,
-            SimpleNamespace(rank=place, host_index=0),  # type: ignore[arg-type]
-        )
+        order = Spawn(incarnation=incarnation, host=host, slot=0, world=1, restarts=0)
+        there: Any = SimpleNamespace(rank=place, host_index=0)
+        self.add(ElasticRank(order, prepared, there))
 
     def come(self, incarnation: int) -> None:
         connection: Any = SimpleNamespace(rank=None)
-        self.hello(connection, {"rank": incarnation, "free_port": 100 + incarnation, "jax_port": 1})
+        words = {"do": "hello", "rank": incarnation, "free_port": 100 + incarnation, "jax_port": 1}
+        self.hello(connection, words)
 
 
 def test_all_wait_for_the_ports_of_the_first() -> None:
@@ -56,7 +60,7 @@ def test_who_waits_for_a_rank_of_a_host_that_is_lost_starts() -> None:
     ranks.spawn(0, 0, "a")
     ranks.spawn(1, 1, "b")
     ranks.come(1)
-    ranks.lose_host("a")
+    ranks._lose_ranks("a")
     assert ranks.started == [(1, 101)]
 
 

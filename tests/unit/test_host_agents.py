@@ -136,7 +136,7 @@ def test_a_host_agent_that_fails_before_its_hello_is_heard(tmp_path: Path) -> No
     job: Any = SimpleNamespace(hosts=hosts_of(tmp_path, told))
     expect(job.hosts.agents)
     with pytest.raises(ProtocolError):
-        ElasticJob._hello(job, Connection(), {"do": "host_failed", "host": "h", "why": "no room"})  # type: ignore[arg-type]
+        ElasticJob.hello(job, Connection(), {"do": "host_failed", "host": "h", "why": "no room"})  # type: ignore[arg-type]
     job.hosts.tick(time.monotonic())
     assert told == [f.HostRefused(host="h", why="its host agent failed: no room")]
 

@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,10 +22,7 @@ from ringleader.job import Family, Job, Mpi
 from ringleader.launch.lost_components import Lost
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.launch.supervision.agent_messages import AgentMessages
 from ringleader.launch.supervision.end_notices import ranges
-from ringleader.launch.supervision.loss_detection import LossDetection
-from ringleader.launch.supervision.running_job import RunContext, RunningJob
 from ringleader.launch.supervision.supervisor import Supervisor
 from ringleader.rank_placement import HostFacts, place
 from ringleader.ranks import protocol
@@ -137,22 +133,18 @@ def supervised(
     """Return a function that supervises agents of these ranks, ``size`` of which are planned."""
     with selectors.PollSelector() as selector:
 
-        def run(size: int, ranks: list[int]) -> tuple[RunningJob, Agents, Listening]:
+        def run(size: int, ranks: list[int]) -> tuple[Supervisor, Agents, Listening]:
             job = Job(command=("x",), np=size, oversubscribe=True, start_timeout=patience(60.0))
             listener, mpirun = Listening(), Mpirun()
-            given: dict[str, Any] = {
-                "job": job,
-                "plan": place(job, (make_facts("localhost", size),)),
-                "mpi": make_mpi(Family.OPENMPI5),
-                "listener": listener,
-                "start": lambda rank, port: {},
-                "early": 60.0,
-            }
-            words = {field.name: given.get(field.name) for field in fields(RunContext)}
-            if "sessions_lost" in words:
-                words["sessions_lost"] = words["warnings"] = tuple
+            prepared: Any = SimpleNamespace(
+                job=job,
+                plan=place(job, (make_facts("localhost", size),)),
+                mpi=make_mpi(Family.OPENMPI5),
+                ssh=None,
+                start_message=lambda rank, ports, **more: {},
+            )
             server = control_on(selector, size)
-            supervisor = Supervisor(RunContext(**words), selector, server, mpirun)  # type: ignore[arg-type]
+            supervisor = Supervisor(prepared, selector, server, mpirun, listener=listener, early=60.0)  # type: ignore[arg-type]
             agents = Agents(server.port, ranks, mpirun)
             agents.start()
             try:
@@ -160,7 +152,7 @@ def supervised(
             finally:
                 server.close()
             agents.join(30)
-            return supervisor.job, agents, listener
+            return supervisor, agents, listener
 
         yield run
 
@@ -247,19 +239,17 @@ def test_of_a_silent_host_all_agents_are_given_up_at_once(
     """What was sent to the others of that host would start the time anew in which they may answer."""
     job = Job(command=("x",), np=4)
     plan = place(job, (make_facts("h1", 2), make_facts("h2", 2)))
-    words: dict[str, Any] = {field.name: None for field in fields(RunContext)}
-    words |= {"job": job, "plan": plan, "mpi": make_mpi(Family.OPENMPI5), "listener": Listening()}
+    prepared: Any = SimpleNamespace(job=job, plan=plan, mpi=make_mpi(Family.OPENMPI5), ssh=None)
     dropped = list[Any]()
-    server = SimpleNamespace(drop=dropped.append, send=lambda connection, data: None)
-    running = RunningJob(RunContext(**words), server, Mpirun())  # type: ignore[arg-type]
-    losses = LossDetection(running)
-    messages = AgentMessages(running, losses, Mpirun(), Mpirun())  # type: ignore[arg-type]
-    for state in running.ranks:
+    server: Any = SimpleNamespace(drop=dropped.append, send=lambda connection, data: None)
+    selector: Any = None
+    running = Supervisor(prepared, selector, server, Mpirun(), listener=Listening())  # type: ignore[arg-type]
+    for state in running.ranks.values():
         state.connection = SimpleNamespace(rank=state.rank, silent=False)  # type: ignore[assignment]
     first = running.ranks[2].connection
     assert first is not None
     first.silent = True
-    messages.lost(first)
+    running.lost(first)
     assert [one.rank for one in dropped] == [3]
-    assert [(loss.rank, loss.what) for loss in losses.losses] == [(2, Lost.SILENT), (3, Lost.SILENT)]
-    assert [state.connection is None for state in running.ranks] == [False, False, True, True]
+    assert [(loss.rank, loss.what) for loss in running.losses.losses] == [(2, Lost.SILENT), (3, Lost.SILENT)]
+    assert [state.connection is None for state in running.ranks.values()] == [False, False, True, True]

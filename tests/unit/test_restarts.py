@@ -8,11 +8,9 @@ import pytest
 
 from ringleader.errors import Fault, LaunchError, ProbeError, RefusedError, RingleaderError
 from ringleader.job import Job, faults_of
-from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch import launch_job
+from ringleader.launch.exit_reason import Cause, Why, follows_a_restart
 from ringleader.launch.outcome import JobExit, RankEnd
-from ringleader.launch.restarts import restart_after, restart_after_refusal
-
-SO_FAR = {"made": 0, "most": 2, "at": 5.0}
 
 
 def ended(code: int = 3, first: RankEnd | None = None) -> JobExit:
@@ -35,27 +33,45 @@ def cause(why: Why) -> Cause:
         (124, Why.TIMEOUT, {}, False),
         (3, Why.REFUSED, {}, False),
         (3, Why.RANK, {"interrupted": True}, False),
-        (3, Why.RANK, {"made": 1}, True),
-        (3, Why.RANK, {"made": 2}, False),
-        (3, Why.RANK, {"most": 0}, False),
+        (3, Why.RANK, {"left": 1}, True),
+        (3, Why.RANK, {"left": 0}, False),
     ],
 )
 def test_what_is_followed_by_a_restart(
     code: int, why: Why | None, changes: dict[str, Any], again: bool
 ) -> None:
-    words = {"interrupted": False, **SO_FAR, **changes}
-    restart = restart_after(ended(code), None if why is None else cause(why), **words)
-    assert (restart is not None) is again
-    if restart is not None:
-        assert restart.number == words["made"] + 1
+    words = {"interrupted": False, "left": 2, **changes}
+    assert follows_a_restart(ended(code), None if why is None else cause(why), **words) is again
+
+
+class Listening:
+    """A listener that keeps warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.warning = self.warnings.append
+
+
+def starts(made: int, most: int) -> Any:
+    """The starts of a job, so many restarts of which were made."""
+    listener: Any = Listening()
+    found = launch_job._Starts(
+        Job(command=("x",), max_restarts=most), {}, listener, launch_job.probe,
+        stdin=None, payload=None, early=1.0,
+    )  # fmt: skip
+    for _ in range(made):
+        found._again("before")
+    return found
 
 
 def test_a_restart_says_who_why_and_which() -> None:
+    found = starts(made=1, most=4)
     first = RankEnd(rank=1, host="h2", exit_code=3, signal=None, seconds=4.0, at=5.0)
-    restart = restart_after(ended(first=first), cause(Why.RANK), interrupted=False, made=1, most=4, at=9.0)
-    assert restart is not None
+    found._again("rank 1 on h2 failed", ended(first=first))
+    restart = found.restarts[-1]
     assert str(restart) == "rank 1 on h2 failed\n    → all ranks start again: restart 2 of 4"
-    assert (restart.rank, restart.host, restart.exit_code, restart.at) == (1, "h2", 3, 9.0)
+    assert found.listener.warnings[-1] == str(restart)
+    assert (restart.number, restart.rank, restart.host, restart.exit_code) == (2, 1, "h2", 3)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +84,22 @@ def test_a_restart_says_who_why_and_which() -> None:
         (RefusedError("no room"), 1, False),
     ],
 )
-def test_a_restart_whose_hosts_do_not_answer(error: RingleaderError, made: int, again: bool) -> None:
-    restart = restart_after_refusal(error, made=made, most=2, at=5.0)
-    assert (restart is not None) is again
-    if restart is not None:
-        assert (restart.number, restart.exit_code) == (2, None)
-        assert "h2: no answer" in str(restart)
+def test_a_restart_whose_hosts_do_not_answer(
+    error: RingleaderError, made: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any, **named: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(launch_job, "prepare", refused)
+    found = starts(made, most=2)
+    if not again:
+        with pytest.raises(type(error)):
+            found._prepared(None)
+        return
+    assert found._prepared(None) is None
+    restart = found.restarts[-1]
+    assert (restart.number, restart.exit_code) == (2, None)
+    assert "h2: no answer" in str(restart)
 
 
 def test_fewer_than_none_are_a_fault() -> None:

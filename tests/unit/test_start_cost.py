@@ -132,7 +132,7 @@ def test_a_whole_run_loads_no_more_than_it_needs() -> None:
 
 def test_what_a_running_mpirun_needs_is_imported_once_it_runs() -> None:
     found = loaded("import ringleader.launch.launch_job")
-    late = ("supervision.supervisor", "supervision.agent_messages", "supervision.running_job", "exit_reason")
+    late = ("supervision.supervisor", "supervision.session", "exit_reason")
     assert found.isdisjoint({f"ringleader.launch.{name}" for name in late})
 
 

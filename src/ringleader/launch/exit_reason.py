@@ -114,6 +114,15 @@ def job_exit(
     return _blame_mpirun(cause, mpirun_code, output, mpi)
 
 
+def follows_a_restart(ended: JobExit, cause: Cause | None, *, interrupted: bool, left: int) -> bool:
+    """Say whether all ranks start again after an end, of ``left`` restarts that are still allowed.
+
+    ``interrupted``: somebody told the job to end, although it had failed already.
+    """
+    failed = cause is None or cause.why in (Why.RANK, Why.MPI, Why.LOST)
+    return bool(ended.exit_code) and failed and not interrupted and left > 0
+
+
 def _killed_with(failed: Sequence[RankEnd], aborts: Mapping[int, int]) -> RankEnd | None:
     """Return the rank that somebody killed while the first to fail left with an exit code of its own.
 

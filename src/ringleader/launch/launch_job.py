@@ -1,7 +1,7 @@
-"""From a job to its outcome: prepare it, start it, look after it, clean up.
+"""From a job to its outcome: prepare it, start its ranks, look after them, start them again, clean up.
 
 A user waits for the first rank: mpirun's supervisor starts before anything else, and what is needed only once
-mpirun runs is imported while mpirun starts the agents.
+mpirun runs is imported while mpirun starts the agents. What decides before any start is in ``prepare``.
 """
 
 from __future__ import annotations
@@ -9,29 +9,35 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ringleader.errors import RingleaderError, StoppedError
+from ringleader.errors import ProbeError, RefusedError, RequestError, RingleaderError, StoppedError
 from ringleader.job import Job
-from ringleader.launch import signals
+from ringleader.launch import open_files_limit, signals
 from ringleader.launch.host_probe.probe import probe
-from ringleader.launch.mpirun.mpirun_process import MpirunStandby
-from ringleader.launch.outcome import Listener, Outcome
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.outcome import Listener, Outcome, Restart
 from ringleader.launch.prepare import Prepared, Prober, prepare
-from ringleader.launch.supervised_start import supervise
+from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.ranks import job_directory
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
-    from ringleader.launch.outcome import JobExit, Restart
+    from ringleader.launch.outcome import JobExit
+    from ringleader.launch.rank_output.output_files import OutputFiles
     from ringleader.launch.supervision.rank_state import RankState
-    from ringleader.launch.supervision.running_job import RunningJob
+    from ringleader.launch.supervision.supervisor import Supervisor
     from ringleader.launch.warm_hosts import WarmHosts
 
 EARLY_SECONDS = 10.0
+PAUSE_SECONDS = 5.0
+"""Before the hosts are probed again for a restart, where one of them did not answer."""
 
 
 def launch(
@@ -60,22 +66,36 @@ def launch(
         return launch_elastic(
             job, environ=environ, listener=listener, stdin=stdin, payload=payload, standby=standby
         )
-    starts = _Starts(job, environ, listener, prober)
+    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
             with contextlib.closing(standby or MpirunStandby()) as standby:
-                ended = starts.start(standby, caught, stdin=stdin, payload=payload, early=early)
-            if ended is not None:
-                break
+                outcome = starts.start(standby, caught)
+            if outcome is not None:
+                return outcome
             standby = None
-    return starts.outcome(ended, payload is not None)
 
 
 class _Starts:
-    """The starts of one job: the first, and one after each failure while ``job.max_restarts`` allows it."""
+    """The starts of one job: the first, and one after each failure while ``job.max_restarts`` allows it.
 
-    def __init__(self, job: Job, environ: Mapping[str, str], listener: Listener, prober: Prober) -> None:
+    Any failure counts, as with torchrun's ``--max-restarts``: of a rank, of an MPI's daemon, of a host. What
+    the user ends stays ended: a signal, a time-out, output that nobody reads.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        environ: Mapping[str, str],
+        listener: Listener,
+        prober: Prober,
+        *,
+        stdin: int | None,
+        payload: bytes | None,
+        early: float,
+    ) -> None:
         self.job, self.environ, self.listener, self.prober = job, environ, listener, prober
+        self.stdin, self.payload, self.early = stdin, payload, early
         self.began = time.monotonic()
         self.run_id = os.urandom(6).hex()
         self.first_ranks: float | None = None
@@ -92,15 +112,7 @@ class _Starts:
         if self.warm is not None:
             self.warm.close()
 
-    def start(
-        self,
-        standby: MpirunStandby,
-        caught: int | None,
-        *,
-        stdin: int | None,
-        payload: bytes | None,
-        early: float,
-    ) -> _Ended | None:
+    def start(self, standby: MpirunStandby, caught: int | None) -> Outcome | None:
         """Start all ranks and stay until they have ended; ``None``: they are to start again."""
         prepared = self._prepared(caught)
         if prepared is None:
@@ -111,21 +123,10 @@ class _Starts:
             else:
                 self.warm.start(prepared, self.environ)
         with contextlib.closing(prepared):
-            supervisor = supervise(
-                prepared,
-                standby,
-                self.listener,
-                stdin=stdin,
-                payload=payload,
-                early=early,
-                caught=caught,
-                warnings=tuple if self.warm is None else self.warm.warnings,
-                earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
-            )
-        run = supervisor.job
+            run = self._supervised(prepared, standby, caught)
         if self.first_ranks is None and run.started_at is not None:
             self.first_ranks = run.began + run.started_at
-        from ringleader.launch.exit_reason import job_exit  # imported long ago, by the supervisor
+        from ringleader.launch.exit_reason import follows_a_restart, job_exit  # imported by the supervisor
 
         ended = job_exit(
             ends=run.ends(),
@@ -134,19 +135,19 @@ class _Starts:
             output=run.mpirun.output(),
             mpi=prepared.mpi,
             aborts=run.aborts(),
-            root_cause=supervisor.losses.root_cause(),
+            root_cause=run.losses.root_cause(),
         )
-        if ended.exit_code and self.job.max_restarts:
-            from ringleader.launch.restarts import restart_after
-
-            again = restart_after(ended, run.cause, interrupted=run.interrupted, **self._so_far())
-            if again is not None:
-                self._again(again)
-                return None
-        return _Ended(prepared, run, ended)
+        left = self.job.max_restarts - len(self.restarts)
+        if follows_a_restart(ended, run.cause, interrupted=run.interrupted, left=left):
+            self._again(ended.reason, ended)
+            return None
+        return self._outcome(prepared, run, ended)
 
     def _prepared(self, caught: int | None) -> Prepared | None:
-        """Ask the hosts and place the ranks; ``None``: a host did not answer, and they are asked again."""
+        """Probe the hosts and place the ranks; ``None``: a host did not answer, and they are probed again.
+
+        The first start is no restart: hosts that are not there then were never there.
+        """
         number = len(self.restarts)
         job = self.job
         if number and job.output_dir is not None:
@@ -162,35 +163,91 @@ class _Starts:
                 run_id=self.run_id,
                 restart=number,
             )
+        except StoppedError as error:
+            raise StoppedError(error.number, f"restart {number} began") if number else error from None
         except RingleaderError as error:
             if not number:
                 raise
-            from ringleader.launch.restarts import PAUSE_SECONDS, restart_after_refusal
-
-            if isinstance(error, StoppedError):
-                raise StoppedError(error.number, f"restart {number} began") from None
-            again = restart_after_refusal(error, **self._so_far())
-            if again is None:
+            if number >= job.max_restarts or not isinstance(error, ProbeError):
                 self.listener.warning(f"restart {number} of {job.max_restarts} could not begin")
                 raise
-            self._again(again)
+            self._again(str(error))
             if caught is not None and select.select([caught], [], [], PAUSE_SECONDS)[0]:
                 raise signals.stopped(caught) from None
             return None
 
-    def _so_far(self) -> dict[str, Any]:
-        """Return what decides on a restart besides what has happened."""
-        at = time.monotonic() - self.began
-        return {"made": len(self.restarts), "most": self.job.max_restarts, "at": at}
-
-    def _again(self, restart: Restart) -> None:
+    def _again(self, reason: str, ended: JobExit | None = None) -> None:
+        """Note and report that all ranks start again."""
+        first = None if ended is None else ended.first_failure
+        restart = Restart(
+            number=len(self.restarts) + 1,
+            most=self.job.max_restarts,
+            at=time.monotonic() - self.began,
+            reason=reason,
+            rank=None if first is None else first.rank,
+            host="" if first is None else first.host,
+            exit_code=None if ended is None else ended.exit_code,
+        )
         self.restarts.append(restart)
         self.listener.warning(str(restart))
 
-    def outcome(self, end: _Ended, with_results: bool) -> Outcome:
+    def _supervised(self, prepared: Prepared, standby: MpirunStandby, caught: int | None) -> Supervisor:
+        """Start mpirun and stay until all has ended; remove what is left, in any case."""
+        job, plan, listener = prepared.job, prepared.plan, self.listener
+        token = os.urandom(32).hex()
+        with contextlib.ExitStack() as stack:
+            needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
+            allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
+            files = stack.enter_context(output_files(job.output_dir, plan.size, listener))
+            selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
+            job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
+            stack.callback(_job_directory(prepared).leave)
+            server = AgentServer(
+                selector,
+                token=token,
+                addresses=prepared.addresses,
+                ranks=plan.size,
+                lost_after=job.lost_after,
+            )
+            mpirun = MpirunProcess(
+                selector,
+                standby,
+                argv=prepared.command.argv,
+                environment=prepared.mpirun_environment(port=server.port, token=token),
+                directory=prepared.directory,
+                key=prepared.key,
+                grace=job.grace,
+            )
+            stack.callback(mpirun.close)
+            stack.callback(server.close)
+            # mpirun and the agents start meanwhile.
+            from ringleader.launch.supervision.supervisor import Supervisor
+            from ringleader.render import library_log_variables  # noqa: F401 - the first start needs it
+
+            supervisor = Supervisor(
+                prepared,
+                selector,
+                server,
+                mpirun,
+                listener=listener,
+                files=files,
+                stdin=self.stdin,
+                payload=self.payload,
+                open_files=allowed,
+                early=self.early,
+                earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
+                warnings=tuple if self.warm is None else self.warm.warnings,
+            )
+            with signals.caught(signals.WHILE_RUNNING) as others:
+                supervisor.run(caught, others)
+            if job.extra_mpirun_args and mpirun.output():
+                listener.warning(mpirun.output().rstrip())
+            return supervisor
+
+    def _outcome(self, prepared: Prepared, run: Supervisor, ended: JobExit) -> Outcome:
         """Return how the job ended, by the end of its last start."""
-        ended, run, prepared = end.ended, end.run, end.prepared
-        proof = _proof(prepared, run.ranks, self.listener)
+        ranks = tuple(run.ranks.values())
+        proof = _proof(prepared, ranks, self.listener)
         if self.job.require:
             from ringleader.launch.transport_requirement import judged_exit
 
@@ -202,19 +259,47 @@ class _Starts:
             mpi=prepared.mpi,
             seconds=time.monotonic() - self.began,
             restarts=tuple(self.restarts),
-            results=tuple(bytes(state.result) or None for state in run.ranks) if with_results else (),
+            results=() if self.payload is None else tuple(bytes(state.result) or None for state in ranks),
             proof=proof,
-            differences=tuple(report for state in run.ranks for report in state.differences),
+            differences=tuple(report for state in ranks for report in state.differences),
             devices=prepared.settings.facts,
         )
 
 
-class _Ended(NamedTuple):
-    """The end of all ranks after which none starts again."""
+def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
+    """Make the job's directory here, with the hostfile in it. Raises RefusedError where it has no room."""
+    directory = None
+    try:
+        directory = job_directory.JobDirectory(prepared.directory, prepared.key)
+        Path(directory.path, "hostfile").write_text(prepared.command.hostfile, encoding="utf-8")
+    except OSError as error:
+        if directory is not None:
+            directory.leave()
+        raise RefusedError(
+            f"cannot be written: {error.strerror or error}",
+            where=prepared.directory,
+            hint="make room there, or name another directory with TMPDIR",
+        ) from None
+    return directory
 
-    prepared: Prepared
-    run: RunningJob
-    ended: JobExit
+
+@contextlib.contextmanager
+def output_files(directory: str | None, ranks: int, listener: Listener) -> Iterator[OutputFiles | None]:
+    """Open the files of ``--output``, if there are any; at the end, say what did not fit into them."""
+    if directory is None:
+        yield None
+        return
+    from ringleader.launch.rank_output.output_files import OutputFiles
+
+    try:
+        files = OutputFiles(directory, ranks)
+    except OSError as error:
+        raise RequestError(f"cannot make {error.filename}: {error.strerror}", where="--output") from None
+    try:
+        yield files
+    finally:
+        if lost := files.close():
+            listener.warning(lost)
 
 
 def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -> TransportProof | None:

@@ -49,7 +49,7 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
 
 def _elastic(job: Job, environ: Mapping[str, str], listener: Listener) -> str:
     """Return what the first generation of an elastic job would be started with."""
-    from ringleader.launch.elastic.first_world import first_world
+    from ringleader.launch.elastic.launch_elastic import first_world
 
     with signals.caught() as caught:
         world = first_world(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)

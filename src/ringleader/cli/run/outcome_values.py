@@ -69,7 +69,7 @@ def error_json(error: RingleaderError, command: tuple[str, ...]) -> dict[str, An
 
 
 def _history(history: ElasticHistory) -> dict[str, Any]:
-    from ringleader.launch.elastic.events_text import event_json
+    from ringleader.launch.elastic_history import event_json
 
     return {
         "generations": history.generations,

@@ -1,4 +1,8 @@
-"""The launcher's loop of an elastic job: facts to the decider, its orders to hosts, worlds and ranks."""
+"""The session of an elastic job: facts to the decider, its orders to hosts, worlds and ranks.
+
+A rank here is an incarnation: the process of a slot from the order to start it to its last word. The one that
+follows it on the slot is another. What the decider knows is ``membership_state``.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +11,53 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from ringleader.launch import signals
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
-from ringleader.launch.elastic.events_text import line_of
 from ringleader.launch.elastic.host_offers import HostOffers
 from ringleader.launch.elastic.host_sources import MOST_RANKS
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
 from ringleader.launch.elastic.membership import deadlines_of, decide
 from ringleader.launch.elastic.membership_state import Limits, State
-from ringleader.launch.elastic.rank_connections import RankConnections
 from ringleader.launch.elastic.worlds import Worlds
-from ringleader.launch.elastic_history import Event
+from ringleader.launch.elastic_history import Event, line_of
 from ringleader.launch.exit_reason import TIMED_OUT, Cause, Why
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess
+from ringleader.launch.prepare import Prepared
 from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.running_job import LOST_SECONDS
-from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
+from ringleader.launch.supervision.rank_state import RankState
+from ringleader.launch.supervision.session import FLUSH_SECONDS, Session
+from ringleader.launch.supervision.supervisor import LOST_SECONDS
+from ringleader.rank_placement import RankPlace
 from ringleader.ranks import protocol
+from ringleader.ranks.host_agent_client import INCARNATION, SLOT
+from ringleader.render.rank_environment import FreePorts
 
-STACK_SECONDS = 3.0
-"""After a time-out: for the ranks to print their stacks."""
 LEAVE_SECONDS = 10.0
 """After the end: for host agents to have ended, and the ranks' last output to be read."""
+_LONGEST_WORDS = 200
+_TOGETHER = {f.HostReady: 1, f.RankWaiting: 1, f.ProxyReady: 1, f.Committed: 1, f.RankAttached: 2}
+"""Kinds of facts that come from many at once, and which of them are decided together."""
 
 
-class ElasticJob:
+class ElasticRank(RankState):
+    """One incarnation, from the order to start it to its last word."""
+
+    def __init__(self, order: o.Spawn, prepared: Prepared, place: RankPlace) -> None:
+        """``place``: where it would be in the world for which it is started."""
+        super().__init__(place=place, host=prepared.plan.hosts[place.host_index])
+        self.incarnation, self.slot = order.incarnation, order.slot
+        self.prepared = prepared
+        self.last_words = b""
+        """The last line that it wrote to its standard error."""
+        self.begun = False
+
+
+class ElasticJob(Session[ElasticRank]):
     """One elastic job, from the first look at its hosts to the end of everything."""
 
     def __init__(
@@ -53,41 +72,33 @@ class ElasticJob:
         payload: bytes | None = None,
         open_files: int,
     ) -> None:
-        """Nothing is started yet. ``stdin``: a descriptor that rank 0 reads at first. ``payload``: the call
-        that every rank makes, pickled."""
-        self.context, self._selector, self._server, self._offers = context, selector, server, offers
-        self.began = time.monotonic()
+        """Nothing is started yet. ``open_files``: the caller's soft limit. The rest is ``Session``'s."""
+        super().__init__(
+            context.job,
+            listener=context.listener,
+            selector=selector,
+            server=server,
+            files=files,
+            stdin=stdin,
+            payload=payload,
+            size=1,
+        )
+        self.context, self._offers, self._open_files = context, offers, open_files
         self.state = State(limits=limits_of(context))
         self.events: list[Event] = []
         self._facts: deque[f.Fact] = deque()
         self._deciding = False
         self._timed_out = False
-        self._stop_at: float | None = None
         self._finished_at: float | None = None
-        self._turned = self.began
+        self._ports: FreePorts | None = None
+        self._stopping = False
         self._terminal = signals.has_terminal()
         self._wake, self._wake_there = os.pipe()
         for fd in (self._wake, self._wake_there):
             os.set_blocking(fd, False)
-        self._stdin = StdinForwarding(selector, server, stdin)
-        self.ranks = RankConnections(
-            context,
-            server,
-            self._stdin,
-            self.tell,
-            files=files,
-            reads=stdin is not None,
-            payload=payload or b"",
-            open_files=open_files,
-            clock=self.clock,
-        )
-        self.hosts = ElasticHosts(context, server, self.tell, wake=self._wake_there)
+        self.hosts = ElasticHosts(context, server, self.take, wake=self._wake_there)
         self.hosts.lacks_state = self._lacks_state
-        self.worlds = Worlds(context, selector, self.tell)
-
-    def clock(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.began
+        self.worlds = Worlds(context, selector, self.take)
 
     def _lacks_state(self) -> bool:
         """Say whether neither a rank nor a host has anything of the training."""
@@ -96,7 +107,7 @@ class ElasticJob:
 
     # --- facts and orders ---------------------------------------------------------------------------------
 
-    def tell(self, fact: f.Fact) -> None:
+    def take(self, fact: f.Fact) -> None:
         """Have a fact decided, and what follows done; one that comes up meanwhile is next.
 
         What every rank, proxy or host reports is decided when all that have reported by now are heard.
@@ -123,14 +134,14 @@ class ElasticJob:
 
     def _obey(self, order: o.Order) -> None:  # noqa: C901 - one branch for each order
         """Carry out an order."""
-        agents, ranks = self.hosts.agents, self.ranks
+        agents = self.hosts.agents
         match order:
             case o.StartHost():
                 self.hosts.start(order.host, order.slots)
             case o.EndHost():
                 self.hosts.end(order.host)
             case o.ExcludeHost():
-                ranks.lose_host(order.host)
+                self._lose_ranks(order.host)
                 self._offers.exclude(order.host)
             case o.StartWorld():
                 self.worlds.start(order, self.hosts.reports, self.hosts.ssh)
@@ -140,23 +151,23 @@ class ElasticJob:
             case o.Spawn():
                 self._spawn(order)
             case o.Kill():
-                rank = ranks.ranks.get(order.incarnation)
+                rank = self.ranks.get(order.incarnation)
                 if rank is not None and rank.end is None:
                     agents.tell(rank.host.host.name, do="kill", incarnation=order.incarnation)
-                    ranks.say(rank, do="stop", grace=0.0)
+                    self.tell(rank, do="stop", grace=0.0)
             case o.Leave():
-                if (rank := ranks.ranks.get(order.incarnation)) is not None:
+                if (rank := self.ranks.get(order.incarnation)) is not None:
                     name = rank.host.host.name
                     agents.tell(name, do="leave", incarnation=order.incarnation, why=order.why)
             case o.BeginGeneration():
                 for number, member in enumerate(order.members):
-                    if (rank := ranks.ranks.get(member.incarnation)) is not None:
-                        rank.number = number
+                    if (rank := self.ranks.get(member.incarnation)) is not None:
+                        rank.rank = number
                 agents.tell_all(**o.wire(order))
             case o.EndGeneration() | o.Notify() | o.TellPreparing():
                 agents.tell_all(**o.wire(order))
             case o.StopRanks():
-                ranks.stop(self.context.job.grace)
+                self.send_stop(self.job.grace)
             case o.Tell():
                 self._event(order.event)
             case o.Finish():
@@ -165,102 +176,34 @@ class ElasticJob:
     def _spawn(self, order: o.Spawn) -> None:
         world = self.worlds.worlds.get(order.world)
         if world is None:  # its mpirun could not be started: the decider hears of it next
-            self.tell(f.RankEnded(incarnation=order.incarnation, words="its world did not start"))
+            self.take(f.RankEnded(incarnation=order.incarnation, words="its world did not start"))
             return
         layout = self.state.worlds[order.world].layout
         rank = slots_of(layout).index((order.host, order.slot))
         prepared = world.prepared.ranks
-        self.ranks.add(order, prepared, prepared.plan.ranks[rank])
+        self.add(ElasticRank(order, prepared, prepared.plan.ranks[rank]))
         self.hosts.agents.tell(order.host, do="spawn", incarnation=order.incarnation)
 
     def _event(self, event: Event) -> None:
         self.events.append(event)
         if event.kind == "generation" and event.generation == 1:
-            self.context.listener.progress("")
+            self.listener.progress("")
         if text := line_of(event):
-            self.context.listener.warning(text)
+            self.listener.warning(text)
 
     # --- the loop -----------------------------------------------------------------------------------------
 
     def run(self, *descriptors: int | None) -> None:
         """Serve everybody until all is over. ``descriptors``: of signals."""
-        for fd in descriptors:
-            if fd is not None:
-                self._selector.register(fd, selectors.EVENT_READ, self._signals)
-        self._selector.register(self._wake, selectors.EVENT_READ, self._woken)
+        self._selector.register(self._wake, selectors.EVENT_READ, lambda fd: os.read(fd, 4096))
         if (fd := self._offers.fileno()) is not None:
             self._selector.register(fd, selectors.EVENT_READ, lambda fd: None)
-        self.tell(self._offers.first())
-        while not self._over():
-            for key, mask in self._selector.select(self._longest_wait()):
-                self._serve(key, mask)
-            self._decide()
-            self._tick(self.clock())
-            self._decide()
-            self._turned = time.monotonic()
+        self.take(self._offers.first())
+        super().run(*descriptors)
 
-    def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
-        who: Any = key.data
-        if isinstance(who, AgentConnection):
-            self._serve_agent(who, mask)
-        elif isinstance(who, MpirunProcess):
-            who.serve(key.fd)
-        elif isinstance(who, AgentServer):
-            who.accept()
-        elif isinstance(who, StdinForwarding):
-            who.serve()
-        else:
-            serve: Callable[[int], None] = who
-            serve(key.fd)
-
-    def _serve_agent(self, connection: AgentConnection, mask: int) -> None:
-        agents = self.hosts.agents
-        try:
-            for kind, payload in self._server.serve(connection, mask):
-                if (host := agents.host(connection)) is not None:
-                    if (words := agents.frame(connection, kind, payload)) is not None:
-                        self._host_says(host, words)
-                elif connection.rank is not None:
-                    self.ranks.frame(connection, kind, payload)
-                elif kind == protocol.MESSAGE:
-                    self._hello(connection, protocol.read_message(payload))
-        except protocol.ProtocolError:
-            self._server.drop(connection)
-        if self._server.lost(connection):
-            if agents.host(connection) is None:
-                self.ranks.lost(connection)
-            elif (lost := agents.lost(connection)) is not None:
-                if self.state.result is not None:
-                    self.ranks.lose_host(lost[0])
-                self.hosts.lost(*lost)
-
-    def _hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
-        if words.get("do") in ("host_hello", "host_failed"):
-            self.hosts.prepare(self.hosts.agents.hello(connection, words))
-        elif words.get("do") == "hello":
-            self.ranks.hello(connection, words)
-        else:
-            raise protocol.ProtocolError("no hello")
-
-    def _host_says(self, host: str, words: dict[str, Any]) -> None:
-        """Take what a host's agent says."""
-        what = words["do"]
-        if what == "not_spawned":
-            self.ranks.never_ended(words["incarnation"], words["why"])
-        elif what == "rank_agent_ended":
-            rank = self.ranks.ranks.get(words["incarnation"])
-            if rank is not None and rank.connection is None:
-                self.ranks.never_ended(rank.incarnation, "its agent ended without a word")
-        else:
-            self.hosts.heard(host, words)
-        if (act := f.FACTS.get(what)) is not None:
-            self.tell(act(host, words))
-
-    def _woken(self, fd: int) -> None:
-        os.read(fd, 4096)
-
-    def _longest_wait(self) -> float:
-        if self.ranks.flow.held:
+    def longest_wait(self) -> float:
+        """Return the seconds to wait at most before looking at the clock again."""
+        if self.flow.held:
             return 0.005
         if self._finished_at is not None:
             return 0.01
@@ -268,99 +211,213 @@ class ElasticJob:
         patience = 0.25 if soonest is None else max(0.0, min(0.25, soonest - self.clock() + 0.001))
         return min(patience, 0.05) if self.state.generation is None else patience
 
-    def _tick(self, now: float) -> None:
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self._decide()
         self.hosts.tick(time.monotonic())
         self.worlds.tick(time.monotonic())
-        self.ranks.flow.tick()
-        if text := self._server.tick():
-            self.context.listener.warning(text)
+        self.flow.tick()
         seen, warnings = self._offers.news(now)
-        for text in warnings:
-            self.context.listener.warning(text)
+        for text in (self.server.tick(), *warnings):
+            if text:
+                self.listener.warning(text)
         if seen is not None:
-            self.tell(seen)
-        timeout = self.context.job.timeout
+            self.take(seen)
+        timeout = self.job.timeout
         if timeout is not None and now > timeout and not self._timed_out and self.state.result is None:
-            self._timed_out, self._stop_at = True, now + STACK_SECONDS
-            self._show_stacks()
-        if self._stop_at is not None and now > self._stop_at:
-            self._stop_at = None
+            self._timed_out = True
+            self.stop_after_stacks(now)
+        if self.stacks_are_shown(now):
             text = f"the job was stopped after {timeout:g} s (--timeout)"
-            self.tell(f.StopRequested(exit_code=TIMED_OUT, whose="ringleader", reason=text))
+            self.take(f.StopRequested(exit_code=TIMED_OUT, whose="ringleader", reason=text))
         if any(when < now for when in deadlines_of(self.state)):
-            self.tell(f.Tick())
+            self.take(f.Tick())
+        self._decide()
 
-    def _over(self) -> bool:
+    def is_over(self) -> bool:
+        """Say whether nothing is left to be served."""
         if self._finished_at is None:
             return False
         now = self.clock()
         if now > self._finished_at + LEAVE_SECONDS:
             self.hosts.wake()
             return True
-        quiet = not self.hosts.agents.hosts and self.ranks.are_over and not self.worlds.worlds
+        ranks_are_over = all(
+            rank.done or (rank.end is not None and rank.connection is None) for rank in self.ranks.values()
+        )
+        quiet = not self.hosts.agents.hosts and ranks_are_over and not self.worlds.worlds
         result = self.state.result
         cause = Cause(why=Why.RANK, at=now) if result is not None and result.exit_code else None
-        return quiet and self.ranks.flow.is_over(now, cause)
-
-    # --- signals ------------------------------------------------------------------------------------------
-
-    def _signals(self, fd: int) -> None:
-        for number in os.read(fd, 64):
-            self._signal(number)
-
-    def _signal(self, number: int) -> None:
-        if number == signal.SIGQUIT:
-            self._show_stacks()
-        elif number in signals.FORWARDED:
-            told = self.ranks.running()
-            for rank in told:
-                self.ranks.say(rank, do="signal", number=number)
-            if not told:
-                name = signal.Signals(number).name
-                self.context.listener.warning(f"{name} came while no rank ran: nobody was told")
-        elif number == signal.SIGTSTP:
-            self._suspend()
-        elif number == signal.SIGCONT:
-            self._continued()
-        elif (
-            number == signal.SIGHUP and not signals.terminal_closed(self._terminal) and self._offers.refresh()
-        ):
-            self.context.listener.warning(f"SIGHUP: {self._offers.source} is probed for hosts now")
-        elif self.state.result is None:
-            reason = f"stopped by {signal.Signals(number).name}"
-            self.tell(f.StopRequested(exit_code=128 + number, whose="ringleader", reason=reason))
-        elif number in (signal.SIGINT, signal.SIGTERM):
-            self.ranks.flow.hurry()
-            self.ranks.stop(0.0)
-
-    def _show_stacks(self) -> None:
-        for rank in self.ranks.running():
-            self.ranks.say(rank, do="stacks")
-
-    def _suspend(self) -> None:
-        """Stop all ranks on all hosts, then ourselves; when we are continued, they are too."""
-        if self.state.result is None:
-            for rank in self.ranks.running():
-                self.ranks.say(rank, do="pause")
-            self._server.flush_all(1.0)
-        signals.suspend_ourselves()
-        self._continued()
-        for rank in self.ranks.running():
-            self.ranks.say(rank, do="continue")
-
-    def _continued(self) -> None:
-        """After a time in which we did not run: it counts for no deadline."""
-        now = time.monotonic()
-        self.began += now - self._turned
-        self._turned = now
-        self._stdin.continued()
+        return quiet and self.flow.is_over(now, cause)
 
     def close(self) -> None:
         """End whatever is left."""
         self.hosts.close()
-        self._server.flush_all(1.0)
+        self.server.flush_all(FLUSH_SECONDS)
         self.worlds.close()
         self._offers.close()
+
+    # --- connections --------------------------------------------------------------------------------------
+
+    def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> None:
+        """Take one frame of a host agent or of a rank's agent."""
+        if (host := self.hosts.agents.host(connection)) is None:
+            super().frame(connection, kind, payload)
+        elif (words := self.hosts.agents.frame(connection, kind, payload)) is not None:
+            self._host_says(host, words)
+
+    def lost(self, connection: AgentConnection) -> None:
+        """A connection has ended: a host agent's, or a rank's agent's."""
+        agents = self.hosts.agents
+        if agents.host(connection) is None:
+            super().lost(connection)
+        elif (lost := agents.lost(connection)) is not None:
+            if self.state.result is not None:
+                self._lose_ranks(lost[0])
+            self.hosts.lost(*lost)
+
+    def hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
+        """A host agent or a rank's agent has connected. Raises ProtocolError where nobody waits for it."""
+        if words.get("do") in ("host_hello", "host_failed"):
+            self.hosts.prepare(self.hosts.agents.hello(connection, words))
+            return
+        number = words.get("rank")
+        rank = self.ranks.get(number) if type(number) is int else None
+        if words.get("do") != "hello" or rank is None or rank.hello is not None:
+            raise protocol.ProtocolError("an unplanned rank")
+        connection.rank = number
+        rank.connection, rank.hello = connection, dict(words)
+        if self._stopping:
+            self.tell(rank, do="stop", grace=0.0)
+        else:
+            self._start_ranks()
+
+    def _host_says(self, host: str, words: dict[str, Any]) -> None:
+        """Take what a host's agent says."""
+        what = words["do"]
+        if what == "not_spawned":
+            self._never_ended(words["incarnation"], words["why"])
+        elif what == "rank_agent_ended":
+            rank = self.ranks.get(words["incarnation"])
+            if rank is not None and rank.connection is None:
+                self._never_ended(words["incarnation"], "its agent ended without a word")
+        else:
+            self.hosts.heard(host, words)
+        if (act := f.FACTS.get(what)) is not None:
+            self.take(act(host, words))
+
+    # --- ranks --------------------------------------------------------------------------------------------
+
+    def add(self, rank: ElasticRank) -> None:
+        """A rank agent is being started."""
+        self.ranks[rank.incarnation] = rank
+        if self.files is not None:
+            self.files.add(rank.place.rank)
+
+    def _start_ranks(self) -> None:
+        """Start the ranks whose agents are there, once the first living one has said which ports are free."""
+        if self._stopping:
+            return
+        living = [rank for rank in self.ranks.values() if rank.end is None and not rank.done]
+        first = min(living, key=lambda rank: rank.place.rank, default=None)
+        if first is not None and first.hello is not None and (self._ports is None or not first.begun):
+            free = first.hello
+            self._ports = FreePorts(master=int(free["free_port"]), jax=int(free["jax_port"]))
+        if self._ports is not None:
+            for rank in living:
+                if rank.hello is not None and not rank.begun:
+                    self._start(rank, self._ports)
+
+    def _start(self, rank: ElasticRank, ports: FreePorts) -> None:
+        rank.begun = True
+        reads = self.reads and rank.incarnation == 0
+        elastic = self.context.elastic
+        message = rank.prepared.start_message(
+            rank.place.rank, ports, reads=reads, open_files=self._open_files
+        )
+        env = message["env"] | {
+            INCARNATION: str(rank.incarnation),
+            SLOT: str(rank.slot),
+            "RINGLEADER_ELASTIC_TIMEOUT": f"{max(elastic.timeout, self.job.start_timeout):g}",
+        }
+        if elastic.hang_seconds is not None:
+            env.setdefault("RINGLEADER_DEADLINE", f"{elastic.hang_seconds:g}")
+        self.start_rank(rank, message | {"env": env, "stdin": reads, "warm": True})
+
+    def line(self, state: ElasticRank, stream: str, line: bytes) -> None:
+        """Pass on a line of a rank; the last one of its standard error says why it failed."""
+        if stream == "stderr" and line.strip():
+            state.last_words = line.strip()[:_LONGEST_WORDS]
+        super().line(state, stream, line)
+
+    def rank_failing(self, state: ElasticRank) -> None:
+        """A rank fails: it is replaced from now on."""
+        self._tell_end(state, state.failing_code, None)
+        self.tell(state, do="stop", grace=self.job.grace)
+
+    def rank_ended(self, state: ElasticRank) -> None:
+        """A rank has ended."""
+        assert state.end is not None
+        self._tell_end(state, state.end.exit_code, state.end.signal, state.end.reason)
+
+    def _tell_end(self, state: ElasticRank, code: int | None, number: int | None, why: str = "") -> None:
+        words = (why or state.last_words.decode(errors="replace")) if code else ""
+        self.take(f.RankEnded(incarnation=state.incarnation, exit_code=code, signal=number, words=words))
+
+    def on_done(self, state: ElasticRank, words: dict[str, Any]) -> None:
+        """All output of a rank is here: its agent may go."""
+        super().on_done(state, words)
+        self.tell(state, do="bye")
+
+    def rank_lost(self, state: ElasticRank, silent: bool) -> None:
+        """A rank's agent is gone without its last word."""
+        self._never_ended(state.incarnation, "its agent is gone without a word")
+
+    def _never_ended(self, incarnation: int, why: str) -> None:
+        """A rank is gone whose end nobody told."""
+        rank = self.ranks.get(incarnation)
+        if rank is None or rank.end is not None:
+            return
+        rank.end = self.unknown_end(rank, why, stopped="ringleader" if self._stopping else "")
+        rank.done = True
+        self.take(f.RankEnded(incarnation=incarnation, words=why))
+        self._start_ranks()  # others may have waited for it
+
+    def _lose_ranks(self, host: str) -> None:
+        """Nothing comes from a host any more."""
+        for rank in self.ranks.values():
+            if rank.host.host.name == host and not rank.done:
+                if rank.connection is not None:
+                    connection, rank.connection = rank.connection, None
+                    self.server.drop(connection)
+                self._never_ended(rank.incarnation, "its host is lost")
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once the job has a result."""
+        return self.state.result is not None
+
+    def stop_for(self, cause: Cause) -> None:
+        """Have the job end, as by a signal."""
+        reason = f"stopped by {signal.Signals(cause.number).name}"
+        self.take(f.StopRequested(exit_code=128 + cause.number, whose="ringleader", reason=reason))
+
+    def send_stop(self, grace: float) -> None:
+        """Have every rank end, SIGKILL after ``grace`` seconds."""
+        self._stopping = True
+        for rank in self.ranks.values():
+            if not rank.done:
+                self.tell(rank, do="stop", grace=grace)
+
+    def signal(self, number: int) -> None:
+        """Serve a signal to the launcher; SIGHUP has the hosts probed, unless the terminal has closed."""
+        hung_up = number == signal.SIGHUP and signals.terminal_closed(self._terminal)
+        if number == signal.SIGHUP and not hung_up and self._offers.refresh():
+            self.listener.warning(f"SIGHUP: {self._offers.source} is probed for hosts now")
+        else:
+            super().signal(number)
 
 
 def limits_of(context: ElasticContext) -> Limits:
@@ -383,7 +440,3 @@ def limits_of(context: ElasticContext) -> Limits:
         start_timeout=job.start_timeout,
         stop_seconds=job.grace + LOST_SECONDS,
     )
-
-
-_TOGETHER = {f.HostReady: 1, f.RankWaiting: 1, f.ProxyReady: 1, f.Committed: 1, f.RankAttached: 2}
-"""Kinds of facts that come from many at once, and which of them are decided together."""

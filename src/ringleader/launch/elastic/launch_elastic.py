@@ -1,4 +1,4 @@
-"""From an elastic job to its outcome: find the MPI, ask for hosts, run the loop, clean up."""
+"""From an elastic job to its outcome: find the MPI, probe hosts, run the session, clean up; and a dry run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
 from ringleader.job import Job, check
 from ringleader.launch import open_files_limit, signals
-from ringleader.launch.elastic.elastic_job import ElasticJob
-from ringleader.launch.elastic.elastic_outcome import elastic_history, ends_of, job_exit_of, results_of
+from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
-from ringleader.launch.elastic.job_context import ElasticContext
+from ringleader.launch.elastic.job_context import ElasticContext, PreparedWorld, prepared_world
+from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
+from ringleader.launch.elastic_history import ElasticHistory
+from ringleader.launch.host_probe.probe import probe
+from ringleader.launch.launch_job import output_files
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import why_unusable
-from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
+from ringleader.rank_placement import slots_of
 from ringleader.ranks import host_facts_script, job_directory, rank_identity
 
 OPEN_FILES = 1024
@@ -53,25 +56,46 @@ def launch_elastic(
         offers = HostOffers(source, hosts, context.elastic)
         stack.callback(offers.close)
         run = _run(context, offers, stack, stdin=stdin, payload=payload, caught=caught)
-    result = run.state.result
+    result, state = run.state.result, run.state
     if result is None or run.worlds.prepared is None:
         reason = result.reason if result is not None else "it ended for no reason that is known"
         if result is not None and result.exit_code - 128 in signals.CAUGHT:
             raise StoppedError(result.exit_code - 128)
         raise LaunchError(reason, where="elastic")
     plan = run.worlds.prepared.ranks.plan
-    job_exit = job_exit_of(result, run.ranks.ranks)
-    answers = () if payload is None else results_of(run.ranks.ranks, run.state.order, plan, result)
+    # Of the last generation, by rank; of a job that had none, those that were started.
+    last = [run.ranks[one] for one in state.order or sorted(run.ranks)[: plan.size] if one in run.ranks]
+    failed = None if result.failure is None else run.ranks.get(result.failure.incarnation)
     return Outcome(
-        **vars(job_exit),
-        ends=ends_of(run.ranks.ranks, run.state.order, plan),
+        exit_code=result.exit_code,
+        whose=result.whose,
+        reason=result.reason,
+        first_failure=None if failed is None else failed.end,
+        ends=tuple(
+            replace(one.end or run.unknown_end(one, "its end was not told", stopped="ringleader"), rank=rank)
+            for rank, one in enumerate(last)
+        ),
         plan=plan,
         mpi=context.mpi,
         seconds=time.monotonic() - began,
-        results=answers,
-        elastic=elastic_history(run.events, run.state),
-        differences=tuple(report for rank in run.ranks.ranks.values() for report in rank.differences),
+        results=() if payload is None else _results(last, failed),
+        elastic=ElasticHistory(
+            generations=state.last_generation,
+            worlds=state.last_world,
+            ranks_started=state.last_incarnation + 1,
+            events=tuple(run.events),
+        ),
+        differences=tuple(report for rank in run.ranks.values() for report in rank.differences),
     )
+
+
+def _results(last: Sequence[ElasticRank], failed: ElasticRank | None) -> tuple[bytes | None, ...]:
+    """Return what ranks sent back, pickled, by rank; what one whose failure ended the job sent stands at its
+    number."""
+    found = {rank: bytes(one.result) for rank, one in enumerate(last)}
+    if failed is not None and failed.end is not None:
+        found[failed.end.rank] = bytes(failed.result)
+    return tuple(found.get(rank) or None for rank in range(max(found, default=-1) + 1))
 
 
 def elastic_context(
@@ -80,17 +104,14 @@ def elastic_context(
     """Return what all parts of the job share. Raises RequestError, RefusedError."""
     check(job)
     assert job.elastic is not None
-    elastic = job.elastic
-    job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
     python = job.python or sys.executable
-    mpi = find_mpi(job.mpi, environ=environ, python=python)
     if full := why_unusable(environ.get("TMPDIR", "")):
         listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
     return ElasticContext(
-        job=job,
-        elastic=elastic,
+        job=replace(job, workdir=os.path.abspath(job.workdir or ".")),  # noqa: PTH100
+        elastic=job.elastic,
         environ=environ,
-        mpi=mpi,
+        mpi=find_mpi(job.mpi, environ=environ, python=python),
         listener=listener,
         job_id=job_id,
         directory=f"{job_directory.base_directory('/tmp', os.getuid())}/{job_id}",
@@ -119,11 +140,9 @@ def _run(
     payload: bytes | None,
     caught: int | None,
 ) -> ElasticJob:
-    """Run the loop; whatever is left is removed, in any case."""
+    """Run the session; whatever is left is removed, in any case."""
     job = context.job
-    files = _files(job)
-    if files is not None:
-        stack.callback(_close, files, context.listener)
+    files = stack.enter_context(output_files(job.output_dir, job.np or 1, context.listener))
     allowed = stack.enter_context(open_files_limit.open_files(OPEN_FILES, os.getpid()))
     selector = stack.enter_context(selectors.PollSelector())
     job_directory.sweep(context.directory.rpartition("/")[0], context.key)
@@ -146,15 +165,42 @@ def _run(
     return run
 
 
-def _files(job: Job) -> OutputFiles | None:
-    if job.output_dir is None:
-        return None
+def first_world(
+    job: Job, *, environ: Mapping[str, str], listener: Listener, job_id: str, stop: int | None
+) -> PreparedWorld:
+    """Return what generation 1 would be started with, were all its hosts ready now; nothing is started.
+
+    Raises what a launch would raise until then, and RequestError where the hosts do not suffice.
+    """
+    context = elastic_context(job, environ=environ, listener=listener, job_id=job_id)
+    options = context.elastic
     try:
-        return OutputFiles(job.output_dir, job.np or 1)
-    except OSError as error:
-        raise RequestError(f"cannot make {error.filename}: {error.strerror}", where="--output") from None
-
-
-def _close(files: OutputFiles, listener: Listener) -> None:
-    if lost := files.close():
-        listener.warning(lost)
+        hosts = first_hosts(source_of(context.job, options), stop, warn=listener.warning)
+        probed = probe(
+            replace(context.job, hosts=hosts),
+            environ=environ,
+            progress=listener.progress,
+            mpi=context.mpi,
+            stop=stop,
+        )
+    except KeyboardInterrupt:
+        raise signals.stopped(stop) from None
+    try:
+        reports = {report.host.name: report for report in probed.facts}
+        layout = chosen_layout(
+            [(name, slots_of(one, share_gpus=job.share_gpus)) for name, one in reports.items()],
+            before=(),
+            excluded=(),
+            most=options.max_np,
+            most_hosts=options.max_hosts,
+        )
+        layout = machines_together(layout, {name: one.identity for name, one in reports.items()})
+        if size_of(layout) < options.min_np or len(layout) < options.min_hosts:
+            least = f"{options.min_np} ranks on {options.min_hosts} hosts are needed"
+            raise RequestError(
+                f"{size_of(layout)} slots on {len(layout)} hosts now; {least}", where="--min-np"
+            )
+        return prepared_world(context, layout, reports, number=1, ssh=probed.ssh)
+    finally:
+        if probed.ssh is not None:
+            probed.ssh.close()

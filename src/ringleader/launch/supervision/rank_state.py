@@ -17,6 +17,8 @@ class RankState:
 
     place: RankPlace
     host: HostFacts
+    rank: int = field(init=False)
+    """Its number now; in an elastic job each generation may give it another."""
     connection: AgentConnection | None = None
     """Its agent's connection, once it has reported."""
     hello: dict[str, Any] | None = None
@@ -47,10 +49,8 @@ class RankState:
     result: bytearray = field(default_factory=bytearray)
     """What a rank of ``ringleader.run`` sent back."""
 
-    @property
-    def rank(self) -> int:
-        """Its number."""
-        return self.place.rank
+    def __post_init__(self) -> None:
+        self.rank = self.place.rank
 
     @property
     def name(self) -> str:

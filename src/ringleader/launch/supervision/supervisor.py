@@ -1,28 +1,41 @@
-"""The launcher's loop: from mpirun's start until every rank, and mpirun, has ended.
+"""The session of a job whose ranks an mpirun starts: one that fails stops all of them.
 
-Everything that waits has a time by which it is given up, and whoever was waited for is named.
+From mpirun's start until every rank, and mpirun, has ended. Everything that waits has a time by which it is
+given up, and whoever was waited for is named. What the job was ended by is found by ``loss_detection`` and
+``launch/exit_reason``.
 """
 
 from __future__ import annotations
 
-import os
 import selectors
-import time
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
-from ringleader.errors import LaunchError
+from ringleader.errors import Fault, LaunchError
+from ringleader.job import Mpi
 from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch.lost_components import Lost
 from ringleader.launch.message_words import listed, ranks_named
+from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, relevant_lines
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
+from ringleader.launch.outcome import Listener, RankEnd
+from ringleader.launch.prepare import Prepared
+from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.agent_messages import AgentMessages
+from ringleader.launch.supervision.end_notices import EndNotices
 from ringleader.launch.supervision.loss_detection import LossDetection
-from ringleader.launch.supervision.output_flow import OutputFlow
-from ringleader.launch.supervision.running_job import RunContext, RunningJob
-from ringleader.launch.supervision.signal_actions import SignalActions
-from ringleader.launch.supervision.start_failures import mpirun_failed, never_reported
-from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
+from ringleader.launch.supervision.rank_state import RankState
+from ringleader.launch.supervision.session import Session
 from ringleader.ranks import protocol
+from ringleader.render.mpirun_command import same_library
+from ringleader.render.rank_environment import FreePorts
 
+LOST_SECONDS = 8.0
+"""After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
+REMIND_SECONDS = 3.0
+"""After an order to stop: until the user hears whom it still waits for."""
 MPIRUN_SECONDS = 3.0
 """After the last rank's end: for mpirun to end by itself. Open MPI 5 sometimes does not, where the end of a
 very short process got lost between its daemons; how the job ended is known without it."""
@@ -30,184 +43,380 @@ TOLD_SECONDS = 1.0
 """The same where a signal or a time-out ends the job: what mpirun might say then is of no interest."""
 ORPHAN_SECONDS = 1.5
 """After mpirun's end: for the agents to notice and say how their ranks ended."""
-STACK_SECONDS = 3.0
-"""After a time-out: for the ranks to print their stacks."""
-STACK_PAUSE = 0.5
-"""After the last agent's answer: for the stacks, already written, to arrive."""
+EARLY_SECONDS = 10.0
+"""After which a rank that ended while others run is worth a warning."""
 
 
-class Supervisor:
-    """Serves everybody of one job, and does what is due."""
+class Supervisor(Session[RankState]):
+    """Serves everybody of one start of a job, and does what is due."""
 
     def __init__(
         self,
-        context: RunContext,
+        prepared: Prepared,
         selector: selectors.BaseSelector,
         server: AgentServer,
         mpirun: MpirunProcess,
+        *,
+        listener: Listener,
+        files: OutputFiles | None = None,
+        stdin: int | None = None,
+        payload: bytes | None = None,
+        open_files: int = 0,
+        early: float = EARLY_SECONDS,
+        earlier: float = 0.0,
+        warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """mpirun has been started, nobody has reported yet."""
-        self.job = RunningJob(context, server, mpirun)
-        self.losses = LossDetection(self.job)
-        self._selector = selector
-        self._stop_at: float | None = None
-        """When ranks that were to print their stacks first are told to end."""
+        """mpirun has been started, nobody has reported yet.
+
+        ``open_files``: the caller's soft limit. ``earlier``: seconds that the job's ranks had been running,
+        or starting again, before this start; for --timeout. ``warnings()``: what the user should know of
+        other threads since the last call. The rest is ``launch``'s.
+        """
+        job, plan = prepared.job, prepared.plan
+        super().__init__(
+            job,
+            listener=listener,
+            selector=selector,
+            server=server,
+            files=files,
+            stdin=stdin,
+            payload=payload,
+            size=plan.size,
+        )
+        self.prepared, self.mpirun = prepared, mpirun
+        self._early, self._earlier, self._warnings, self._open_files = early, earlier, warnings, open_files
+        self.ranks = {
+            place.rank: RankState(place=place, host=plan.hosts[place.host_index]) for place in plan.ranks
+        }
+        self.losses = LossDetection(self)
+        self.notices = EndNotices(tuple(self.ranks.values()), self.tell)
+        self.cause: Cause | None = None
+        self.interrupted = False
+        """Somebody told the job to end, be it that it was failing already."""
+        self.refused: list[Fault] = []
+        self.said_bye: float | None = None
+        self._reported = 0
+        self._stopping_until: float | None = None
+        self._remind_at: float | None = None
+        self._warn_at: float | None = None
+        """When to say that a rank has ended while others run."""
         self._mpirun_gone: float | None = None
-        self._stdin = StdinForwarding(selector, server, context.stdin)
-        self._flow = OutputFlow(context.listener, context.files, len(self.job.ranks), self.job.tell)
-        self._messages = AgentMessages(self.job, self.losses, self._stdin, self._flow)
-        self._signals = SignalActions(self.job, self._stdin, self._flow)
 
-    # --- the loop -----------------------------------------------------------------------------------------
-
-    def run(self, *signals: int | None) -> None:
+    def run(self, *descriptors: int | None) -> None:
         """Serve everybody until all is over. Raises LaunchError where the MPI did not start the plan."""
-        for descriptor in signals:
-            if descriptor is not None:
-                self._selector.register(descriptor, selectors.EVENT_READ, "signals")
-        while not self._over():
-            for key, mask in self._selector.select(self._longest_wait()):
-                self._serve(key, mask)
-            self._tick(self.job.clock())
-            self._signals.turned_at = time.monotonic()
-        if self.job.refused:
-            raise LaunchError(self.job.refused)
+        super().run(*descriptors)
+        if self.refused:
+            raise LaunchError(self.refused)
 
-    def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
-        who, server = key.data, self.job.server
-        if isinstance(who, AgentConnection):
-            try:
-                for kind, payload in server.serve(who, mask):
-                    self._messages.frame(who, kind, payload)
-            except protocol.ProtocolError:
-                server.drop(who)  # it holds our token, and is none of the ranks that were planned
-            if server.lost(who):
-                self._messages.lost(who)
-        elif isinstance(who, MpirunProcess):
-            who.serve(key.fd)
-        elif isinstance(who, AgentServer):
-            who.accept()
-        elif isinstance(who, StdinForwarding):
-            who.serve()
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
+        """An agent has connected; the last one to report has all ranks start."""
+        number = words.get("rank")
+        state = self.ranks.get(number) if type(number) is int else None
+        if words.get("do") == "agent_killed" and state is not None:
+            self.losses.lose(Lost.AGENT, state, number=int(words["signal"]))
+            return
+        if words.get("do") != "hello" or type(number) is not int:
+            raise protocol.ProtocolError("no hello")
+        if state is None or state.hello is not None:
+            what = f"{self.prepared.mpi.mpirun} started a rank {number} on {words.get('hostname')} "
+            what += "that is already there" if state is not None else f"of {len(self.ranks)} planned"
+            self.refuse(Fault(where="mpirun", what=what))
+            raise protocol.ProtocolError("an unplanned rank")
+        connection.rank = number
+        state.connection, state.hello = connection, words
+        if self.cause is not None:
+            self.tell(state, do="stop", grace=0.0)
+            return
+        self._reported += 1
+        if self._reported < len(self.ranks):
+            self.listener.progress(f"{self._reported} of {len(self.ranks)} ranks have reported")
         else:
-            for number in os.read(key.fd, 64):
-                self._signals.serve(number)
+            self._start_all()
 
-    def _longest_wait(self) -> float:
-        """Seconds to wait at most before looking at the clock again."""
-        job = self.job
-        waits = (job.said_bye, job.stopping_until, self._stop_at)
-        near = job.notices.new or any(when is not None for when in waits)
-        if self._flow.held or (job.mpirun.ended and self._flow.waiting):
+    def _start_all(self) -> None:
+        """Check every agent against the plan, then start the ranks: the last one has reported."""
+        found = [misplaced(state, self.prepared.mpi, len(self.ranks)) for state in self.ranks.values()]
+        if wrong := [fault for fault in found if fault is not None]:
+            self.refuse(*wrong)
+            return
+        first = self.ranks[0].hello
+        assert first is not None
+        for state in self.ranks.values():
+            # An uncoupled rank meets nobody else: JAX's service is its own then.
+            hello = state.hello if self.job.uncoupled and state.hello is not None else first
+            ports = FreePorts(master=int(first["free_port"]), jax=int(hello["jax_port"]))
+            message = self.prepared.start_message(
+                state.rank, ports, reads=self.reads, open_files=self._open_files
+            )
+            self.start_rank(state, message)
+        self.started_at = self.clock()
+        self.listener.progress("")
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once the job has a cause to end."""
+        return self.cause is not None
+
+    def stop_for(self, cause: Cause) -> None:
+        """Stop all ranks, for the first cause that came up."""
+        if self.cause is None:
+            self.cause = cause
+            self.send_stop(self.job.grace)
+
+    def refuse(self, *faults: Fault) -> None:
+        """Stop everything: what runs is not what was planned."""
+        self.refused.extend(faults)
+        self.stop_for(Cause(why=Why.REFUSED, at=self.clock()))
+
+    def send_stop(self, grace: float) -> None:
+        """Tell every agent to end its rank, SIGKILL after ``grace`` seconds."""
+        until = self.clock() + grace + LOST_SECONDS
+        self._stopping_until = until if self._stopping_until is None else min(until, self._stopping_until)
+        self._remind_at = self.clock() + REMIND_SECONDS if grace > 2 * REMIND_SECONDS else None
+        for state in self.ranks.values():
+            self.tell(state, do="stop", grace=grace)
+
+    def signal(self, number: int) -> None:
+        """Serve a signal to the launcher."""
+        self.interrupted |= number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        super().signal(number)
+
+    # --- what agents say ----------------------------------------------------------------------------------
+
+    def line(self, state: RankState, stream: str, line: bytes) -> None:
+        """Pass on a line of a rank."""
+        if line.startswith(b"Abort("):
+            state.abort_code = abort_code(line.decode(errors="replace"))
+        super().line(state, stream, line)
+
+    def on_library(self, state: RankState, words: dict[str, Any]) -> None:
+        """A rank has loaded an MPI library: it must be the one that goes with its mpirun."""
+        mpi, path = self.prepared.mpi, words["path"]
+        if not mpi.library:
+            return
+        planned = str(Path(mpi.library).resolve())
+        if not same_library(path, planned) and not same_library(path, mpi.library):
+            what = f"it loaded {path}, but {mpi.mpirun} ({mpi.name}) started it, "
+            what += f"whose library is {mpi.library}"
+            hint = "give the mpirun of the library that the program was built for with --mpi, "
+            hint += "or take its own setting of MPI4PY_LIBMPI or LD_LIBRARY_PATH away"
+            self.refuse(Fault(where=state.name, what=what, hint=hint))
+
+    def on_lost(self, state: RankState, words: dict[str, Any]) -> None:
+        """An agent says that it is being ended, and what it knows of why."""
+        what = words["what"]
+        if what == "daemon" and state.hello is not None and not state.hello["daemon"]:
+            what = "mpirun"  # its own parent, on this machine: mpirun's supervisor tells
+        self.losses.lose({"daemon": Lost.DAEMON, "agent": Lost.AGENT}.get(what, Lost.MPI), state)
+
+    def rank_failing(self, state: RankState) -> None:
+        """A rank fails: all are stopped."""
+        self.stop_for(Cause(why=Why.RANK, at=self.clock() if state.failed_at is None else state.failed_at))
+
+    def rank_ended(self, state: RankState) -> None:
+        """A rank has ended: the others hear of it, or are stopped."""
+        assert state.end is not None
+        self.notices.add(state)
+        if state.end.failed:
+            self.stop_for(Cause(why=Why.RANK, at=state.end.at))
+        elif state.end.stopped:
+            self.stop_for(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
+        elif self._warn_at is None and any(other.end is None for other in self.ranks.values()):
+            self._warn_at = self.clock() + self._early
+
+    def rank_lost(self, state: RankState, silent: bool) -> None:
+        """An agent is gone: its rank is lost, and with a silent host all that are there."""
+        if state.end is None:
+            reason = "its host is silent" if silent else "its agent is gone without a word"
+            # Who ends because the job does is not a failure; otherwise its silence is one.
+            ours = self.cause is not None and self.cause.why not in (Why.MPI, Why.LOST)
+            state.end = self.unknown_end(state, reason, stopped="ringleader" if ours else "")
+            self.notices.add(state)
+        self.losses.lose(Lost.SILENT if silent else Lost.VANISHED, state)
+        if silent:  # all of that host: what was sent to the others starts their time anew
+            others = [other for other in self.ranks.values() if other.host is state.host]
+            self._give_up(others, silent=True)
+
+    def _give_up(self, states: Iterable[RankState], *, silent: bool = False) -> None:
+        """Write off agents that have not had their last word; ``silent``: nothing comes from there."""
+        for state in states:
+            connection = state.connection
+            if connection is not None and not state.done:
+                connection.silent = connection.silent or silent
+                self.server.drop(connection)
+                self.lost(connection)
+
+    # --- what is due --------------------------------------------------------------------------------------
+
+    @property
+    def _agents_are_gone(self) -> bool:
+        """True when every agent that ever reported has had its last word."""
+        return all(state.done or state.connection is None for state in self.ranks.values())
+
+    def longest_wait(self) -> float:
+        """Return the seconds to wait at most before looking at the clock again."""
+        waits = (self.said_bye, self._stopping_until, self._stop_at)
+        near = self.notices.new or any(when is not None for when in waits)
+        if self.flow.held or (self.mpirun.ended and self.flow.waiting):
             return 0.005
-        return 0.05 if near or job.mpirun.exit_code is not None else 0.25
+        return 0.05 if near or self.mpirun.exit_code is not None else 0.25
 
-    def _over(self) -> bool:
+    def is_over(self) -> bool:
         """True when mpirun has ended, and every agent that ever reported has been heard to its last word."""
-        job = self.job
-        return job.mpirun.ended and job.agents_are_gone and self._flow.is_over(job.clock(), job.cause)
+        return self.mpirun.ended and self._agents_are_gone and self.flow.is_over(self.clock(), self.cause)
 
-    def _tick(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Do what is due."""
-        job = self.job
-        job.mpirun.watch()
-        self._flow.tick()
-        job.notices.tick(now)
-        if text := job.server.tick():
-            job.listener.warning(text)
-        for text in job.context.warnings():
-            job.listener.warning(text)
+        self.mpirun.watch()
+        self.flow.tick()
+        self.notices.tick(now)
+        for text in (self.server.tick(), *self._warnings()):
+            if text:
+                self.listener.warning(text)
         self.losses.watch(now)
-        if job.cause is None:
-            if job.started_at is None:
+        if self.cause is None:
+            if self.started_at is None:
                 self._starting(now)
             else:
-                self._running(now, job.started_at)
-        if self._stop_at is not None and (now > self._stop_at or self._stacks_are_here(now)):
-            self._stop_at = None
-            job.send_stop(job.options.grace)
-        if job.remind_at is not None and now > job.remind_at:
-            job.remind_at = None
+                self._running(now, self.started_at)
+        if self.stacks_are_shown(now):
+            self.send_stop(self.job.grace)
+        if self._remind_at is not None and now > self._remind_at:
+            self._remind_at = None
             self._remind()
-        if job.stopping_until is not None and now > job.stopping_until:
-            job.stopping_until = None
-            job.mpirun.stop(hard=True)
-            self._messages.give_up(job.ranks)  # they had to have had their last word
+        if self._stopping_until is not None and now > self._stopping_until:
+            self._stopping_until = None
+            self.mpirun.stop(hard=True)
+            self._give_up(self.ranks.values())  # they had to have had their last word
         self._leaving(now)
 
     def _starting(self, now: float) -> None:
-        job, patience = self.job, self.job.options.start_timeout
-        if not job.mpirun.ended and now <= patience:
+        patience = self.job.start_timeout
+        if not self.mpirun.ended and now <= patience:
             return
-        missing = [state for state in job.ranks if state.hello is None]
-        if job.mpirun.ended and missing:
+        missing = [state for state in self.ranks.values() if state.hello is None]
+        if self.mpirun.ended and missing:
             self.losses.mpi_ended(now)
             if self.losses.root_cause() is not None:
-                job.stop(Cause(why=Why.LOST, at=now))
+                self.stop_for(Cause(why=Why.LOST, at=now))
             else:
-                job.refuse(mpirun_failed(job.mpirun, job.context.mpi, missing))
+                self.refuse(mpirun_failed(self.mpirun, self.prepared.mpi, missing))
         elif now > patience:
-            job.refuse(never_reported(job.mpirun, job.options, missing))
+            self.refuse(never_reported(self.mpirun, patience, missing))
 
     def _running(self, now: float, started_at: float) -> None:
-        job, timeout = self.job, self.job.options.timeout
-        if job.mpirun.exit_code is not None and self._mpirun_gone is None:
+        timeout = self.job.timeout
+        if self.mpirun.exit_code is not None and self._mpirun_gone is None:
             self._mpirun_gone = now
-        ranks_are_over = all(state.done for state in job.ranks)
+        ranks_are_over = all(state.done for state in self.ranks.values())
         if self._mpirun_gone is not None and now > self._mpirun_gone + ORPHAN_SECONDS and not ranks_are_over:
             # By then the agents, told by the kernel, have ended their ranks and said so; some did not.
             self.losses.mpi_ended(self._mpirun_gone)
-            job.stop(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
-        elif timeout is not None and now - started_at + job.context.earlier > timeout:
+            self.stop_for(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
+        elif timeout is not None and now - started_at + self._earlier > timeout:
             text = f"the job was stopped after {timeout:g} s (--timeout)"
-            job.cause = Cause(why=Why.TIMEOUT, at=now, text=text)
-            job.show_stacks()
-            self._stop_at = now + STACK_SECONDS
-        if job.warn_at is not None and now > job.warn_at:
-            job.warn_at = None
+            self.cause = Cause(why=Why.TIMEOUT, at=now, text=text)
+            self.stop_after_stacks(now)
+        if self._warn_at is not None and now > self._warn_at:
+            self._warn_at = None
             self._warn_of_early_end()
 
     def _leaving(self, now: float) -> None:
         """When all have ended, let the agents go, then mpirun."""
-        job = self.job
-        if job.said_bye is None:
-            begun = job.started_at is not None or job.cause is not None
-            if begun and job.agents_are_gone:
-                job.said_bye = now
-                for state in job.ranks:
-                    job.tell(state, do="bye")
-                if job.cause is not None and not all(state.hello for state in job.ranks):
-                    job.mpirun.stop()
-        elif job.mpirun.exit_code is None:
+        if self.said_bye is None:
+            begun = self.started_at is not None or self.cause is not None
+            if begun and self._agents_are_gone:
+                self.said_bye = now
+                for state in self.ranks.values():
+                    self.tell(state, do="bye")
+                if self.cause is not None and not all(state.hello for state in self.ranks.values()):
+                    self.mpirun.stop()
+        elif self.mpirun.exit_code is None:
             lost = bool(self.losses.losses)
-            told = job.cause is not None and job.cause.why in (Why.SIGNAL, Why.TIMEOUT)
-            if now > job.said_bye + (0.5 if lost else TOLD_SECONDS if told else MPIRUN_SECONDS):
-                job.mpirun.stop(hard=lost)  # one that waits for a lost host has nothing to tell
-                job.said_bye = now
-
-    # --- who is waited for --------------------------------------------------------------------------------
-
-    def _stacks_are_here(self, now: float) -> bool:
-        if any(state.stacks_requested and not state.done for state in self.job.ranks):
-            return False
-        self._stop_at = min(self._stop_at or now, now + STACK_PAUSE)
-        return False
+            told = self.cause is not None and self.cause.why in (Why.SIGNAL, Why.TIMEOUT)
+            if now > self.said_bye + (0.5 if lost else TOLD_SECONDS if told else MPIRUN_SECONDS):
+                self.mpirun.stop(hard=lost)  # one that waits for a lost host has nothing to tell
+                self.said_bye = now
 
     def _remind(self) -> None:
         """Say for whom the end of a stopped job waits."""
-        late = [state.name for state in self.job.ranks if state.connection is not None and not state.done]
+        states = self.ranks.values()
+        late = [state.name for state in states if state.connection is not None and not state.done]
         if late:
-            self.job.listener.warning(
-                f"waiting for {listed(late)} to end, at most {self.job.options.grace:g} s (--grace); "
+            self.listener.warning(
+                f"waiting for {listed(late)} to end, at most {self.job.grace:g} s (--grace); "
                 f"Ctrl-C ends {'it' if len(late) == 1 else 'them'} at once"
             )
 
     def _warn_of_early_end(self) -> None:
-        over = [state.rank for state in self.job.ranks if state.end is not None]
-        running = [state.name for state in self.job.ranks if state.end is None]
+        over = [state.rank for state in self.ranks.values() if state.end is not None]
+        running = [state.name for state in self.ranks.values() if state.end is None]
         if over and running:
-            self.job.listener.warning(
-                f"{ranks_named(over)} ended with exit code 0 {self.job.context.early:g} s ago, "
+            self.listener.warning(
+                f"{ranks_named(over)} ended with exit code 0 {self._early:g} s ago, "
                 f"still running: {listed(running)}. "
                 f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
             )
+
+    # --- how it ended -------------------------------------------------------------------------------------
+
+    def ends(self) -> tuple[RankEnd, ...]:
+        """Return how each rank ended, by rank."""
+        stopped = "ringleader" if self.cause is not None else ""
+        return tuple(
+            state.end or self.unknown_end(state, "never started", stopped=stopped)
+            for state in self.ranks.values()
+        )
+
+    def aborts(self) -> dict[int, int]:
+        """Return rank → the code it gave MPI_Abort, as the ranks or mpirun told."""
+        states = self.ranks.values()
+        told = {state.rank: state.abort_code for state in states if state.abort_code is not None}
+        return told | aborts_in(self.mpirun.output())
+
+
+# --- what can be wrong with a start -----------------------------------------------------------------------
+
+
+def misplaced(state: RankState, mpi: Mpi, size: int) -> Fault | None:
+    """Return what is wrong with where, or among how many, a rank that has reported was started."""
+    hello = state.hello
+    assert hello is not None
+    who = f"{mpi.mpirun} ({mpi.name})"
+    if hello["host"] != state.host.identity:
+        return Fault(
+            where=f"rank {state.rank}",
+            what=f"{who} started it on {hello['hostname']}, not on {state.host.host.name} as planned",
+            hint="this mpirun does not follow the hostfile it is given; use another with --mpi",
+        )
+    if hello["size"] not in (None, size):
+        return Fault(where=f"rank {state.rank}", what=f"{who} says {hello['size']} ranks, {size} are planned")
+    return None
+
+
+def mpirun_failed(mpirun: MpirunProcess, mpi: Mpi, missing: Sequence[RankState]) -> Fault:
+    """Return the fault of an mpirun that ended before the ranks ``missing`` had reported."""
+    code = mpirun.exit_code
+    how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
+    said = relevant_lines(mpirun.output())
+    what = mpirun.failure or (
+        f"{mpi.mpirun} ({mpi.name}) {how} before {ranks_named(state.rank for state in missing)} had started"
+    )
+    return Fault(where="mpirun", what=what + (f"; it said:\n{said}" if said else ""))
+
+
+def never_reported(mpirun: MpirunProcess, patience: float, missing: Sequence[RankState]) -> Fault:
+    """Return the fault of ranks that had not reported when the time for a start was over."""
+    hosts = ", ".join(dict.fromkeys(state.host.host.name for state in missing))
+    said = relevant_lines(mpirun.output())
+    return Fault(
+        where="start",
+        what=f"{ranks_named(state.rank for state in missing)} on {hosts} did not report within "
+        f"{patience:g} s" + (f"; mpirun said:\n{said}" if said else ""),
+        hint="check that these hosts reach this one by TCP (firewall, --network-interface), "
+        "or allow more time with --start-timeout",
+    )

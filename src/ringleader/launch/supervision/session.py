@@ -1,0 +1,380 @@
+"""One session with the agents of a job's ranks: the loop, messages both ways, signals, output, ends.
+
+What follows from the end of a rank is a policy: ``supervisor`` stops all ranks (and the launcher may start
+all of them again), ``launch/elastic/elastic_job`` has a rank replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from ringleader.job import Job
+from ringleader.launch import signals
+from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess
+from ringleader.launch.outcome import Listener, RankEnd
+from ringleader.launch.rank_output.lines import STREAMS
+from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
+from ringleader.launch.supervision.output_flow import OutputFlow
+from ringleader.launch.supervision.rank_state import RankState
+from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
+from ringleader.ranks import protocol
+
+STACK_SECONDS = 3.0
+"""After a time-out: for the ranks to print their stacks."""
+STACK_PAUSE = 0.5
+"""After the last agent's answer: for the stacks, already written, to arrive."""
+FLUSH_SECONDS = 1.0
+"""For words to the agents to leave this process before it stops."""
+MOST_LIVES = 1000
+"""Reports of traffic that are kept of a rank: one for each life of its engine."""
+Rank = TypeVar("Rank", bound=RankState)
+_STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
+
+
+class Session(Generic[Rank]):
+    """Serves everybody of one job until all is over."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        listener: Listener,
+        selector: selectors.BaseSelector,
+        server: AgentServer,
+        files: OutputFiles | None,
+        stdin: int | None,
+        payload: bytes | None,
+        size: int,
+    ) -> None:
+        """``stdin``: the descriptor that the first rank reads, if any. ``payload``: the pickled call of
+        ``ringleader.run``. ``size``: ranks that share what may be on its way of output."""
+        self.job, self.listener, self.server, self.files = job, listener, server, files
+        self.ranks: dict[int, Rank] = {}
+        """By the number that their agents give: a rank's, or that of an elastic job's incarnation."""
+        self.began = time.monotonic()
+        """All times of a session are seconds from then; time in which we were stopped does not count."""
+        self._turned = self.began
+        """When the loop last came round: from then on a process that SIGSTOP stopped did not run."""
+        self._selector = selector
+        self._payload = payload or b""
+        self.reads = stdin is not None
+        self.started_at: float | None = None
+        """When all ranks were told to start, where that is one moment."""
+        self.stdin = StdinForwarding(selector, server, stdin)
+        self.flow = OutputFlow(listener, files, size, self.tell)
+        self._stop_at: float | None = None
+        """When ranks that were to print their stacks first are told to end."""
+
+    def clock(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
+
+    # --- what a policy decides ----------------------------------------------------------------------------
+
+    def hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
+        """Take the first message of a connection. Raises ProtocolError where nobody waits for it."""
+        raise NotImplementedError
+
+    def longest_wait(self) -> float:
+        """Return the seconds to wait at most before looking at the clock again."""
+        raise NotImplementedError
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        raise NotImplementedError
+
+    def is_over(self) -> bool:
+        """Say whether nothing is left to be served."""
+        raise NotImplementedError
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once ranks were told to end."""
+        raise NotImplementedError
+
+    def stop_for(self, cause: Cause) -> None:
+        """Have the job end: a signal came, or nobody reads its output any more."""
+        raise NotImplementedError
+
+    def send_stop(self, grace: float) -> None:
+        """Have every rank end, SIGKILL after ``grace`` seconds."""
+        raise NotImplementedError
+
+    def rank_failing(self, state: Rank) -> None:
+        """An exception has left a rank's script: peers wait for it while its exit handlers run."""
+        raise NotImplementedError
+
+    def rank_ended(self, state: Rank) -> None:
+        """A rank has ended, as ``state.end`` says."""
+        raise NotImplementedError
+
+    def rank_lost(self, state: Rank, silent: bool) -> None:
+        """A rank's agent is gone without its last word; ``silent``: so is all of its host."""
+        raise NotImplementedError
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def run(self, *descriptors: int | None) -> None:
+        """Serve everybody until all is over. ``descriptors``: of signals."""
+        for fd in descriptors:
+            if fd is not None:
+                self._selector.register(fd, selectors.EVENT_READ, self._read_signals)
+        while not self.is_over():
+            for key, mask in self._selector.select(self.longest_wait()):
+                self._serve(key, mask)
+            self.tick(self.clock())
+            self._turned = time.monotonic()
+
+    def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
+        who: Any = key.data
+        if isinstance(who, AgentConnection):
+            self._serve_agent(who, mask)
+        elif isinstance(who, MpirunProcess):
+            who.serve(key.fd)
+        elif isinstance(who, AgentServer):
+            who.accept()
+        elif isinstance(who, StdinForwarding):
+            who.serve()
+        else:
+            act: Callable[[int], None] = who
+            act(key.fd)
+
+    def _serve_agent(self, connection: AgentConnection, mask: int) -> None:
+        try:
+            for kind, payload in self.server.serve(connection, mask):
+                self.frame(connection, kind, payload)
+        except protocol.ProtocolError:
+            self.server.drop(connection)  # it holds our token, and is none of the ranks that were planned
+        if self.server.lost(connection):
+            self.lost(connection)
+
+    # --- to the agents ------------------------------------------------------------------------------------
+
+    def tell(self, state: Rank, **words: Any) -> None:
+        """Send a message to a rank's agent, if it is there."""
+        self._send(state, protocol.message(**words))
+
+    def _send(self, state: Rank, data: bytes) -> None:
+        if state.connection is not None:
+            self.server.send(state.connection, data)
+
+    def start_rank(self, state: Rank, message: dict[str, Any]) -> None:
+        """Have an agent start its rank, with the call that it makes."""
+        for start in range(0, len(self._payload), protocol.PIECE):
+            self._send(state, protocol.frame(protocol.BLOB, self._payload[start : start + protocol.PIECE]))
+        self.tell(state, do="start", **message)
+
+    def running(self) -> list[Rank]:
+        """Return the ranks whose command runs."""
+        return [state for state in self.ranks.values() if state.running and state.end is None]
+
+    def show_stacks(self) -> None:
+        """Have every rank print its Python stacks."""
+        for state in self.running():
+            state.stacks_requested = True
+            self.tell(state, do="stacks")
+
+    def stop_after_stacks(self, now: float) -> None:
+        """The time is over: have the stacks printed; ``stacks_are_shown`` tells when that is done."""
+        self.show_stacks()
+        self._stop_at = now + STACK_SECONDS
+
+    def stacks_are_shown(self, now: float) -> bool:
+        """Say, once, that ranks that were to print their stacks have, or have had the time."""
+        if self._stop_at is None:
+            return False
+        if not any(state.stacks_requested and not state.done for state in self.ranks.values()):
+            self._stop_at = min(self._stop_at, now + STACK_PAUSE)
+        if now <= self._stop_at:
+            return False
+        self._stop_at = None
+        return True
+
+    # --- what agents say ----------------------------------------------------------------------------------
+
+    def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> None:
+        """Take one frame of an agent that has proven itself; ``on_…`` takes a message of that name."""
+        if connection.rank is None:
+            if kind == protocol.MESSAGE:
+                self.hello(connection, protocol.read_message(payload))
+            return
+        state = self.ranks[connection.rank]
+        if kind == protocol.MESSAGE:
+            words = protocol.read_message(payload)
+            act = getattr(self, f"on_{words.get('do')}", None)
+            if act is not None:
+                act(state, words)
+        elif kind in _STREAM_OF:
+            stream = _STREAM_OF[kind]
+            if self.files is not None:
+                self.files.write(state.place.rank, stream, payload)
+            self._show(state, stream, state.cutters[stream].feed(payload))
+            self.flow.took(state, len(payload))
+        elif kind == protocol.BLOB:
+            state.result += payload
+
+    def line(self, state: Rank, stream: str, line: bytes) -> None:
+        """Pass on a line of a rank."""
+        if not self.job.quiet:
+            self.listener.output(state.rank, stream, line)
+
+    def _show(self, state: Rank, stream: str, lines: Iterable[bytes]) -> None:
+        """Pass lines on; where their reader has gone the job ends, as a program does by SIGPIPE."""
+        for line in lines:
+            self.line(state, stream, line)
+        try:
+            self.listener.flush()
+        except BrokenPipeError:
+            self.stop_for(Cause(why=Why.SIGNAL, at=self.clock(), number=signal.SIGPIPE))
+
+    def on_started(self, state: Rank, words: dict[str, Any]) -> None:
+        """Its command runs."""
+        state.running = True
+        if why := words.get("why_cold"):
+            what = "starts by itself, as the warm Python of its host cannot fork it"
+            self.listener.warning(f"rank {state.rank} {what}: {why}")
+
+    def on_report(self, state: Rank, words: dict[str, Any]) -> None:
+        """It wrote to its report pipe."""
+        report = words["report"]
+        if report.get("kind") == "traffic":
+            state.traffic = [*state.traffic, report][-MOST_LIVES:]
+            return
+        state.differences += [report] if report.get("kind") == "consistency" else []
+        self.listener.report(state.rank, report)
+
+    def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
+        """Its agent has gathered what proves the transport."""
+        state.evidence = words
+
+    def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
+        """Its Pythons print their stacks; other processes of it cannot."""
+        state.stacks_requested = False
+        for process in words["mute"]:
+            where = f" in {process['waits_in']}" if process["waits_in"] else ""
+            self.listener.warning(
+                f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
+                f"its state is {process['state']}{where}"
+            )
+
+    def on_more_input(self, state: Rank, words: dict[str, Any]) -> None:
+        """It has room for more of our standard input."""
+        self.stdin.asked(state.connection)
+
+    def on_failing(self, state: Rank, words: dict[str, Any]) -> None:
+        """An exception has left its script."""
+        state.failed_at, state.failing_code = self.clock(), words["exit_code"]
+        self.rank_failing(state)
+
+    def on_ended(self, state: Rank, words: dict[str, Any]) -> None:
+        """Its command has ended, or could not be started."""
+        state.end = RankEnd(
+            rank=state.rank,
+            host=state.host.host.name,
+            exit_code=words["exit_code"],
+            signal=words["signal"],
+            seconds=words["seconds"],
+            at=self.clock() if state.failed_at is None else state.failed_at,
+            stopped=words["stopped"],
+            orphaned=words.get("orphaned", False),
+            reason=words["reason"],
+            log=self.log_of(state),
+        )
+        if state is next(iter(self.ranks.values())):
+            self.stdin.close()
+        self.rank_ended(state)
+
+    def on_done(self, state: Rank, words: dict[str, Any]) -> None:
+        """All its output is here: pass on its last line, which may lack its line feed."""
+        state.done = True
+        for stream in STREAMS:
+            if rest := state.cutters[stream].rest():
+                self._show(state, stream, (rest,))
+
+    def unknown_end(self, state: Rank, reason: str, *, stopped: str) -> RankEnd:
+        """Return the end of a rank that could not say how it ended."""
+        now = self.clock()
+        return RankEnd(
+            rank=state.rank,
+            host=state.host.host.name,
+            exit_code=state.failing_code,
+            signal=None,
+            seconds=now - self.started_at if self.started_at is not None else 0.0,
+            at=now if state.failed_at is None else state.failed_at,
+            stopped=stopped if state.failed_at is None else "",
+            reason=reason,
+            log=self.log_of(state),
+        )
+
+    def lost(self, connection: AgentConnection) -> None:
+        """A connection has ended: fine after the agent's last word."""
+        state = self.ranks.get(connection.rank) if connection.rank is not None else None
+        if state is None or state.connection is not connection:
+            return
+        state.connection = None
+        if not state.done:
+            self.on_done(state, {})
+            self.rank_lost(state, connection.silent)
+
+    def log_of(self, state: Rank) -> str:
+        """Return the path of a rank's standard error, where it is kept."""
+        return self.files.path(state.place.rank, "stderr") if self.files is not None else ""
+
+    # --- signals ------------------------------------------------------------------------------------------
+
+    def _read_signals(self, fd: int) -> None:
+        for number in os.read(fd, 64):
+            self.signal(number)
+
+    def signal(self, number: int) -> None:
+        """Serve a signal to the launcher; those that end the job do so at once a second time."""
+        if number == signal.SIGQUIT:
+            self.show_stacks()
+        elif number in signals.FORWARDED:
+            self._forward(number)
+        elif number == signal.SIGTSTP:
+            self._suspend()
+        elif number == signal.SIGCONT:
+            self._continued()
+        elif not self.is_stopping:
+            self.stop_for(Cause(why=Why.SIGNAL, at=self.clock(), number=number))
+        elif number in (signal.SIGINT, signal.SIGTERM):
+            self.flow.hurry()
+            self.send_stop(0.0)
+
+    def _forward(self, number: int) -> None:
+        """Pass a signal on to the command of every rank that runs."""
+        told = self.running()
+        for state in told:
+            self.tell(state, do="signal", number=number)
+        if not told:
+            name = signal.Signals(number).name
+            self.listener.warning(f"{name} came while no rank ran: nobody was told")
+
+    def _suspend(self) -> None:
+        """Stop all ranks on all hosts, then ourselves; when we are continued, they are too.
+
+        Ranks that are told to end are left alone: their agents count how long they may take.
+        """
+        if not self.is_stopping:
+            for state in self.ranks.values():
+                self.tell(state, do="pause")
+            self.server.flush_all(FLUSH_SECONDS)
+        signals.suspend_ourselves()
+        self._continued()
+        for state in self.ranks.values():
+            self.tell(state, do="continue")
+
+    def _continued(self) -> None:
+        """After a time in which we did not run: it counts for no deadline."""
+        now = time.monotonic()
+        self.began += now - self._turned
+        self._turned = now
+        self.stdin.continued()
