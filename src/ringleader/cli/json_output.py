@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.ranks.program_search import which
 from ringleader.value_class import dataclass
 
 STANDARD_OUTPUT = "-"
@@ -41,7 +41,7 @@ class JobJsonOptions:
             return JsonOptions(json=self.json is not None, json_file=self.json_file)
         if self.json_file is not None:
             raise RequestError(Fault(where="--json and --json-file", what="two files", hint="name one"))
-        if "/" not in self.json and not Path(self.json).exists() and which(self.json):
+        if "/" not in self.json and not Path(self.json).exists() and shutil.which(self.json):
             hint = f"--json -- {self.json} … prints JSON; --json-file {self.json} writes to that file"
             what = f"{self.json!r} is a program: is it COMMAND, or the name of a file?"
             raise RequestError(Fault(where="--json", what=what, hint=hint))

@@ -10,12 +10,12 @@ name has a key of the host in it. Commits are unpickled, so only regular files o
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import zlib
 from struct import Struct
 
-from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import blake2b, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
@@ -124,8 +124,9 @@ def write(
 
 def _head_of(number: int, nbytes: int) -> bytes:
     """Return all that comes before a commit."""
-    words = json.dumps({"version": VERSION, "number": number, "nbytes": nbytes}).encode()
-    return _HEAD.pack(MAGIC, len(words)) + words
+    words = {"version": VERSION, "number": number, "nbytes": nbytes}
+    text = json.dumps(words, separators=(",", ":")).encode()
+    return _HEAD.pack(MAGIC, len(text)) + text
 
 
 def _write_all(fd: int, content: memoryview, head: bytes, progress: Callable[[], None]) -> None:
@@ -253,7 +254,7 @@ def _what_is_wrong(words: bytes, number: int, nbytes: int) -> str:
     try:
         said = json.loads(words)
         version, its_number, its_bytes = (said[name] for name in ("version", "number", "nbytes"))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "is damaged, or cut off: its head cannot be read"
     if version != VERSION:
         return f"has version {version}, this Ringleader reads {VERSION}"

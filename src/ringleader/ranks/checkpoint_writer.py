@@ -8,13 +8,13 @@ left out. A file system that hangs blocks that process only, and after a while i
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import select
 import time
 
 from ringleader.ranks import checkpoint_file, process_tree
-from ringleader.ranks import minijson as json
 from ringleader.ranks.checkpoint_file import CheckpointError, CommitFile
 from ringleader.ranks.commit_memory import CommitMemoryError
 from ringleader.ranks.fast_stdlib import signal, suppress

@@ -9,11 +9,12 @@ killed the inner one is told, and ends everything.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 
-from ringleader.ranks import job_directory, minijson, process_tree, rank_identity, unix_messages
+from ringleader.ranks import job_directory, process_tree, rank_identity, unix_messages
 from ringleader.ranks.agent_outer import make_sure_open
 from ringleader.ranks.commit_memory import LIMIT_VARIABLE, CommitStore
 from ringleader.ranks.fast_stdlib import signal
@@ -40,7 +41,7 @@ def run(environ: Mapping[str, str]) -> int:
     for fd in (0, 1, 2):
         make_sure_open(fd)
     try:
-        config = HostAgentConfig(minijson.loads(_line(0)))
+        config = HostAgentConfig(json.loads(_line(0)))
         if config.commit_limit:
             os.environ[LIMIT_VARIABLE] = config.commit_limit
         launcher = connect(config.control, config.token)

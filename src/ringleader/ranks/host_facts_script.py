@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.ranks import hardware, processors, program_search, rank_identity
+from ringleader.ranks import hardware, processors, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
@@ -311,7 +312,7 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         known["script"] = checksum(workdir / question["script"])
     if "program" in question:
         path = question.get("path", environ.get("PATH", os.defpath))
-        known["program"] = program_search.which(question["program"], path) or ""
+        known["program"] = shutil.which(question["program"], path=path) or ""
         known["unstartable"] = unstartable(known["program"])
     if "interpreted" in question:
         script = workdir / question["interpreted"]

@@ -9,10 +9,10 @@ Used by the agent on its host and by the launcher; standard library only.
 
 from __future__ import annotations
 
+import json
 import os
 from struct import Struct
 
-from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import blake2b, compare_digest, socket
 
 TYPE_CHECKING = False  # see fast_stdlib.py
@@ -100,7 +100,7 @@ def read_message(payload: bytes) -> dict[str, Any]:
     """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
     try:
         words = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError("a message that is not JSON") from error
     if not isinstance(words, dict):
         raise ProtocolError("a message that is not an object")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 
-from ringleader.ranks import minijson as json
 from ringleader.ranks import protocol
 from ringleader.ranks.fast_stdlib import suppress
 from ringleader.ranks.library_links import library_path

@@ -5,9 +5,9 @@ Plain classes instead of dataclasses, whose import would cost every agent 10 ms.
 
 from __future__ import annotations
 
+import json
 import os
 
-from ringleader.ranks import minijson as json
 from ringleader.ranks import process_tree
 from ringleader.ranks.fast_stdlib import signal, suppress
 

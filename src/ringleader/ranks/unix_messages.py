@@ -8,11 +8,11 @@ members of a large generation, does not fit into a socket's buffer: it is passed
 from __future__ import annotations
 
 import errno
+import json
 import os
 import struct
 from array import array
 
-from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import socket
 
 TYPE_CHECKING = False  # see fast_stdlib.py
@@ -122,7 +122,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                 os.close(memory)
             if not isinstance(message, dict):
                 raise ValueError("a message that is not an object")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         for fd in fds:
             os.close(fd)
         raise ValueError(f"no message of ours: {error}") from error

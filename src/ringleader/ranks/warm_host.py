@@ -7,13 +7,14 @@ ends with the launcher, detaches itself, and becomes the user's Python, which se
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 if _ROOT not in sys.path:  # run by path
     sys.path.append(_ROOT)
-from ringleader.ranks import minijson, process_tree, protocol  # noqa: E402
+from ringleader.ranks import process_tree, protocol  # noqa: E402
 from ringleader.ranks.agent_outer import make_sure_open  # noqa: E402
 from ringleader.ranks.fast_stdlib import signal, socket  # noqa: E402
 from ringleader.ranks.launcher_connection import connected  # noqa: E402
@@ -41,7 +42,7 @@ def main() -> None:
     for fd in (0, 1, 2):
         make_sure_open(fd)
     try:
-        words = minijson.loads(sys.stdin.readline())
+        words = json.loads(sys.stdin.readline())
         lease = _connected(str(words["lease"]), str(words["token"]))
         os.chdir(words["cwd"])
         if os.fork() == 0:

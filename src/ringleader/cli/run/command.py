@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -44,7 +45,6 @@ from ringleader.cli.run.outcome_values import error_json, outcome_json
 from ringleader.cli.typed_command import Command, Option, given, spelling
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
-from ringleader.ranks.program_search import which
 from ringleader.render.rank_environment import search_path
 from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
@@ -354,7 +354,7 @@ def check_program(job: Job, environ: Mapping[str, str]) -> None:
             )
         return
     path_of_ranks = search_path(job, environ, job.python or sys.executable)
-    if which(word, path=path_of_ranks) is None:
+    if shutil.which(word, path=path_of_ranks) is None:
         script = Path(job.workdir, word)
         hint = (
             f"write ./{word} or python {word}" if script.is_file() else "check the spelling, or give its path"

@@ -22,7 +22,6 @@ from ringleader.ranks import (
     hardware,
     host_facts_script,
     processors,
-    program_search,
     rank_identity,
 )
 
@@ -50,7 +49,7 @@ def program(question: Mapping[str, Any]) -> bytes:
     """
     sources = [
         (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (fast_stdlib, rank_identity, hardware, processors, program_search, host_facts_script)
+        for module in (fast_stdlib, rank_identity, hardware, processors, host_facts_script)
     ]
     return f"""\
 import sys

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import MPI_WORDS, Family, Mpi
-from ringleader.ranks.program_search import which
 
 VERSION_SECONDS = 20.0
 
@@ -93,7 +93,7 @@ def _missing(word: str, what: str) -> RefusedError:
 def _embedded_places(python: str) -> tuple[Path, ...]:
     """Return where the wheel's launcher may lie: beside the interpreter, or in its installation's bin."""
     # A bare name is found on PATH, as whoever starts it finds it; "python3" does not lie in this directory.
-    there = python if "/" in python else which(python)
+    there = python if "/" in python else shutil.which(python)
     places = [Path(there).parent / "mpirun"] if there else []
     return tuple(dict.fromkeys((*places, Path(sys.prefix) / "bin/mpirun")))
 
@@ -152,7 +152,7 @@ def _programs(names: tuple[str, ...], environ: Mapping[str, str]) -> Iterator[Pa
     seen: set[Path] = set()
     for name in names:
         for directory in path.split(os.pathsep):
-            found = which(name, path=directory) if directory else None
+            found = shutil.which(name, path=directory) if directory else None
             if found and Path(found).resolve() not in seen:
                 seen.add(Path(found).resolve())
                 yield Path(found).absolute()

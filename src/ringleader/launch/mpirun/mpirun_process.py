@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import selectors
@@ -14,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringleader.launch.mpirun import mpirun_supervisor
-from ringleader.ranks import minijson as json
 
 STOP_SECONDS = mpirun_supervisor.GRACE + 3.0
 """From our word to the supervisor until mpirun's end; if it takes longer it is killed, mpirun with it."""

@@ -11,12 +11,12 @@ Standard output and error are mpirun's own. Status goes as JSON lines to the des
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
 
 from ringleader.ranks import job_directory, process_tree
-from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import signal, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
