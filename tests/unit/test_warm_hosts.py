@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from ringleader.job import Host, Job
-from ringleader.launch import warm_hosts
+from ringleader.launch.elastic import host_agents
 from ringleader.launch.ssh.connections import Reply
 from ringleader.launch.warm_hosts import WarmHosts
 from ringleader.rank_placement import HostFacts
-from ringleader.ranks import warm_host
+from ringleader.ranks import protocol
+from ringleader.ranks.launcher_connection import LauncherUnreachableError, connect
 
 pytestmark = pytest.mark.process
 HOST = HostFacts(host=Host(name="h1"), hostname="h1", identity="id", is_local=True, cpus=(0,))
@@ -27,13 +28,13 @@ HOST = HostFacts(host=Host(name="h1"), hostname="h1", identity="id", is_local=Tr
 class Started:
     """Warm Pythons whose start is taken down instead of made."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int = 1) -> None:
         (tmp_path / "train.py").write_text("import json\n")
         job = Job(command=("python", str(tmp_path / "train.py")), np=1, warm=True, max_restarts=1)
         self.words: dict[str, Any] = {}
-        self.threads: set[int] = set()
+        self._exit_code = exit_code
         self.done = threading.Event()
-        monkeypatch.setattr(warm_hosts, "run_on_host", self._run)
+        monkeypatch.setattr(host_agents, "run_on_host", self._run)
         self.hosts = WarmHosts(job)
         prepared: Any = SimpleNamespace(
             plan=SimpleNamespace(hosts=(HOST,)),
@@ -49,7 +50,7 @@ class Started:
     def _run(self, host: Any, argv: Any, *, stdin: bytes, **named: Any) -> Reply:
         self.words = json.loads(stdin)
         self.done.set()
-        return Reply(exit_code=1, stdout=b"", stderr="no room")
+        return Reply(exit_code=self._exit_code, stdout=b"", stderr="no room")
 
 
 @pytest.fixture
@@ -67,38 +68,35 @@ def test_what_went_wrong_is_told_by_whoever_asks(started: Started) -> None:
         if found:
             break
         threading.Event().wait(0.05)
-    assert found == ["h1: its warm Python could not be started: no room; its ranks start by themselves"]
+    assert found == ["h1: its host agent could not be started: no room; its ranks start by themselves"]
 
 
-def test_a_connection_without_the_secret_takes_nobodys_place(started: Started) -> None:
-    lease, token = started.words["lease"], started.words["token"]
-    address = ("127.0.0.1", int(lease.rpartition(":")[2]))
-    strangers = [socket.create_connection(address) for _ in range(80)]
-    with pytest.raises(OSError, match=r"token|closed|reset"):
-        warm_host._connected(lease, "another")
-    with socket.socket(fileno=warm_host._connected(lease, token)) as held:
-        held.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            held.recv(1)  # it is held, and nothing is said
-        started.hosts.close()
-        held.settimeout(20)
-        assert held.recv(1) == b""
+def test_a_host_that_connects_is_told_what_to_import_and_a_stranger_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(tmp_path, monkeypatch, exit_code=0)
+    with contextlib.closing(started.hosts):
+        control, token = started.words["control"], started.words["token"]
+        address = ("127.0.0.1", int(control.rpartition(":")[2]))
+        strangers = [socket.create_connection(address) for _ in range(80)]
+        with pytest.raises(LauncherUnreachableError):
+            connect(control, "another", rounds=1)
+        launcher = connect(control, token)
+        launcher.say(do="host_hello", host="h1", pid=1)
+        frames: list[tuple[int, bytes]] = []
+        while not frames:
+            threading.Event().wait(0.01)
+            frames += launcher.frames()
+        words = protocol.read_message(frames[0][1])
+        assert (words["do"], words["preload"], words["serves_ranks"]) == ("prepare", [], True)
+        launcher.say(do="not_prepared", why="import x: ModuleNotFoundError")
+        found: list[str] = []
+        while not found:
+            threading.Event().wait(0.01)
+            found = started.hosts.warnings()
+        assert found == ["h1: import x: ModuleNotFoundError; its ranks start by themselves"]
+    while launcher.open:
+        threading.Event().wait(0.01)
+        list(launcher.frames())
     for one in strangers:
         one.close()
-
-
-def test_a_warm_python_leaves_a_listener_that_does_not_know_the_secret() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def answer() -> None:
-            sock, _ = other.accept()
-            sock.sendall(bytes(32))
-            sock.recv(64)
-            sock.sendall(bytes(32))
-            sock.close()
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(OSError, match="does not know the job's token"):
-            warm_host._connected(f"127.0.0.1:{other.getsockname()[1]}", "secret")
-        thread.join()

@@ -1,35 +1,31 @@
 """``--max-restarts --warm``: on each host a Python that has imported what the script needs, beside the ranks.
 
-The ranks of a restart are forked from it. It is started with the first ranks and lives until the launcher
-ends: it holds a connection, and both sides have proven that they know a secret. Where it cannot be had, or
-still imports, ranks start by themselves.
+The ranks of a restart are forked from it. A host agent, as elastic jobs have it, keeps it from the first
+start until the launcher ends. Where it cannot be had, or still imports, ranks start by themselves.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
-import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
+from typing import Any
 
 from ringleader.errors import RequestError
 from ringleader.job import Job
+from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.elastic.job_context import file_reader
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import is_python
-from ringleader.launch.host_program import run_on_host, why_failed
 from ringleader.launch.prepare import Prepared
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer, control_variable
-from ringleader.rank_placement import HostFacts
-from ringleader.ranks import warm_host
+from ringleader.ranks import protocol
 from ringleader.render.mpirun_command import scrubbed
 
-START_SECONDS = 20.0
-"""For a host's warm Python to begin; its imports come after that."""
+SILENCE_SECONDS = 30.0
+"""A launcher whose machine says nothing for so long is gone."""
 TURN_SECONDS = 0.1
 
 
@@ -56,67 +52,78 @@ class WarmHosts:
 
     def start(self, prepared: Prepared, environ: Mapping[str, str]) -> None:
         """Start one on each host of the first start; nothing here waits for it."""
-        hosts = prepared.plan.hosts
+        job, hosts = prepared.job, prepared.plan.hosts
         selector = selectors.PollSelector()
         server = AgentServer(
             selector,
             token=self._token,
             addresses=prepared.addresses,
             ranks=len(hosts),
-            lost_after=warm_host.SILENCE_SECONDS,
+            lost_after=SILENCE_SECONDS,
         )
-        self._keeper = threading.Thread(target=self._keep, args=(selector, server), name="warm", daemon=True)
-        self._keeper.start()
         self.directory = f"{prepared.directory.rpartition('/')[0]}/{prepared.run_id}-warm"
-        lease = control_variable(list(prepared.addresses), server.port)
-        inherited = {"HOME": "/"} | scrubbed(environ)
-        for host in hosts:
-            given = (prepared, host, lease, inherited)
-            threading.Thread(target=self._start, args=given, name="start-warm", daemon=True).start()
-
-    def _start(self, prepared: Prepared, host: HostFacts, lease: str, environ: Mapping[str, str]) -> None:
-        job = prepared.job
-        words = {
-            "lease": lease,
-            "token": self._token,
-            "directory": self.directory,
-            "python": job.command[0],
-            "modules": list(self.modules),
-            "env": {"PYTHONUNBUFFERED": "1", **dict(job.env), "OMP_NUM_THREADS": "1"},
-            "cwd": job.workdir,
-        }
-        beside = PurePosixPath(host.agent or str(Path(warm_host.__file__)))
-        argv = (
-            host.python or job.python or sys.executable,
-            "-I",
-            "-S",
-            str(beside.with_name("warm_host.py")),
-        )
-        reply = run_on_host(
-            host,
-            argv,
-            stdin=json.dumps(words).encode() + b"\n",
-            seconds=START_SECONDS,
-            environ=environ,
+        agents = HostAgents(
+            server=server,
+            control=control_variable(list(prepared.addresses), server.port),
+            token=self._token,
+            directory=self.directory,
+            freeze_after=SILENCE_SECONDS,
+            lost_after=SILENCE_SECONDS,
+            environ={"HOME": "/"} | scrubbed(environ),
             ssh=prepared.ssh,
         )
-        if reply.exit_code:
-            why = why_failed(reply, "warm Python", START_SECONDS)
-            self._warnings.put(f"{host.host.name}: {why}; its ranks start by themselves")
+        for host in hosts:
+            agents.start(host)
+        order = {
+            "do": "prepare",
+            "python": job.command[0],
+            "preload": self.modules,
+            "env": {"PYTHONUNBUFFERED": "1", **dict(job.env), "OMP_NUM_THREADS": "1"},
+            "cwd": job.workdir,
+            "serves_ranks": True,
+        }
+        given = (selector, server, agents, order)
+        self._keeper = threading.Thread(target=self._keep, args=given, name="warm", daemon=True)
+        self._keeper.start()
 
-    def _keep(self, selector: selectors.BaseSelector, server: AgentServer) -> None:
-        """Hold the connections of all of them, in a thread of its own: nothing is said on them."""
+    def _keep(
+        self, selector: selectors.BaseSelector, server: AgentServer, agents: HostAgents, order: dict[str, Any]
+    ) -> None:
+        """Hold the connections of their host agents, in a thread of its own."""
         with selector:
             while not self._ends.is_set():
                 for key, mask in selector.select(TURN_SECONDS):
                     if isinstance(key.data, AgentConnection):
-                        for _frame in server.serve(key.data, mask):
-                            server.drop(key.data)
+                        self._serve(key.data, mask, server, agents, order)
                     else:
                         server.accept()
+                for name, why in agents.failed():
+                    self._warn(name, why)
                 if text := server.tick():
                     self._warnings.put(text)
             server.close()
+
+    def _serve(
+        self,
+        connection: AgentConnection,
+        mask: int,
+        server: AgentServer,
+        agents: HostAgents,
+        order: dict[str, Any],
+    ) -> None:
+        try:
+            for kind, payload in server.serve(connection, mask):
+                if (name := agents.host(connection)) is None:
+                    agents.tell(agents.hello(connection, protocol.read_message(payload)), **order)
+                elif (words := agents.frame(connection, kind, payload)) and words["do"] == "not_prepared":
+                    self._warn(name, words["why"])
+        except protocol.ProtocolError:
+            server.drop(connection)
+        if server.lost(connection) and agents.host(connection) is not None:
+            agents.lost(connection)
+
+    def _warn(self, host: str, why: str) -> None:
+        self._warnings.put(f"{host}: {why}; its ranks start by themselves")
 
     def warnings(self) -> list[str]:
         """Return what the user should know since the last call."""

@@ -108,14 +108,9 @@ def wake_on_signals(starter: int) -> int:
 
     ``starter``: the MPI's process that started us, see ``_take_early_signals``; 0: there is none.
     """
-    wake_read, wake_write = os.pipe()
-    for fd in (wake_read, wake_write):
-        os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: None)  # the byte in the wake-up pipe is what counts
+    wake = process_tree.wake_on_signals(AWAITED)
     _take_early_signals(starter)
-    return wake_read
+    return wake
 
 
 def _take_early_signals(starter: int) -> None:

@@ -18,8 +18,8 @@ from ringleader.ranks import checkpoint_file, process_tree
 from ringleader.ranks.checkpoint_file import CheckpointError, CommitFile
 from ringleader.ranks.commit_memory import CommitMemoryError
 from ringleader.ranks.fast_stdlib import signal, suppress
-from ringleader.ranks.host_agent_signals import WATCHED
-from ringleader.ranks.open_descriptors import close_all_but
+from ringleader.ranks.process_tree import close_all_but
+from ringleader.ranks.rank_agents import WATCHED
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from functools import partial
 from ringleader.ranks import elastic_rank_agent, unix_messages
 from ringleader.ranks.fast_stdlib import signal, socket, suppress
 from ringleader.ranks.fork_server_process import CONTROL_FD
-from ringleader.ranks.host_agent_signals import WATCHED
-from ringleader.ranks.open_descriptors import close_all_but, open_descriptors
+from ringleader.ranks.process_tree import close_all_but, open_descriptors
+from ringleader.ranks.rank_agents import WATCHED
 from ringleader.ranks.rank_process_start import WarmRank
 
 TYPE_CHECKING = False  # see fast_stdlib.py
@@ -47,34 +47,45 @@ def serve() -> ForkedRank:
     agent = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda number, frame: None)  # meant for the host, whose agent hears it, too
-    _import(control, unix_messages.receive(control))
+    received = unix_messages.receive(control)
+    if received is None:
+        os._exit(0)
+    order = received[0]
+    _import(control, [str(name) for name in order["modules"]])
     gc.collect()
     gc.freeze()  # what is there now is shared with all ranks: nobody need look through it, and copy it so
     kept = open_descriptors() - {CONTROL_FD}
-    standby: socket.socket | None = None
     try:
-        while (received := unix_messages.receive(control)) is not None:
-            order = received[0]
-            if order["do"] == "standby":
-                standby = _fork_standby(control, agent, kept)
-                continue
-            waits, standby = standby, None
-            if waits is None or not _start_standby(control, waits, order):
-                words = {"incarnation": order["incarnation"]}
-                _fork(control, agent, words, partial(dict, order["environ"]), kept)
-            if waits is not None:
-                waits.close()
+        if "socket" in order:
+            from ringleader.ranks.warm_rank_server import WarmRankServer
+
+            WarmRankServer(control, order["socket"]).serve()
+        else:
+            _serve_host_agent(control, agent, kept)
     except WarmRank as rank:
-        argv, env, report = rank.argv, rank.env, rank.report
-    else:
-        os._exit(0)
-    return ForkedRank(argv=argv, env=env, report=report, kept=kept)
+        return ForkedRank(argv=rank.argv, env=rank.env, report=rank.report, kept=kept)
+    os._exit(0)
 
 
-def _import(control: socket.socket, order: tuple[dict[str, Any], list[int]] | None) -> None:
-    """Import the modules of the order and say how it went; a module that cannot be imported is an end."""
+def _serve_host_agent(control: socket.socket, agent: int, kept: set[int]) -> None:
+    """Fork a rank agent whenever the host agent asks, until that is gone. Raises WarmRank in a rank."""
+    standby: socket.socket | None = None
+    while (received := unix_messages.receive(control)) is not None:
+        order = received[0]
+        if order["do"] == "standby":
+            standby = _fork_standby(control, agent, kept)
+            continue
+        waits, standby = standby, None
+        if waits is None or not _start_standby(control, waits, order):
+            words = {"incarnation": order["incarnation"]}
+            _fork(control, agent, words, partial(dict, order["environ"]), kept)
+        if waits is not None:
+            waits.close()
+
+
+def _import(control: socket.socket, names: list[str]) -> None:
+    """Import modules and say how it went; one that cannot be imported is an end."""
     began = time.monotonic()
-    names = [str(name) for name in order[0]["modules"]] if order is not None else []
     if failure := import_all(names):
         unix_messages.send(control, {"do": "failed", **failure})
         os._exit(1)

@@ -1,9 +1,10 @@
 """The fork server as its host agent sees it: started, asked to fork, started again where it was killed.
 
-Between the two a socket that keeps the bounds of messages (``unix_messages``): the agent writes ``fork
-{incarnation, environ}`` and ``standby {}``, the fork server ``ready {modules, seconds, versions}`` or
-``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked {incarnation, why}``, without an
-``incarnation`` of a rank agent that stands by: it was forked ahead of time, and serves the next rank.
+Between the two a socket that keeps the bounds of messages (``unix_messages``): the agent writes ``import
+{modules}``, then ``fork {incarnation, environ}`` and ``standby {}``; the fork server ``ready {modules, seconds,
+versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked {incarnation, why}``,
+without an ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and serves the next rank.
+One whose ``import`` has a ``socket`` serves rank agents there instead (``warm_rank_server``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 
 from ringleader.ranks import process_tree, unix_messages
 from ringleader.ranks.fast_stdlib import signal, socket, suppress
-from ringleader.ranks.open_descriptors import close_all_but
+from ringleader.ranks.process_tree import close_all_but
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -47,10 +48,14 @@ run(serve(), added)
 class ForkServerProcess:
     """At most one fork server at a time."""
 
-    def __init__(self, environ: Mapping[str, str], say: Callable[..., None]) -> None:
-        """There is none until ``prepare``. ``environ``: the host agent's own. ``say``: tells the launcher."""
+    def __init__(self, environ: Mapping[str, str], say: Callable[..., None], directory: str) -> None:
+        """There is none until ``prepare``. ``environ``: the host agent's own. ``say``: tells the launcher.
+
+        ``directory``: the host's part of the job's, for the socket of one that serves rank agents.
+        """
         self._environ = dict(environ)
         self._say = say
+        self._directory = directory
         self._words: Mapping[str, Any] = {}
         self._sock: socket.socket | None = None
         self._output = -1
@@ -82,6 +87,7 @@ class ForkServerProcess:
     def prepare(self, words: Mapping[str, Any]) -> None:
         """Start one that imports what the launcher says: ``python``, ``preload``, ``env``, ``cwd``.
 
+        ``serves_ranks``: rank agents that an MPI started ask it for ranks (``--warm``), and we ask for none.
         The one that was there ends; ranks that were forked from it live on.
         """
         self.stop()
@@ -121,7 +127,10 @@ class ForkServerProcess:
         self._printed, self._why, self._lacks = b"", "", ""
         self._give_up_at = time.monotonic() + PREPARE_SECONDS
         with suppress(OSError):  # one that has ended already is reaped, and says why
-            unix_messages.send(ours, {"do": "import", "modules": list(self._words.get("preload", ()))})
+            order = {"do": "import", "modules": list(self._words.get("preload", ()))}
+            if self._words.get("serves_ranks"):
+                order["socket"] = f"{self._directory}/{unix_messages.WARM_SOCKET_NAME}"
+            unix_messages.send(ours, order)
 
     def _close(self) -> None:
         if self._sock is not None:
@@ -230,7 +239,8 @@ class ForkServerProcess:
     def _heard(self, words: dict[str, Any]) -> list[dict[str, Any]]:
         if words["do"] == "ready":
             self.ready, self._give_up_at, self._failures = True, None, 0
-            self._standby_at = time.monotonic() + STANDBY_SECONDS
+            if not self._words.get("serves_ranks"):
+                self._standby_at = time.monotonic() + STANDBY_SECONDS
             self._print()
             printed = self._printed.decode(errors="replace")
             known = {name: words[name] for name in ("modules", "seconds", "versions")}

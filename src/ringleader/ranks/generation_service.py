@@ -153,17 +153,7 @@ class GenerationService:
         self._preparing = False
         self._leaving = False
         self._path = path
-        self._listener = unix_messages.new_socket()
-        address = unix_messages.SocketAddress(path)
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108 - see agent.py
-            self._listener.bind(address.address)
-        finally:
-            address.close()
-        os.chmod(path, 0o600)  # noqa: PTH101
-        self._listener.listen(1024)
-        self._listener.setblocking(False)
+        self._listener = unix_messages.listen_at(path, backlog=1024)
 
     # --- the loop ---------------------------------------------------------------------------------------
 
@@ -176,7 +166,8 @@ class GenerationService:
     def serve(self, fd: int, events: int) -> None:
         """Do what is to be done after poll told of ``events``; one of another's descriptors is left alone."""
         if fd == self._listener.fileno():
-            self._accept()
+            for sock in unix_messages.accepted(self._listener):
+                self._peers[sock.fileno()] = _Peer(sock)
             return
         peer = self._peers.get(fd)
         if peer is None:
@@ -185,22 +176,6 @@ class GenerationService:
             peer.flush()
         if events & ~select.POLLOUT:
             self._read(fd, peer)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                # What `socket.accept` builds on; `fast_stdlib` has the C half alone.
-                fd, _address = self._listener._accept()  # type: ignore[attr-defined]
-            except OSError:
-                return
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
-            try:
-                unix_messages.check_peer(sock)
-                sock.setblocking(False)
-            except OSError:
-                sock.close()
-                continue
-            self._peers[fd] = _Peer(sock)
 
     def _read(self, fd: int, peer: _Peer) -> None:
         while self._peers.get(fd) is peer:

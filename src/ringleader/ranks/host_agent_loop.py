@@ -19,8 +19,7 @@ from ringleader.ranks.commit_memory import CommitMemoryError
 from ringleader.ranks.fast_stdlib import signal, socket, suppress
 from ringleader.ranks.fork_server_process import ForkServerProcess
 from ringleader.ranks.generation_service import GenerationService
-from ringleader.ranks.host_agent_signals import NOTICES, OUTER_GONE, wake_on_signals
-from ringleader.ranks.rank_agents import RankAgents
+from ringleader.ranks.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -73,7 +72,8 @@ class HostAgent:
         self.launcher = launcher
         self.commits = commits
         self._directory = directory
-        self._wake = wake_on_signals()
+        self._wake = process_tree.wake_on_signals(WATCHED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
         self._finished = False
         self._end_at: float | None = None
         """When whatever has not ended by itself is killed."""
@@ -88,7 +88,7 @@ class HostAgent:
             },
             launcher.say,
         )
-        self.fork_server = ForkServerProcess(environ, launcher.say)
+        self.fork_server = ForkServerProcess(environ, launcher.say, directory.path)
         self.files = CheckpointWriter(commits, launcher.say)
         launcher.ask_often(config.lost_after)
         launcher.say(

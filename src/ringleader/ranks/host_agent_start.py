@@ -19,8 +19,8 @@ from ringleader.ranks.agent_outer import make_sure_open
 from ringleader.ranks.commit_memory import LIMIT_VARIABLE, CommitStore
 from ringleader.ranks.fast_stdlib import signal
 from ringleader.ranks.host_agent_loop import LEFT_SECONDS, HostAgent, HostAgentConfig
-from ringleader.ranks.host_agent_signals import OUTER_GONE, WATCHED
 from ringleader.ranks.launcher_connection import LauncherUnreachableError, connect
+from ringleader.ranks.rank_agents import OUTER_GONE, WATCHED
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:

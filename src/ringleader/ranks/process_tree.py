@@ -2,7 +2,8 @@
 
 A subreaper inherits the orphans below it, so that a child which called ``setsid`` or forked twice is still
 found by walking down from us. Parent-death signals make the end of a process reach its children even where
-it was killed with SIGKILL and could do nothing itself.
+it was killed with SIGKILL and could do nothing itself. Also what a process that forks others needs besides:
+signals as bytes in a pipe, and closing what the others must not have.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import os
 import time
 
 from ringleader.ranks.fast_stdlib import signal, suppress
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -42,6 +47,17 @@ def die_with_parent(number: int, parent: int) -> None:
 def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def wake_on_signals(numbers: Sequence[int]) -> int:
+    """Return the read end of a pipe into which the number of each of these signals is written from now on."""
+    read, write = os.pipe()
+    for fd in (read, write):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda number, frame: None)  # the byte in the pipe is what counts
+    return read
 
 
 def adopt(pid: int) -> None:
@@ -147,3 +163,26 @@ def kill_below(root: int, seconds: float) -> bool:
         if time.monotonic() > until:
             return not below(root)
         time.sleep(0.005)
+
+
+def open_descriptors() -> set[int]:
+    """Return those that are open."""
+    listed = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208
+    return {fd for fd in listed if _is_open(fd)}  # one was that of the listing
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor but the standard ones and these."""
+    start, spared = 3, sorted({fd for fd in kept if fd >= 3})
+    for fd in spared:
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, max(start, *open_descriptors()) + 1)

@@ -10,12 +10,19 @@ import os
 
 from ringleader.ranks import process_tree
 from ringleader.ranks.fast_stdlib import signal
-from ringleader.ranks.host_agent_signals import WATCHED
-from ringleader.ranks.open_descriptors import close_all_but
+from ringleader.ranks.process_tree import close_all_but
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+
+WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+"""Signals that both processes of the host agent wait for; blocked where a handler must not run yet."""
+OUTER_GONE = signal.SIGHUP
+"""What the kernel sends the inner process when the outer one has ended, and rank agents when we have."""
+NOTICES = {int(signal.SIGTERM): "SIGTERM", int(signal.SIGUSR1): "SIGUSR1", int(signal.SIGINT): "SIGINT"}
+"""Signals by which somebody says that this host is about to leave."""
 
 
 class RankAgents:

@@ -13,15 +13,15 @@ import os
 import struct
 from array import array
 
-from ringleader.ranks.fast_stdlib import socket
+from ringleader.ranks.fast_stdlib import socket, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 WARM_SOCKET_NAME = "warm.sock"
-"""The socket of a host's warm Python (``warm_rank_server``), in its host's part of a directory of the job."""
+"""The socket of a fork server that forks ranks (``warm_rank_server``), in its host's part of a directory."""
 LARGEST = 32 * 1024
 """Bytes of a message in a packet at most, far below the buffers of sockets; a longer one goes beside it."""
 LARGEST_BESIDE = 64 << 20
@@ -49,6 +49,42 @@ class PeerError(OSError):
 def new_socket() -> socket.socket:
     """Return a socket that keeps the bounds of messages."""
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def listen_at(path: str, *, backlog: int) -> socket.socket:
+    """Return a socket that listens at a path, in place of what was there, and that only our user may use."""
+    sock, address = new_socket(), SocketAddress(path)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108 - no pathlib here, see agent.py
+        sock.bind(address.address)
+        os.chmod(path, 0o600)  # noqa: PTH101
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        address.close()
+    return sock
+
+
+def accepted(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yield the connections that wait at a listening socket, without blocking; other users' are closed."""
+    while True:
+        try:
+            # What `socket.accept` builds on; `fast_stdlib` has the C half alone.
+            fd, _address = listener._accept()  # type: ignore[attr-defined]
+        except OSError:
+            return
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
+        try:
+            check_peer(sock)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            continue
+        yield sock
 
 
 class SocketAddress:

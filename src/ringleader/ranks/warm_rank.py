@@ -11,7 +11,7 @@ import os
 import sys
 
 from ringleader.ranks.fast_stdlib import signal
-from ringleader.ranks.open_descriptors import close_all_but
+from ringleader.ranks.process_tree import close_all_but
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:

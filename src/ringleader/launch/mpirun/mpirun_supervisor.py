@@ -54,12 +54,8 @@ class MpirunSupervisor:
         self.words = rest
         self.lifeline = True
         self.kill_at: float | None = None
-        self.wake, wake_write = os.pipe()
-        for fd in (self.wake, wake_write):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda number, frame: None)
+        watched = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP)
+        self.wake = process_tree.wake_on_signals(watched)
         process_tree.die_with_parent(signal.SIGTERM, order["parent"])
         process_tree.become_subreaper()
         self.directory = job_directory.JobDirectory(order["directory"], order["key"])
