@@ -10,8 +10,7 @@ import pytest
 
 from ringleader.bench.run_file import read_any
 from ringleader.errors import RequestError
-from ringleader.launch.elastic_history import event_json
-from ringleader.launch.elastic_history import Event
+from ringleader.launch.elastic_history import Event, event_json
 from ringleader.report.compare import compare
 from ringleader.report.page import render
 from ringleader.report.summary_text import as_json, as_markdown, as_text

@@ -3,13 +3,13 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-from ringleader.ranks import free_ports
+from ringleader.ranks import rank_process
 
 
 def test_a_port_for_jax_is_in_its_range_and_held() -> None:
-    with closing(free_ports.jax_port()) as one, closing(free_ports.jax_port()) as other:
+    with closing(rank_process.jax_port()) as one, closing(rank_process.jax_port()) as other:
         numbers = {sock.getsockname()[1] for sock in (one, other)}
-        assert len(numbers) == 2 and all(number in free_ports.JAX_PORTS for number in numbers)
+        assert len(numbers) == 2 and all(number in rank_process.JAX_PORTS for number in numbers)
 
 
 def test_a_port_at_which_somebody_listens_is_passed_over() -> None:
@@ -18,5 +18,5 @@ def test_a_port_at_which_somebody_listens_is_passed_over() -> None:
         server.bind(("", 0))
         server.listen()
         taken = server.getsockname()[1]
-        with closing(free_ports.jax_port(range(taken, taken + 1))) as sock:
+        with closing(rank_process.jax_port(range(taken, taken + 1))) as sock:
             assert sock.getsockname()[1] != taken

@@ -11,12 +11,12 @@ import os
 import select
 import selectors
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringleader.errors import ProbeError, RefusedError, RequestError, RingleaderError, StoppedError
+from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.host_probe.probe import probe
@@ -30,7 +30,6 @@ from ringleader.render.rank_environment import FreePorts
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.outcome import JobExit
-    from ringleader.launch.rank_output.output_files import OutputFiles
     from ringleader.launch.supervision.rank_state import RankState
     from ringleader.launch.supervision.supervisor import Supervisor
     from ringleader.launch.warm_hosts import WarmHosts
@@ -198,7 +197,11 @@ class _Starts:
         with contextlib.ExitStack() as stack:
             needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
             allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
-            files = stack.enter_context(output_files(job.output_dir, plan.size, listener))
+            files = None
+            if job.output_dir is not None:
+                from ringleader.launch.rank_output.output_files import opened
+
+                files = stack.enter_context(opened(job.output_dir, plan.size, listener))
             selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
             job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
             stack.callback(_job_directory(prepared).leave)
@@ -281,25 +284,6 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
             hint="make room there, or name another directory with TMPDIR",
         ) from None
     return directory
-
-
-@contextlib.contextmanager
-def output_files(directory: str | None, ranks: int, listener: Listener) -> Iterator[OutputFiles | None]:
-    """Open the files of ``--output``, if there are any; at the end, say what did not fit into them."""
-    if directory is None:
-        yield None
-        return
-    from ringleader.launch.rank_output.output_files import OutputFiles
-
-    try:
-        files = OutputFiles(directory, ranks)
-    except OSError as error:
-        raise RequestError(f"cannot make {error.filename}: {error.strerror}", where="--output") from None
-    try:
-        yield files
-    finally:
-        if lost := files.close():
-            listener.warning(lost)
 
 
 def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -> TransportProof | None:

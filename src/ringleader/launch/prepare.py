@@ -19,12 +19,11 @@ from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import Probe, probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
-from ringleader.launch.supervision.agent_connections import control_variable, local_address_towards
 from ringleader.launch.transport_settings import JobSettings, job_settings
 from ringleader.rank_placement import Plan, duplicate_names, place
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
-from ringleader.ranks import rank_identity
+from ringleader.ranks import protocol, rank_identity
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import (
     FreePorts,
@@ -114,7 +113,6 @@ class Prepared:
         which ranks of this machine get back; 0: it stays as it is.
         """
         # Only once the agents are there.
-        from ringleader.launch.supervision.output_flow import window
         from ringleader.render.library_log_variables import library_log_variables
 
         planned = self.plan.ranks[rank]
@@ -146,7 +144,7 @@ class Prepared:
             "cpus": planned.cpus,
             "stdin": reads and rank == 0,
             "links": dict(self.command.links),
-            "window": window(self.plan.size),
+            "window": protocol.window(self.plan.size),
             "lost_after": self.job.lost_after,
             "open_files": open_files if host.is_local else 0,
             "warm_ranks": self.warm_ranks,
@@ -305,3 +303,17 @@ def control_addresses(plan: Plan) -> list[str]:
     if any(host.is_local for host in plan.hosts):
         ours.append("127.0.0.1")
     return list(dict.fromkeys(ours))
+
+
+def local_address_towards(address: str) -> str | None:
+    """Return the address of ours from which packets to ``address`` leave; nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+    return None
+
+
+def control_variable(addresses: list[str], port: int | str) -> str:
+    """Return RINGLEADER_CONTROL: where agents find the launcher, best address first."""
+    return ",".join(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in addresses)

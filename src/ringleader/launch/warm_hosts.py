@@ -19,8 +19,8 @@ from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.elastic.job_context import file_reader
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import is_python
-from ringleader.launch.prepare import Prepared
-from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer, control_variable
+from ringleader.launch.prepare import Prepared, control_variable
+from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.ranks import protocol
 from ringleader.render.mpirun_command import scrubbed
 

@@ -1,10 +1,11 @@
 """The fork server as its host agent sees it: started, asked to fork, started again where it was killed.
 
-Between the two a socket that keeps the bounds of messages (``unix_messages``): the agent writes ``import
-{modules}``, then ``fork {incarnation, environ}`` and ``standby {}``; the fork server ``ready {modules, seconds,
-versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked {incarnation, why}``,
-without an ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and serves the next rank.
-One whose ``import`` has a ``socket`` serves rank agents there instead (``warm_rank_server``).
+Between the two a socket that keeps the bounds of messages (``unix_messages``). The agent writes ``import
+{modules}``, then ``fork {incarnation, environ}`` and ``standby {}``. The fork server writes ``ready {modules,
+seconds, versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked
+{incarnation, why}``, without ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and
+serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead
+(``warm_rank_server``).
 """
 
 from __future__ import annotations

@@ -36,6 +36,10 @@ TAG = 16
 """Bytes after each frame: a BLAKE2b of its number and itself, keyed by connection and direction."""
 
 
+LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
+_ALL_WINDOWS = 64 * LARGEST_WINDOW
+
+
 class ProtocolError(Exception):
     """The other side does not speak this protocol, or does not know the token."""
 
@@ -48,6 +52,11 @@ def frame(kind: int, payload: bytes) -> bytes:
 def message(**words: Any) -> bytes:
     """Return the bytes of one JSON message."""
     return frame(MESSAGE, json.dumps(words).encode())
+
+
+def window(ranks: int) -> int:
+    """Return how many bytes of output one of so many ranks may have on its way to the launcher."""
+    return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
 
 
 class Seal:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.ranks import free_ports, process_inspection, process_tree, rank_process_start
-from ringleader.ranks.fast_stdlib import signal
+from ringleader.ranks import process_inspection, process_tree, rank_process_start
+from ringleader.ranks.fast_stdlib import signal, socket
 from ringleader.ranks.rank_evidence import RankEvidence
 from ringleader.ranks.rank_files import RankFiles
 from ringleader.ranks.rank_pipes import RankPipes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ringleader.ranks.job_directory import JobDirectory
     from ringleader.ranks.launcher_connection import LauncherConnection
     from ringleader.ranks.warm_rank_client import WarmRankClient
+
 
 AFTER_END = 2 * 1024 * 1024
 """Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
@@ -50,8 +51,8 @@ class RankProcess:
         self.environ = dict(environ)
         self.files = RankFiles(directory.path, rank)
         self.evidence = RankEvidence()
-        self.port = free_ports.any_port()
-        self.jax_port = free_ports.jax_port()
+        self.port = any_port()
+        self.jax_port = jax_port()
         self.pid = 0
         self.warm: WarmRankClient | None = None
         """Where the host's warm Python forked the rank and is its parent: tells how it ends."""
@@ -278,3 +279,33 @@ class RankProcess:
         if self.paused:
             self.paused = False
             process_tree.send(process_tree.below(os.getpid()), signal.SIGCONT)
+
+
+JAX_PORTS = range(61440, 65536)
+"""Where JAX meets under Open MPI: it makes the port from the number of the job. Connections that a program
+makes do not come from these ports, as Linux takes them from 32768 to 60999 for that."""
+
+
+def any_port() -> socket.socket:
+    """Return a socket bound to a port that the system chose."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("", 0))
+    return sock
+
+
+def jax_port(ports: range = JAX_PORTS) -> socket.socket:
+    """Return a socket bound to one of ``ports`` at which nobody listens, or to any other where all are taken.
+
+    Not for sharing (SO_REUSEADDR), unlike others: JAX's server would share its port with that of another job.
+    """
+    first = int.from_bytes(os.urandom(4), "little")
+    for offset in range(len(ports)):
+        sock = socket.socket()
+        try:
+            sock.bind(("", ports[(first + offset) % len(ports)]))
+        except OSError:
+            sock.close()
+        else:
+            return sock
+    return any_port()

@@ -17,15 +17,15 @@ from typing import Any
 
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic.host_agents import HostAgents
+from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
 from ringleader.launch.elastic.layout import agent_number
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
-from ringleader.launch.host_program import run_on_host
+from ringleader.launch.prepare import control_variable
 from ringleader.launch.ssh.connections import SshConnections
-from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer, control_variable
+from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.rank_placement import is_own_name, slots_of
 from ringleader.ranks import host_facts_script
 from ringleader.ranks.fast_stdlib import socket

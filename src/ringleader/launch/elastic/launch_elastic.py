@@ -20,11 +20,11 @@ from ringleader.launch.elastic.job_context import ElasticContext, PreparedWorld,
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
 from ringleader.launch.elastic_history import ElasticHistory
 from ringleader.launch.host_probe.probe import probe
-from ringleader.launch.launch_job import output_files
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import why_unusable
+from ringleader.launch.rank_output.output_files import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.rank_placement import slots_of
 from ringleader.ranks import host_facts_script, job_directory, rank_identity
@@ -142,7 +142,9 @@ def _run(
 ) -> ElasticJob:
     """Run the session; whatever is left is removed, in any case."""
     job = context.job
-    files = stack.enter_context(output_files(job.output_dir, job.np or 1, context.listener))
+    files = None
+    if job.output_dir is not None:
+        files = stack.enter_context(opened(job.output_dir, job.np or 1, context.listener))
     allowed = stack.enter_context(open_files_limit.open_files(OPEN_FILES, os.getpid()))
     selector = stack.enter_context(selectors.PollSelector())
     job_directory.sweep(context.directory.rpartition("/")[0], context.key)

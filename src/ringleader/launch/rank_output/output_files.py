@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from ringleader.errors import RequestError
+from ringleader.launch.outcome import Listener
 from ringleader.launch.rank_output.background_writer import BackgroundWriter
 from ringleader.launch.rank_output.lines import STREAMS
 
@@ -71,3 +75,17 @@ class OutputFiles:
         for fd in self._fds.values():
             os.close(fd)
         self._fds = {}
+
+
+@contextlib.contextmanager
+def opened(directory: str, ranks: int, listener: Listener) -> Iterator[OutputFiles]:
+    """Open the files of ``--output``; at the end, say what did not fit into them. Raises RequestError."""
+    try:
+        files = OutputFiles(directory, ranks)
+    except OSError as error:
+        raise RequestError(f"cannot make {error.filename}: {error.strerror}", where="--output") from None
+    try:
+        yield files
+    finally:
+        if lost := files.close():
+            listener.warning(lost)

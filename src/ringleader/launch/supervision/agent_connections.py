@@ -269,17 +269,3 @@ def listen(addresses: Sequence[str], *, backlog: int) -> list[socket.socket]:
     if socket.has_dualstack_ipv6():
         return [socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)]
     return [socket.create_server(("", 0), backlog=backlog)]
-
-
-def local_address_towards(address: str) -> str | None:
-    """Return the address of ours from which packets to ``address`` leave; nothing is sent."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))
-        return str(probe.getsockname()[0])
-    return None
-
-
-def control_variable(addresses: list[str], port: int | str) -> str:
-    """Return RINGLEADER_CONTROL: where agents find the launcher, best address first."""
-    return ",".join(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in addresses)

@@ -14,20 +14,14 @@ from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.outcome import Listener
 from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.rank_state import RankState
+from ringleader.ranks import protocol
 
 MOST = 8 * 1024 * 1024
 """Bytes that wait for a reader above which ranks are granted nothing more."""
-LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
-_ALL_WINDOWS = 64 * LARGEST_WINDOW
 UNREAD_SECONDS = 10.0
 """After the end of a job that did not end well: for a reader that takes nothing, before the rest is lost."""
 SIGNALLED_SECONDS = 1.0
 """The same where a signal ended the job: whoever sent it wants an end."""
-
-
-def window(ranks: int) -> int:
-    """Return how many bytes of output one of so many ranks may have on its way."""
-    return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
 
 
 class OutputFlow:
@@ -40,7 +34,7 @@ class OutputFlow:
         self._listener = listener
         self._files = files
         self._tell = tell
-        self._enough = window(ranks) // 2
+        self._enough = protocol.window(ranks) // 2
         self.held: set[RankState] = set()
         """Ranks that wait for a reader: while there are any, look again soon."""
         self._seen = 0
