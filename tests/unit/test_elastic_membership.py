@@ -218,7 +218,7 @@ def test_horovods_way_leaves_out_the_whole_host():
 
 @pytest.mark.parametrize("fixed_hosts", [True, False])
 def test_while_all_hosts_are_out_the_job_waits_for_one_that_comes_back(fixed_hosts):
-    limits = {"exclude_hosts": True, "hosts_return": True, "fixed_hosts": fixed_hosts, "timeout": 100.0}
+    limits = {"exclude_hosts": True, "cooldown": (1.0, 2.0), "fixed_hosts": fixed_hosts, "timeout": 100.0}
     job = running(hosts={"h1": 2}, **limits)
     job.kill_rank(1, code=1)
     job.offer()

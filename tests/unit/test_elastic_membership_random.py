@@ -35,7 +35,7 @@ LIMITS = st.builds(
     max_hosts=st.one_of(st.none(), st.integers(2, 3)),
     rank_restarts=st.integers(0, 3),
     exclude_hosts=st.booleans(),
-    hosts_return=st.booleans(),
+    cooldown=st.sampled_from([None, (1.0, 2.0)]),
     hang_seconds=st.one_of(st.none(), st.just(20.0)),
     reset_limit=st.one_of(st.none(), st.just(4)),
 )

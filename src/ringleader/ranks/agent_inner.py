@@ -74,33 +74,50 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
     rank = rank_identity.number(environ, rank_identity.RANK_NAMES)
     if rank is None:
         raise LauncherUnreachableError("the MPI gave this process no rank; start it with `ringleader run`")
-    here = rank_identity.host_identity()
+    agent = serve_rank(InnerAgent, rank, wake, (outer, starter), environ)
+    return ALONE if agent.launcher_gone else 0
+
+
+def serve_rank(
+    kind: type[InnerAgent],
+    rank: int,
+    wake: int,
+    parents: tuple[int, int],
+    environ: Mapping[str, str],
+    *,
+    preloaded: bool = False,
+) -> InnerAgent:
+    """Connect, introduce ourselves, serve until the rank has ended, and leave nothing.
+
+    ``rank``: the number by which the launcher knows us. ``preloaded``: see ``RankProcess``. The rest is
+    ``InnerAgent``'s.
+    """
+    ours, here = os.getpid(), rank_identity.host_identity()
     launcher = connect(environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""))
     directory = job_directory.JobDirectory(environ["RINGLEADER_JOB_DIR"], rank_identity.host_key(here))
-    directory.make_backing()
-    process = RankProcess(launcher=launcher, rank=rank, directory=directory, environ=environ)
+    process = RankProcess(
+        launcher=launcher, rank=rank, directory=directory, environ=environ, preloaded=preloaded
+    )
     launcher.say(
         do="hello",
         rank=rank,
-        size=rank_identity.number(environ, rank_identity.SIZE_NAMES),
+        size=rank_identity.number(environ, rank_identity.SIZE_NAMES) if parents[1] else None,
         host=here,
         hostname=socket.gethostname(),
-        pid=os.getpid(),
-        daemon=rank_identity.daemon_name(starter),
+        pid=ours,
+        daemon=rank_identity.daemon_name(parents[1]) if parents[1] else "",
         free_port=process.port.getsockname()[1],
         jax_port=process.jax_port.getsockname()[1],
     )
-    agent = InnerAgent(launcher=launcher, wake=wake, parents=(outer, starter), process=process)
-    local_rank = rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES)
-    if not local_rank:  # the first of this host, or nobody knows
-        job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
-        process.evidence.prepare()
+    agent = kind(launcher=launcher, wake=wake, parents=parents, process=process)
+    agent.begin(environ)
     try:
         agent.serve()
     finally:
-        process_tree.kill_below(os.getpid(), 5.0)
-        directory.leave()
-    return ALONE if agent.launcher_gone else 0
+        if os.getpid() == ours:  # a rank that is forked from us unwinds through here
+            process_tree.kill_below(ours, 5.0)
+            directory.leave()
+    return agent
 
 
 def wake_on_signals(starter: int) -> int:
@@ -146,6 +163,14 @@ class InnerAgent:
         self.launcher_gone = False
         self.done = False
         self.finished = False
+
+    def begin(self, environ: Mapping[str, str]) -> None:
+        """The launcher knows us; while the other agents are on their way, do what a host needs once."""
+        directory = self.process.directory
+        directory.make_backing()
+        if not rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES):  # the first, or nobody knows
+            job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
+            self.process.evidence.prepare()
 
     def serve(self) -> None:
         """Serve the launcher until it says bye, or it is gone and everything of the rank has ended."""

@@ -10,12 +10,18 @@ import os
 import sys
 import time
 
-from ringleader.ranks import job_directory, process_tree, rank_identity
-from ringleader.ranks.agent_inner import AGENT, EXIT_SECONDS, HOST_AGENT, InnerAgent, wake_on_signals
+from ringleader.ranks import process_tree
+from ringleader.ranks.agent_inner import (
+    AGENT,
+    EXIT_SECONDS,
+    HOST_AGENT,
+    InnerAgent,
+    serve_rank,
+    wake_on_signals,
+)
 from ringleader.ranks.agent_outer import FAILED
-from ringleader.ranks.fast_stdlib import signal, socket
-from ringleader.ranks.launcher_connection import LauncherUnreachableError, connect
-from ringleader.ranks.rank_process import RankProcess
+from ringleader.ranks.fast_stdlib import signal
+from ringleader.ranks.launcher_connection import LauncherUnreachableError
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -55,44 +61,20 @@ def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, pre
 
 def _serve(host_agent: int, environ: Mapping[str, str], preloaded: bool) -> int:
     """Connect, introduce ourselves, and serve until the rank has ended; return the exit code."""
-    ours = os.getpid()
     wake = wake_on_signals(0)
     process_tree.die_with_parent(signal.SIGHUP, host_agent)
     process_tree.become_subreaper()
+    known = {**environ, "RINGLEADER_RANK_AGENT_PID": str(os.getpid())}
     incarnation = int(environ["RINGLEADER_INCARNATION"])
-    here = rank_identity.host_identity()
-    launcher = connect(environ["RINGLEADER_CONTROL"], environ["RINGLEADER_TOKEN"])
-    directory = job_directory.JobDirectory(environ["RINGLEADER_JOB_DIR"], rank_identity.host_key(here))
-    process = RankProcess(
-        launcher=launcher,
-        rank=incarnation,
-        directory=directory,
-        environ={**environ, "RINGLEADER_RANK_AGENT_PID": str(ours)},
-        preloaded=preloaded,
-    )
-    launcher.say(
-        do="hello",
-        rank=incarnation,
-        size=None,
-        host=here,
-        hostname=socket.gethostname(),
-        pid=ours,
-        daemon="",
-        free_port=process.port.getsockname()[1],
-        jax_port=process.jax_port.getsockname()[1],
-    )
-    agent = ElasticRankAgent(launcher=launcher, wake=wake, parents=(host_agent, 0), process=process)
-    try:
-        agent.serve()
-    finally:
-        if os.getpid() == ours:
-            process_tree.kill_below(ours, 5.0)
-            directory.leave()
+    serve_rank(ElasticRankAgent, incarnation, wake, (host_agent, 0), known, preloaded=preloaded)
     return 0
 
 
 class ElasticRankAgent(InnerAgent):
     """The loop of one rank's agent."""
+
+    def begin(self, environ: Mapping[str, str]) -> None:
+        """The host agent has done what a host needs."""
 
     def stop(self, by: str, grace: float) -> None:
         """Have the rank end; from now on it takes a signal to end as one."""

@@ -1,4 +1,4 @@
-"""``python -I -S …/ringleader/ranks/host_agent.py``: starts a host agent, one for each host of an elastic job.
+"""``python -I -S …/ringleader/ranks/host_agent.py``: starts a host agent, one for each host of a job.
 
 The launcher runs it over ssh, or as a child on its own machine, and writes one line of JSON to its standard
 input. It is run by path, with no site-packages, as rank agents are (``agent.py``). When it is connected it

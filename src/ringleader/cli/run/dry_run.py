@@ -49,19 +49,19 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
 
 def _elastic(job: Job, environ: Mapping[str, str], listener: Listener) -> str:
     """Return what the first generation of an elastic job would be started with."""
+    from ringleader.launch.elastic.job_context import world_environment
     from ringleader.launch.elastic.launch_elastic import first_world
 
     with signals.caught() as caught:
-        world = first_world(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
-    environment = world.mpirun_environment()
-    prepared = world.ranks
+        prepared = first_world(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
+    environment = world_environment(prepared)
     return dry_run_text(
         job=prepared.job,
         plan=prepared.plan,
         mpi=prepared.mpi,
-        hostfile=world.command.hostfile,
+        hostfile=prepared.command.hostfile,
         mpirun=Mpirun(
-            argv=world.command.argv,
+            argv=prepared.command.argv,
             env={name: value for name, value in sorted(environment.items()) if environ.get(name) != value},
             unset=tuple(sorted(name for name in environ if name not in environment)),
             links={},

@@ -180,8 +180,7 @@ class ElasticJob(Session[ElasticRank]):
             return
         layout = self.state.worlds[order.world].layout
         rank = slots_of(layout).index((order.host, order.slot))
-        prepared = world.prepared.ranks
-        self.add(ElasticRank(order, prepared, prepared.plan.ranks[rank]))
+        self.add(ElasticRank(order, world.prepared, world.prepared.plan.ranks[rank]))
         self.hosts.agents.tell(order.host, do="spawn", incarnation=order.incarnation)
 
     def _event(self, event: Event) -> None:
@@ -424,19 +423,11 @@ def limits_of(context: ElasticContext) -> Limits:
     """Return what the decider is allowed."""
     job, elastic = context.job, context.elastic
     changing = elastic.discovery_script or elastic.hostfile or elastic.slurm_job
+    options = vars(elastic) | {"max_np": elastic.max_np or MOST_RANKS}
     return Limits(
-        min_np=elastic.min_np,
-        max_np=elastic.max_np or MOST_RANKS,
+        **options,
         start_np=job.np,
-        min_hosts=elastic.min_hosts,
-        max_hosts=elastic.max_hosts,
         fixed_hosts=not changing,
-        hosts_return=elastic.cooldown is not None,
-        rank_restarts=elastic.rank_restarts,
-        exclude_hosts=elastic.exclude_hosts,
-        reset_limit=elastic.reset_limit,
-        timeout=elastic.timeout,
-        hang_seconds=elastic.hang_seconds,
         start_timeout=job.start_timeout,
         stop_seconds=job.grace + LOST_SECONDS,
     )

@@ -105,8 +105,11 @@ def prepared_world(
     *,
     number: int,
     ssh: SshConnections | None,
-) -> PreparedWorld:
-    """Return what a world is started with, and what a rank of it is told. Raises RequestError."""
+) -> Prepared:
+    """Return what a world is started with: its ``command`` starts the proxies, the rest is for its ranks.
+
+    Raises RequestError.
+    """
     machines = facts_of(layout, reports)
     hosts = names_apart(machines)
     plan = plan_of(context, hosts)
@@ -125,7 +128,6 @@ def prepared_world(
         directory=context.directory,
         key=context.key,
         addresses=context.addresses,
-        # Ranks are no children of an mpirun's: nothing of it is told to them.
         command=MpirunCommand(argv=(), environment={}, hostfile="", rank_environment={}, links={}),
         settings=job_settings(job, plan, mpi, hosts, context.environ),
     )
@@ -145,7 +147,9 @@ def prepared_world(
     )
     weaker = {name: value for name, value in command.rank_environment.items() if name not in variables}
     environment = {**command.environment, **weaker, **variables, **daemon_variables(mpi, job.lost_after)}
-    return PreparedWorld(ranks=prepared, command=replace(command, environment=environment))
+    # Ranks are no children of an mpirun's: nothing of it is told to them.
+    command = replace(command, environment=environment, rank_environment={}, links={})
+    return replace(prepared, command=command)
 
 
 def mpi_variables(mpi: Mpi) -> tuple[str, ...]:
@@ -165,20 +169,10 @@ def daemon_variables(mpi: Mpi, lost_after: float) -> dict[str, str]:
     return {f"{prefix}_oob_tcp_keepalive_{name}": str(number) for name, number in numbers.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparedWorld:
-    """What a world is started with."""
-
-    ranks: Prepared
-    """What its ranks are told."""
-    command: MpirunCommand
-    """How its proxies are started."""
-
-    def mpirun_environment(self) -> dict[str, str]:
-        """Return the whole environment of its mpirun: proxies need no secret of the launcher's."""
-        prepared = replace(self.ranks, command=self.command)
-        environment = prepared.mpirun_environment(port=0, token="")
-        return {name: value for name, value in environment.items() if name not in SECRETS[:2]}
+def world_environment(prepared: Prepared) -> dict[str, str]:
+    """Return the whole environment of a world's mpirun: proxies need no secret of the launcher's."""
+    environment = prepared.mpirun_environment(port=0, token="")
+    return {name: value for name, value in environment.items() if name not in SECRETS[:2]}
 
 
 def proxy_variables(prepared: Prepared, number: int) -> dict[str, str]:

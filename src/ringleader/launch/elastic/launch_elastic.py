@@ -16,14 +16,14 @@ from ringleader.launch import open_files_limit, signals
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
-from ringleader.launch.elastic.job_context import ElasticContext, PreparedWorld, prepared_world
+from ringleader.launch.elastic.job_context import ElasticContext, prepared_world
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
 from ringleader.launch.elastic_history import ElasticHistory
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
-from ringleader.launch.prepare import why_unusable
+from ringleader.launch.prepare import Prepared, why_unusable
 from ringleader.launch.rank_output.output_files import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.rank_placement import slots_of
@@ -62,7 +62,7 @@ def launch_elastic(
         if result is not None and result.exit_code - 128 in signals.CAUGHT:
             raise StoppedError(result.exit_code - 128)
         raise LaunchError(reason, where="elastic")
-    plan = run.worlds.prepared.ranks.plan
+    plan = run.worlds.prepared.plan
     # Of the last generation, by rank; of a job that had none, those that were started.
     last = [run.ranks[one] for one in state.order or sorted(run.ranks)[: plan.size] if one in run.ranks]
     failed = None if result.failure is None else run.ranks.get(result.failure.incarnation)
@@ -169,7 +169,7 @@ def _run(
 
 def first_world(
     job: Job, *, environ: Mapping[str, str], listener: Listener, job_id: str, stop: int | None
-) -> PreparedWorld:
+) -> Prepared:
     """Return what generation 1 would be started with, were all its hosts ready now; nothing is started.
 
     Raises what a launch would raise until then, and RequestError where the hosts do not suffice.

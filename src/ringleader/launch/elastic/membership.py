@@ -303,7 +303,7 @@ def _waits_for_more(state: State, size: int) -> bool:
 
 def _some_return(state: State) -> bool:
     """Say whether a host that failed comes back after a while."""
-    return state.limits.hosts_return and bool(state.failed_hosts)
+    return state.limits.cooldown is not None and bool(state.failed_hosts)
 
 
 def _gather(state: State) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ringleader import value_class
+from ringleader.elastic_options import ElasticOptions
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.layout import (
     Layout,
@@ -30,29 +31,15 @@ PART_LOST = 3
 
 
 @value_class.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What the user allows, in ranks, hosts and seconds."""
+class Limits(ElasticOptions):
+    """What the user allows: the job's elastic options, and what else bounds a decision; seconds."""
 
-    min_np: int = 1
-    max_np: int | None = None
     start_np: int | None = None
     """Ranks that the first generation waits for, as long as the time for hosts lasts."""
-    min_hosts: int = 1
-    max_hosts: int | None = None
     fixed_hosts: bool = False
     """No other hosts can come than those that were named."""
-    hosts_return: bool = False
-    """Hosts that failed come back after a while."""
-    rank_restarts: int = 3
-    """Starts of a slot's rank anew within ``restart_window`` before the slot is left out."""
     restart_window: float = 60.0
-    exclude_hosts: bool = False
-    """A rank that fails takes its host out of the job, as in Horovod, instead of being replaced."""
-    reset_limit: int | None = None
-    timeout: float = 600.0
-    """For hosts to come."""
-    hang_seconds: float | None = None
-    """For a rank of a broken generation to say that it waits; ``None``: as ``timeout``."""
+    """In which ``rank_restarts`` counts."""
     start_timeout: float = 60.0
     """For a host, and for the proxies of a world, to be ready."""
     attach_timeout: float = 30.0

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic.job_context import ElasticContext, PreparedWorld, prepared_world
+from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.orders import StartWorld
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.message_words import signal_name
 from ringleader.launch.mpirun.mpirun_output import cause_in, daemons_lost_in
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.prepare import Prepared
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.render.hostfile import bare_name
 
@@ -26,7 +27,7 @@ class World:
     """One of them."""
 
     def __init__(
-        self, number: int, prepared: PreparedWorld, standby: MpirunStandby, mpirun: MpirunProcess
+        self, number: int, prepared: Prepared, standby: MpirunStandby, mpirun: MpirunProcess
     ) -> None:
         """Its mpirun has been started."""
         self.number, self.prepared = number, prepared
@@ -50,7 +51,7 @@ class Worlds:
         self._context, self._selector, self._tell = context, selector, tell
         self._standby: MpirunStandby | None = None
         self.worlds: dict[int, World] = {}
-        self.prepared: PreparedWorld | None = None
+        self.prepared: Prepared | None = None
         """What the newest world was started with."""
 
     def start(
@@ -76,7 +77,7 @@ class Worlds:
             self._selector,
             standby,
             argv=prepared.command.argv,
-            environment=prepared.mpirun_environment(),
+            environment=world_environment(prepared),
             directory=context.directory,
             key=context.key,
             grace=0.0,
@@ -113,9 +114,7 @@ class Worlds:
         code = mpirun.exit_code or 0
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         nodes = set(daemons_lost_in(mpirun.output()))
-        hosts = [
-            one for one in world.prepared.ranks.plan.hosts if nodes & {one.hostname, bare_name(one.host.name)}
-        ]
+        hosts = [one for one in world.prepared.plan.hosts if nodes & {one.hostname, bare_name(one.host.name)}]
         names = ", ".join(one.host.name for one in hosts)
         lost = f"the MPI's daemon on {names} ended" if names else ""
         cause = cause_in(mpirun.output())
