@@ -49,14 +49,22 @@ run(serve(), added)
 class ForkServerProcess:
     """At most one fork server at a time."""
 
-    def __init__(self, environ: Mapping[str, str], say: Callable[..., None], directory: str) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        say: Callable[..., None],
+        forked: Callable[[dict[str, Any]], None],
+        directory: str,
+    ) -> None:
         """There is none until ``prepare``. ``environ``: the host agent's own. ``say``: tells the launcher.
 
-        ``directory``: the host's part of the job's, for the socket of one that serves rank agents.
+        ``forked`` hears of each rank agent that was forked, as ``{incarnation, pid}``, or is to be forked
+        without it, as ``{incarnation, environ}``. ``directory``: the host's part of the job's, for the socket
+        of one that serves rank agents.
         """
         self._environ = dict(environ)
         self._say = say
-        self._directory = directory
+        self._tell_forked, self._directory = forked, directory
         self._words: Mapping[str, Any] = {}
         self._sock: socket.socket | None = None
         self._output = -1
@@ -106,7 +114,7 @@ class ForkServerProcess:
         self._forking, self._unsent = {}, []
 
     def _start(self) -> None:
-        ours, theirs = _pair()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, output_there = os.pipe()
         parent = os.getpid()
         try:
@@ -143,14 +151,15 @@ class ForkServerProcess:
         self.pid, self.ready, self._give_up_at = 0, False, None
         self._standby_at, self._standby_asked = float("inf"), False  # one that stands by ends with it
 
-    def ended(self, status: int) -> list[dict[str, Any]]:
-        """Take its end: say so, start it again, and return what is to be forked without it."""
-        answers = self._receive()
+    def ended(self, status: int) -> None:
+        """Take its end: say so, start it again, and have what it was to fork forked without it."""
+        self._receive()
         self._print()
         was_ready = self.ready
         self._close()
-        answers += [{"incarnation": number, "environ": env} for number, env in self._forking.items()]
-        self._forking, self._unsent = {}, []
+        left, self._forking, self._unsent = self._forking, {}, []
+        for number, environ in left.items():
+            self._tell_forked({"incarnation": number, "environ": environ})
         code = os.waitstatus_to_exitcode(status)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()]
@@ -161,9 +170,8 @@ class ForkServerProcess:
             self._say(do="not_prepared", why=why, lacks=self._lacks)
         if self._words and not self._why and self._failures <= RESTARTS:
             self._start()
-        return answers
 
-    def tick(self, now: float) -> list[dict[str, Any]]:
+    def tick(self, now: float) -> None:
         """Give up one that imports for ever; have a rank agent forked that stands by."""
         if self._give_up_at is not None and now > self._give_up_at:
             self._give_up_at = None
@@ -176,7 +184,6 @@ class ForkServerProcess:
             with suppress(OSError):
                 unix_messages.send(self._sock, {"do": "standby"})
                 self._standby_asked = True
-        return []
 
     # --- messages -----------------------------------------------------------------------------------------
 
@@ -187,28 +194,28 @@ class ForkServerProcess:
             wanted.append((self._sock.fileno(), select.POLLIN | (select.POLLOUT if self._unsent else 0)))
         return wanted
 
-    def serve(self, fd: int) -> list[dict[str, Any]]:
-        """Take what it says or prints; return what it has forked, and what it could not."""
+    def serve(self, fd: int) -> None:
+        """Take what it says or prints."""
         if fd == self._output:
             self._print()
-            return []
-        return self._send() + self._receive()
+        else:
+            self._send()
+            self._receive()
 
-    def fork(self, incarnation: int, environ: dict[str, str]) -> list[dict[str, Any]]:
-        """Have a rank agent forked; return, as ``serve`` and ``ended`` do later, what it could not."""
+    def fork(self, incarnation: int, environ: dict[str, str]) -> None:
+        """Have a rank agent forked."""
         self._forking[incarnation] = environ
         self._unsent.append(incarnation)
         self._standby_at = time.monotonic() + STANDBY_SECONDS
-        return self._send()
+        self._send()
 
     def standby_ended(self, pid: int) -> None:
         """Take the end of a process that may be the rank agent that stands by."""
         if pid == self.standby:
             self.standby = 0
 
-    def _send(self) -> list[dict[str, Any]]:
-        """Send what waits, as far as the socket takes it; return what cannot be sent."""
-        answers: list[dict[str, Any]] = []
+    def _send(self) -> None:
+        """Send what waits, as far as the socket takes it."""
         while self._unsent and self._sock is not None:
             incarnation = self._unsent[0]
             words = {"do": "fork", "incarnation": incarnation, "environ": self._forking[incarnation]}
@@ -219,12 +226,10 @@ class ForkServerProcess:
             except ConnectionError:
                 break  # it has ended, which ``ended`` is told
             except OSError:  # no memory for what is long
-                answers.append({"incarnation": incarnation, "environ": self._forking.pop(incarnation)})
+                self._tell_forked({"incarnation": incarnation, "environ": self._forking.pop(incarnation)})
             del self._unsent[0]
-        return answers
 
-    def _receive(self) -> list[dict[str, Any]]:
-        answers: list[dict[str, Any]] = []
+    def _receive(self) -> None:
         while self._sock is not None:
             try:
                 received = unix_messages.receive(self._sock)
@@ -234,10 +239,9 @@ class ForkServerProcess:
                 self._sock.close()
                 self._sock = None  # its end is told by the kernel
                 break
-            answers += self._heard(received[0])
-        return answers
+            self._heard(received[0])
 
-    def _heard(self, words: dict[str, Any]) -> list[dict[str, Any]]:
+    def _heard(self, words: dict[str, Any]) -> None:
         if words["do"] == "ready":
             self.ready, self._give_up_at, self._failures = True, None, 0
             if not self._words.get("serves_ranks"):
@@ -254,8 +258,7 @@ class ForkServerProcess:
             if words.get("pid") == self.standby:
                 self.standby = 0
             environ = self._forking.pop(int(words["incarnation"]), {})
-            return [words if "pid" in words else {"incarnation": words["incarnation"], "environ": environ}]
-        return []
+            self._tell_forked(words if "pid" in words else words | {"environ": environ})
 
     def _print(self) -> None:
         while self._output >= 0:
@@ -269,11 +272,6 @@ class ForkServerProcess:
                 os.close(self._output)
                 self._output = -1
             self._printed = (self._printed + data)[-KEPT_WORDS:]
-
-
-def _pair() -> tuple[socket.socket, socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return ours, theirs
 
 
 def _become(

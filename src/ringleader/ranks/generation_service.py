@@ -37,6 +37,15 @@ MOST_WAITING = 4096
 """Messages kept for a process that does not read them; one with more is given up."""
 
 
+_OF_RANKS = {
+    "waiting": ("after", "commits", "reason", "arrival"),
+    "attached": ("generation",),
+    "detached": ("generation",),
+    "committed": ("number", "nbytes"),
+}
+"""What a rank says that the launcher must hear → what is passed on of it."""
+
+
 class _Peer:
     """A rank or a proxy that is connected."""
 
@@ -220,24 +229,18 @@ class GenerationService:
             raise ValueError(message["kind"])
 
     def _heard_of_rank(self, peer: _Peer, what: str, message: dict[str, Any]) -> None:
-        incarnation = peer.hello["incarnation"]
-        if what == "waiting":
-            peer.generation = 0
-            said = {name: message[name] for name in ("after", "commits", "reason", "arrival")}
-            self._events({"do": "rank_waiting", "incarnation": incarnation, **said})
-        elif what == "attached":
-            said = {"incarnation": incarnation, "generation": message["generation"]}
-            self._events({"do": "rank_attached", **said})
-        elif what == "detached":
-            peer.generation = 0
-            said = {"incarnation": incarnation, "generation": message["generation"]}
-            self._events({"do": "rank_detached", **said})
-        elif what == "committed":
-            self._events({"do": "committed", "number": message["number"], "nbytes": message.get("nbytes", 0)})
-        elif what == "commit_memory":
+        if what == "commit_memory":
             self._give_commit_memory(peer, int(message["nbytes"]))
-        else:
+            return
+        if what not in _OF_RANKS:
             raise ValueError(what)
+        if what in ("waiting", "detached"):
+            peer.generation = 0
+        said = {name: message[name] for name in _OF_RANKS[what]}
+        if what == "committed":
+            self._events({"do": what, **said})
+        else:
+            self._events({"do": f"rank_{what}", "incarnation": peer.hello["incarnation"], **said})
 
     def _give_commit_memory(self, peer: _Peer, nbytes: int) -> None:
         more: dict[str, Any] = {"why": "this host keeps no commits"}

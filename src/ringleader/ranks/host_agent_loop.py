@@ -88,7 +88,7 @@ class HostAgent:
             },
             launcher.say,
         )
-        self.fork_server = ForkServerProcess(environ, launcher.say, directory.path)
+        self.fork_server = ForkServerProcess(environ, launcher.say, self._forked, directory.path)
         self.files = CheckpointWriter(commits, launcher.say)
         launcher.ask_often(config.lost_after)
         launcher.say(
@@ -128,7 +128,7 @@ class HostAgent:
             elif fd == self.launcher.fd:
                 self._control(events)
             elif fd in of_server:
-                self._forked(self.fork_server.serve(fd))
+                self.fork_server.serve(fd)
             elif files and fd == files[0][0]:
                 self.files.serve()
             else:
@@ -140,7 +140,7 @@ class HostAgent:
             self._fence(self.launcher.silence())
         elif self._end_at is None:
             self._end(now)
-        self._forked(self.fork_server.tick(now))
+        self.fork_server.tick(now)
         self.files.tick(now)
         if not self.fork_server.forking:
             self.rank_agents.end_orphans((self.fork_server.pid, self.fork_server.standby, self.files.pid))
@@ -194,7 +194,7 @@ class HostAgent:
         """Reap what has ended: a rank agent, the fork server, a writer of files, or somebody's orphan."""
         for pid, status in process_tree.reap():
             if pid == self.fork_server.pid:
-                self._forked(self.fork_server.ended(status))
+                self.fork_server.ended(status)
             elif pid == self.files.pid:
                 self.files.ended(status)
             else:
@@ -230,19 +230,17 @@ class HostAgent:
     # --- orders -------------------------------------------------------------------------------------------
 
     def _spawn(self, words: dict[str, Any]) -> None:
-        incarnation, env = int(words["incarnation"]), words.get("env", {})
-        if words.get("warm", True) and self.fork_server.ready:
-            self._forked(self.fork_server.fork(incarnation, self.rank_agents.environment(incarnation, env)))
-        else:
-            self.rank_agents.fork(incarnation, env)
+        incarnation = int(words["incarnation"])
+        environ = self.rank_agents.environment(incarnation, words.get("env", {}))
+        warm = words.get("warm", True) and self.fork_server.ready
+        (self.fork_server if warm else self.rank_agents).fork(incarnation, environ)
 
-    def _forked(self, answers: list[dict[str, Any]]) -> None:
+    def _forked(self, answer: dict[str, Any]) -> None:
         """Take what the fork server has forked; what it has not is forked from here, cold."""
-        for answer in answers:
-            if "pid" in answer:
-                self.rank_agents.add(int(answer["incarnation"]), int(answer["pid"]), warm=True)
-            else:
-                self.rank_agents.fork_with(int(answer["incarnation"]), answer["environ"])
+        if "pid" in answer:
+            self.rank_agents.add(int(answer["incarnation"]), int(answer["pid"]), warm=True)
+        else:
+            self.rank_agents.fork(int(answer["incarnation"]), answer["environ"])
 
     def _begin(self, words: dict[str, Any]) -> None:
         """Begin a generation; a commit newer than the one that it goes on from counts no more."""

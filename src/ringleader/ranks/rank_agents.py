@@ -50,12 +50,8 @@ class RankAgents:
             | {"RINGLEADER_INCARNATION": str(incarnation)}
         )
 
-    def fork(self, incarnation: int, env: Mapping[str, str]) -> None:
-        """Fork one from this process; its rank starts by exec."""
-        self.fork_with(incarnation, self.environment(incarnation, env))
-
-    def fork_with(self, incarnation: int, environ: Mapping[str, str]) -> None:
-        """The same with its whole environment."""
+    def fork(self, incarnation: int, environ: Mapping[str, str]) -> None:
+        """Fork one from this process; its rank starts by exec. ``environ``: all of its environment."""
         ours = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         try:
