@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ringleader.ranks.job_directory import JobDirectory
     from ringleader.ranks.launcher_connection import LauncherConnection
-    from ringleader.ranks.warm_rank_client import WarmRankClient
 
 
 AFTER_END = 2 * 1024 * 1024
@@ -54,7 +53,7 @@ class RankProcess:
         self.port = any_port()
         self.jax_port = jax_port()
         self.pid = 0
-        self.warm: WarmRankClient | None = None
+        self.warm: rank_process_start.WarmRankClient | None = None
         """Where the host's warm Python forked the rank and is its parent: tells how it ends."""
         self.why_cold = ""
         """Why it was asked in vain, if it was."""
@@ -125,13 +124,11 @@ class RankProcess:
         self, directory: str, fds: tuple[int, ...], words: dict[str, Any]
     ) -> int | rank_process_start.Failure | None:
         """Have the host's warm Python fork the rank; None where it still imports, or has failed."""
-        from ringleader.ranks.warm_rank_client import WarmRankClient, WarmRankUnavailableError
-
         try:
-            client = WarmRankClient(directory)
+            client = rank_process_start.WarmRankClient(directory)
             cpus = words["cpus"] or tuple(sorted(os.sched_getaffinity(0)))
             started = client.start(fds, **words | {"argv": list(words["argv"]), "cpus": list(cpus)})
-        except WarmRankUnavailableError as error:
+        except rank_process_start.WarmRankUnavailableError as error:
             self.why_cold = str(error)
             return None
         if isinstance(started, rank_process_start.Failure):

@@ -1,7 +1,7 @@
 """The fork server of ``--max-restarts --warm``: ranks are forked from it, as their rank agents ask for them.
 
 An agent, which an MPI started, sends on a Unix socket what its rank is to run, with the descriptors that the
-rank gets, and keeps the connection (``warm_rank_client``): ``started {pid}`` or ``not_started {why}``, later
+rank gets, and keeps the connection (``WarmRankClient``): ``started {pid}`` or ``not_started {why}``, later
 ``ended {status}`` come back on it. Its end ends the rank. What both kinds of job share is in ``fork_server``.
 """
 
