@@ -1,6 +1,7 @@
 """Starting the user's command: in its own process group, on its cores, in its directory, and mortal with us.
 
-Or having the host's fork server start it (`WarmRankClient`), where that has imported what it needs. Plain classes instead of dataclasses, whose import would cost every agent 10 ms.
+Or having the host's fork server start it (`WarmRankClient`), where that has imported what it needs. Plain
+classes instead of dataclasses, whose import would cost every agent 10 ms.
 """
 
 from __future__ import annotations
