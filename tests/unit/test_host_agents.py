@@ -12,7 +12,7 @@ import pytest
 
 from ringleader.job import Job
 from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic.elastic_hosts import ElasticHosts
+from ringleader.launch.elastic.elastic_hosts import ElasticHosts, HostStart
 from ringleader.launch.elastic.elastic_job import ElasticJob
 from ringleader.launch.elastic.host_agents import HostAgents, ended_after
 from ringleader.ranks.commit_memory import FROZEN_SECONDS
@@ -144,7 +144,8 @@ def test_a_host_agent_that_fails_before_its_hello_is_heard(tmp_path: Path) -> No
 def test_a_host_is_waited_for_while_it_reads_a_file(tmp_path: Path) -> None:
     told: list[Any] = []
     hosts = hosts_of(tmp_path, told)
-    hosts._preparing["h"] = 0.0
+    hosts._starts["h"] = start = HostStart()
+    start.until = 0.0
     hosts.heard("h", {"do": "checkpoint_loading", "path": "/files/commit"})
     hosts.tick(time.monotonic())
-    assert told == [f.HostAdvances(host="h")] and "h" in hosts._preparing
+    assert told == [f.HostAdvances(host="h")] and "h" in hosts._starts

@@ -31,8 +31,6 @@ from ringleader.ranks import host_facts_script
 from ringleader.ranks.fast_stdlib import socket
 from ringleader.render.mpirun_command import scrubbed
 
-OF_OPTIMIZERS = ("torch._dynamo",)
-"""What PyTorch imports when a script makes its first optimizer: as much again as PyTorch itself."""
 PERSIST_SECONDS = 600
 """A connection that an mpirun had opened would end with that mpirun, and with it the daemons of the next one:
 the one that asked the host what it is must still be there."""
@@ -42,6 +40,18 @@ WAKE_SECONDS = 3.0
 """For the commands that have stopped agents continue."""
 PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
+
+
+class HostStart:
+    """A host from the first look at it until it can start ranks."""
+
+    def __init__(self) -> None:
+        """It is being looked at."""
+        self.until: float | None = None
+        """When it counts as ready in any case: its agent runs, and prepares it."""
+        self.prepared = False
+        self.loading = False
+        """It reads the newest file of a commit."""
 
 
 class ElasticHosts:
@@ -58,11 +68,7 @@ class ElasticHosts:
         self._notices: dict[str, float] = {}
         """When a host said that it is about to go."""
         self._answers: SimpleQueue[tuple[str, HostReport | str]] = SimpleQueue()
-        self._asked: dict[str, object] = {}
-        self._preparing: dict[str, float] = {}
-        self._prepared: set[str] = set()
-        self._loading: set[str] = set()
-        """Hosts that read the newest file of a commit."""
+        self._starts: dict[str, HostStart] = {}
         self.lacks_state: Callable[[], bool] = lambda: False
         """Says whether no host holds a commit: then files are read."""
         self._script = script_of(context.job) or ""
@@ -73,7 +79,7 @@ class ElasticHosts:
         self._here = own_names(socket.gethostname(), host_facts_script.interfaces())
         self.ssh: SshConnections | None = None
         warm = warm_start(context.job.command, file_reader(context.job), is_python=is_python)
-        self._modules = (*warm.modules, *(OF_OPTIMIZERS if "torch" in warm.modules else ()))
+        self._modules = warm.modules
         self._server = server
         self.agents = HostAgents(
             server=server,
@@ -88,7 +94,7 @@ class ElasticHosts:
 
     def start(self, name: str, slots: int) -> None:
         """Look at a host; HostReady or HostRefused follows."""
-        token = self._asked[name] = object()
+        start = self._starts[name] = HostStart()
         try:
             host = host_of(name, slots)
             if reached_by_ssh(replace(self._context.job, hosts=(host,)), self._here):
@@ -97,7 +103,7 @@ class ElasticHosts:
             self._refuse(name, str(error))
             return
         threading.Thread(
-            target=self._look, args=(name, slots, token), name=f"ask-{name}", daemon=True
+            target=self._look, args=(name, slots, start), name=f"ask-{name}", daemon=True
         ).start()
 
     def _reach(self, name: str, slots: int) -> None:
@@ -112,7 +118,7 @@ class ElasticHosts:
             )
         self.ssh.add_host(host_of(name, slots))
 
-    def _look(self, name: str, slots: int, token: object) -> None:
+    def _look(self, name: str, slots: int, start: HostStart) -> None:
         """Ask a host what it is, in a thread of its own."""
         context = self._context
         answer: HostReport | str
@@ -129,7 +135,7 @@ class ElasticHosts:
             answer = "; ".join(f"{fault.where}: {fault.what}" for fault in error.faults) or str(error)
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"
-        if self._asked.get(name) is token:
+        if self._starts.get(name) is start:
             self._answers.put((name, answer))
             with suppress(OSError):
                 os.write(self._wake, b"h")
@@ -138,12 +144,13 @@ class ElasticHosts:
         """Take what threads have found out, and wait for nobody too long."""
         while not self._answers.empty():
             name, answer = self._answers.get()
-            if name in self._asked:
+            if name in self._starts:
                 self._looked_at(name, answer)
         for name, why in self.agents.failed():
             self._refuse(name, why)
-        for name in [name for name, until in self._preparing.items() if now > until]:
-            self._ready(name)
+        for name, start in list(self._starts.items()):
+            if start.until is not None and now > start.until:
+                self._ready(name)
 
     def _looked_at(self, name: str, answer: HostReport | str) -> None:
         if isinstance(answer, str):
@@ -170,61 +177,62 @@ class ElasticHosts:
 
         Names that this machine has for itself are meant as several hosts; others rather are a mistake.
         """
-        used = {*self.agents.hosts, *self._asked} - {name}
+        used = {*self.agents.hosts, *self._starts} - {name}
         other = next((one for one in names if one in used), None)
         if other is None or (is_own_name(answer) and is_own_name(self.reports[other])):
             return ""
         return f"it is the same machine as {other}"
 
     def _refuse(self, name: str, why: str) -> None:
-        self._asked.pop(name, None)
-        self._preparing.pop(name, None)
+        self._starts.pop(name, None)
         self._tell(f.HostRefused(host=name, why=why))
 
     def _ready(self, name: str) -> None:
-        self._prepared.discard(name)
-        self._loading.discard(name)
-        if self._preparing.pop(name, None) is not None:
-            report = self.reports[name]
-            self._asked.pop(name, None)
-            slots = slots_of(report, share_gpus=self._context.job.share_gpus)
-            self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
+        del self._starts[name]
+        report = self.reports[name]
+        slots = slots_of(report, share_gpus=self._context.job.share_gpus)
+        self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
 
     # --- what agents say ----------------------------------------------------------------------------------
 
     def heard(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take what an agent says of its host."""
-        act = MESSAGES.get(words["do"])
+        """Take what an agent says of its host: ``on_…`` takes a message of that name."""
+        act = getattr(self, f"on_{words['do']}", None)
         if act is not None:
-            act(self, name, words)
+            act(name, words)
 
     def lost(self, name: str, why: str) -> None:
         """A host's agent is gone, or has failed."""
-        self._preparing.pop(name, None)
-        self._asked.pop(name, None)
+        self._starts.pop(name, None)
         self._tell(f.HostLost(host=name, why=why))
 
-    def _noticed(self, name: str, words: Mapping[str, Any]) -> None:
+    def on_notice(self, name: str, words: Mapping[str, Any]) -> None:
+        """It is about to leave."""
         self._notices[name] = time.monotonic()
 
-    def _failed(self, name: str, words: Mapping[str, Any]) -> None:
+    def on_host_failed(self, name: str, words: Mapping[str, Any]) -> None:
+        """Its agent has met a fault of its own, and ends."""
         self.lost(name, f"its host agent failed: {words['why']}")
 
-    def _loads(self, name: str, words: Mapping[str, Any]) -> None:
-        if name in self._preparing:
-            self._preparing[name] = time.monotonic() + PREPARE_SECONDS
+    def on_checkpoint_loading(self, name: str, words: Mapping[str, Any]) -> None:
+        """It reads a file of a commit, and advances."""
+        if (start := self._starts.get(name)) is not None:
+            start.until = time.monotonic() + PREPARE_SECONDS
             self._tell(f.HostAdvances(host=name))
 
-    def _loaded(self, name: str, words: Mapping[str, Any]) -> None:
-        self._loading.discard(name)
+    def on_checkpoint_loaded(self, name: str, words: Mapping[str, Any]) -> None:
+        """It has read the newest good file; 0: there is none."""
         for why in words["refused"]:
             self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
         if words["number"]:
             self._tell(f.Committed(host=name, number=words["number"]))
-        if name in self._prepared:
-            self._ready(name)
+        if (start := self._starts.get(name)) is not None:
+            start.loading = False
+            if start.prepared:
+                self._ready(name)
 
-    def _not_written(self, name: str, words: Mapping[str, Any]) -> None:
+    def on_not_checkpointed(self, name: str, words: Mapping[str, Any]) -> None:
+        """A commit has not become a file; the job goes on."""
         self._context.listener.warning(f"{name}: commit {words['number']} is in no file: {words['why']}")
 
     def prepare(self, name: str) -> None:
@@ -233,13 +241,13 @@ class ElasticHosts:
         A command that is not a Python script starts cold.
         """
         context, report = self._context, self.reports[name]
-        options = context.elastic
-        self._preparing[name] = time.monotonic() + PREPARE_SECONDS
+        options, start = context.elastic, self._starts[name]
+        start.until = time.monotonic() + PREPARE_SECONDS
         if options.checkpoint_dir is not None:
             directory = options.checkpoint_dir
             self.agents.tell(name, do="checkpoint", directory=directory, every=options.checkpoint_every)
             if self.lacks_state():
-                self._loading.add(name)
+                start.loading = True
                 self.agents.tell(name, do="load_checkpoint", directory=directory)
         if not self._modules:
             self._is_prepared(name)
@@ -250,36 +258,36 @@ class ElasticHosts:
         words = {"python": python, "preload": self._modules, "env": env, "cwd": context.job.workdir}
         self.agents.tell(name, do="prepare", **words)
 
-    def _imported(self, name: str, words: Mapping[str, Any]) -> None:
+    def on_prepared(self, name: str, words: Mapping[str, Any]) -> None:
         """Take what a host's fork server has imported."""
         of, known = self._packages
         self._packages = (of, known) if of else (name, words["versions"])
         self._is_prepared(name, other_packages(words["versions"], known=known, of=of))
 
-    def _not_imported(self, name: str, words: Mapping[str, Any]) -> None:
+    def on_not_prepared(self, name: str, words: Mapping[str, Any]) -> None:
         """Take why a host has no fork server."""
         of, known = self._packages
         why, lacks = words["why"], words.get("lacks", "").partition(".")[0]
         other = f"{why} (it is there on {of})" if lacks in known else ""
-        if not (other and name in self._preparing):
+        if not (other and name in self._starts):
             self._context.listener.warning(f"{name}: ranks start cold: {why}")
         self._is_prepared(name, other)
 
     def _is_prepared(self, name: str, other: str = "") -> None:
         """``other``: what a host has that the others have not; such a host is refused."""
-        if other and name in self._preparing:
+        start = self._starts.get(name)
+        if start is not None and other:
             self._refuse(name, other)
-            return
-        self._prepared.add(name)
-        if name not in self._loading:
-            self._ready(name)
+        elif start is not None:
+            start.prepared = True
+            if not start.loading:
+                self._ready(name)
 
     # --- a host's end -------------------------------------------------------------------------------------
 
     def end(self, name: str) -> None:
         """Let a host go."""
-        self._asked.pop(name, None)
-        self._preparing.pop(name, None)
+        self._starts.pop(name, None)
         self.agents.bye(name)
 
     def wake(self) -> None:
@@ -294,22 +302,10 @@ class ElasticHosts:
 
     def close(self) -> None:
         """Let all of them go."""
-        self._asked.clear()
+        self._starts.clear()
         self.agents.bye_all()
         if self.ssh is not None:
             self.ssh.close()
-
-
-MESSAGES: Mapping[str, Callable[[ElasticHosts, str, Mapping[str, Any]], None]] = {
-    "prepared": ElasticHosts._imported,
-    "not_prepared": ElasticHosts._not_imported,
-    "checkpoint_loading": ElasticHosts._loads,
-    "checkpoint_loaded": ElasticHosts._loaded,
-    "not_checkpointed": ElasticHosts._not_written,
-    "host_failed": ElasticHosts._failed,
-    "notice": ElasticHosts._noticed,
-}
-"""What a host's agent says of its host → what follows, besides a fact that the decider takes (``facts``)."""
 
 
 def other_script(script: str, *, began_with: str, there: str) -> str:
