@@ -12,8 +12,8 @@ from tests.unit.host_agent_world import Launcher, alive, below, gone, host_facts
 
 from ringleader.job import Host, Ssh
 from ringleader.lab import fault_injection
-from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.prepare import local_address_towards
+from ringleader.launch.ssh.connections import SshConnections
 
 pytestmark = pytest.mark.lab
 FROZEN, LOST = 2.0, 6.0

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
+from ringleader.launch.supervision.rank_streams import StdinForwarding
 
 
 @pytest.fixture

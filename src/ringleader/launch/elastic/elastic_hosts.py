@@ -241,7 +241,7 @@ class ElasticHosts:
         A command that is not a Python script starts cold.
         """
         context, report = self._context, self.reports[name]
-        options, start = context.elastic, self._starts[name]
+        options, start = context.elastic, self._starts.setdefault(name, HostStart())
         start.until = time.monotonic() + PREPARE_SECONDS
         if options.checkpoint_dir is not None:
             directory = options.checkpoint_dir

@@ -21,9 +21,8 @@ from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.rank_output.lines import STREAMS
 from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.output_flow import OutputFlow
 from ringleader.launch.supervision.rank_state import RankState
-from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
+from ringleader.launch.supervision.rank_streams import OutputFlow, StdinForwarding
 from ringleader.ranks import protocol
 
 STACK_SECONDS = 3.0
