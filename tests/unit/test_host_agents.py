@@ -81,12 +81,12 @@ def test_what_an_agent_that_was_let_go_says_of_its_host_does_not_count(tmp_path:
     def says(**words: Any) -> Any:
         return agents.frame(connection, MESSAGE, json.dumps(words).encode())
 
-    assert says(do="committed", number=3) == {"do": "committed", "number": 3}
-    with pytest.raises(ProtocolError, match="h: committed without number"):
+    assert says(do="committed", number=3, nbytes=1) == {"do": "committed", "number": 3, "nbytes": 1}
+    with pytest.raises(ProtocolError, match="h: committed without number, nbytes"):
         says(do="committed")
     assert says(do="nothing that we know") is None
     agents.bye("h")
-    assert says(do="committed", number=4) is None
+    assert says(do="committed", number=4, nbytes=1) is None
     assert says(do="notice", why="SIGTERM") is None
     assert says(do="rank_gone", incarnation=7) == {"do": "rank_gone", "incarnation": 7}
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import select
 
-from ringleader.ranks import unix_messages
+from ringleader.ranks import protocol, unix_messages
 from ringleader.ranks.fast_stdlib import socket, suppress
 from ringleader.ranks.generation_page import PageWriter
 
@@ -35,15 +35,6 @@ RING_BYTES = 1 << 20
 """A rank's ring: how it is divided is the engine's business, which needs less than this."""
 MOST_WAITING = 4096
 """Messages kept for a process that does not read them; one with more is given up."""
-
-
-_OF_RANKS = {
-    "waiting": ("after", "commits", "reason", "arrival"),
-    "attached": ("generation",),
-    "detached": ("generation",),
-    "committed": ("number", "nbytes"),
-}
-"""What a rank says that the launcher must hear → what is passed on of it."""
 
 
 class _Peer:
@@ -221,8 +212,7 @@ class GenerationService:
     def _hello(self, peer: _Peer, message: dict[str, Any]) -> None:
         peer.hello = message
         if message["kind"] == "proxy":
-            said = {name: message[name] for name in ("world", "world_rank", "size", "library", "pid")}
-            self._events({"do": "proxy_ready", **said})
+            self._tell("proxy_ready", message)
         elif message["kind"] == "rank":
             self._events({"do": "rank_hello", "incarnation": message["incarnation"], "pid": message["pid"]})
         else:
@@ -232,15 +222,16 @@ class GenerationService:
         if what == "commit_memory":
             self._give_commit_memory(peer, int(message["nbytes"]))
             return
-        if what not in _OF_RANKS:
+        name = what if what == "committed" else f"rank_{what}"
+        if what not in ("waiting", "attached", "detached", "committed"):
             raise ValueError(what)
         if what in ("waiting", "detached"):
             peer.generation = 0
-        said = {name: message[name] for name in _OF_RANKS[what]}
-        if what == "committed":
-            self._events({"do": what, **said})
-        else:
-            self._events({"do": f"rank_{what}", "incarnation": peer.hello["incarnation"], **said})
+        self._tell(name, {**message, "incarnation": peer.hello["incarnation"]})
+
+    def _tell(self, name: str, words: dict[str, Any]) -> None:
+        """Tell the launcher as much of some words as a message of that name has."""
+        self._events({"do": name, **{field: words[field] for field in protocol.HOST_MESSAGES[name]}})
 
     def _give_commit_memory(self, peer: _Peer, nbytes: int) -> None:
         more: dict[str, Any] = {"why": "this host keeps no commits"}
@@ -269,8 +260,7 @@ class GenerationService:
             world = peer.hello["world"]
             if generation is not None and generation.world == world and not peer.leaving:
                 self._mark_broken(generation, None, None)
-            said = {"world": world, "world_rank": peer.hello["world_rank"]}
-            self._events({"do": "proxy_gone", **said})
+            self._tell("proxy_gone", peer.hello)
 
     # --- memory -----------------------------------------------------------------------------------------
 

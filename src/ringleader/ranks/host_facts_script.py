@@ -32,27 +32,8 @@ BRIDGES = re.compile(r"^(docker|virbr|br-|veth|cni|flannel|cali|lxc|lxdbr|podman
 # --- network ----------------------------------------------------------------------------------------------
 
 
-def ipv4() -> list[tuple[str, str]]:
-    """Pairs of interface and IPv4 address of this network namespace."""
-    import array
-    import fcntl
-    import struct
-
-    room, entry = 256, 40  # struct ifreq is 40 bytes on every 64-bit Linux
-    buffer = array.array("B", bytes(room * entry))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
-        filled: int = struct.unpack("iL", fcntl.ioctl(sock, 0x8912, request))[0]  # SIOCGIFCONF
-    raw = buffer.tobytes()[:filled]
-    parts = [raw[start : start + entry] for start in range(0, len(raw), entry)]
-    # An alias such as eth0:1 counts as its interface.
-    return [
-        (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
-    ]
-
-
 def interfaces(
-    root: Path = Path("/"), ipv4: Callable[[], list[tuple[str, str]]] = ipv4
+    root: Path = Path("/"), ipv4: Callable[[], list[tuple[str, str]]] = rank_identity.ipv4
 ) -> dict[str, list[str]]:
     """Addresses by interface name, IPv4 before IPv6; an interface without address is there, empty."""
     found: dict[str, list[str]] = {entry.name: [] for entry in sorted((root / "sys/class/net").glob("*"))}

@@ -40,6 +40,30 @@ LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
 _ALL_WINDOWS = 64 * LARGEST_WINDOW
 
 
+HOST_MESSAGES = {
+    "host_failed": ("why",),
+    "prepared": ("versions",),
+    "not_prepared": ("why",),
+    "spawned": ("incarnation", "pid", "warm"),
+    "not_spawned": ("incarnation", "why"),
+    "rank_agent_ended": ("incarnation", "exit_code", "signal"),
+    "rank_waiting": ("incarnation", "after", "commits", "reason", "arrival"),
+    "rank_attached": ("incarnation", "generation"),
+    "rank_detached": ("incarnation", "generation"),
+    "rank_gone": ("incarnation",),
+    "proxy_ready": ("world", "world_rank", "size", "library", "pid"),
+    "proxy_gone": ("world", "world_rank"),
+    "committed": ("number", "nbytes"),
+    "notice": ("why",),
+    "commits_frozen": ("frozen",),
+    "checkpointed": ("number", "path", "seconds"),
+    "not_checkpointed": ("number", "why"),
+    "checkpoint_loading": ("path",),
+    "checkpoint_loaded": ("number", "path", "refused"),
+}
+"""What a host agent says once it is connected, after ``host_hello`` → what such a message has at least."""
+
+
 class ProtocolError(Exception):
     """The other side does not speak this protocol, or does not know the token."""
 

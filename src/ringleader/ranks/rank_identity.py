@@ -67,3 +67,27 @@ def daemon_name(pid: int) -> str:
     """Return the name of an MPI's daemon; empty for mpirun, and for a process that has ended."""
     name = _text(f"/proc/{pid}/comm")
     return name if name in DAEMONS else ""
+
+
+def ipv4() -> list[tuple[str, str]]:
+    """Pairs of interface and IPv4 address of this network namespace; none where the system does not say."""
+    import array
+    import fcntl
+    import struct
+
+    room, entry = 256, 40  # struct ifreq is 40 bytes on every 64-bit Linux
+    buffer = array.array("B", bytes(room * entry))
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        filled: int = struct.unpack("iL", fcntl.ioctl(sock, 0x8912, request))[0]  # SIOCGIFCONF
+    except OSError:
+        return []
+    finally:
+        sock.close()
+    raw = buffer.tobytes()[:filled]
+    parts = [raw[start : start + entry] for start in range(0, len(raw), entry)]
+    # An alias such as eth0:1 counts as its interface.
+    return [
+        (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
+    ]

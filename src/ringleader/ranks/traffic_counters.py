@@ -10,14 +10,10 @@ Readers take ``root``, the directory that stands for ``/``.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
-from array import array
-from struct import pack, unpack
 
-from ringleader.ranks import ethtool_statistics
-from ringleader.ranks.fast_stdlib import socket
+from ringleader.ranks import ethtool_statistics, rank_identity
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -195,7 +191,7 @@ def _interfaces(reader: _Reader) -> dict[str, Any]:
 def _addresses(reader: _Reader) -> dict[str, list[str]]:
     """Return the addresses of each interface but link-local ones: IPv4 as such, IPv6 in 32 hex digits."""
     found: dict[str, list[str]] = {}
-    for name, address in _ipv4() if not reader.root else ():
+    for name, address in rank_identity.ipv4() if not reader.root else ():
         if not address.startswith("169.254."):
             found.setdefault(name, []).append(address)
     for line in reader.text("/proc/self/net/if_inet6").splitlines():
@@ -203,25 +199,6 @@ def _addresses(reader: _Reader) -> dict[str, list[str]]:
         if len(fields) == 6 and fields[3] != "20":  # scope: link
             found.setdefault(fields[5], []).append(fields[0])
     return found
-
-
-def _ipv4() -> list[tuple[str, str]]:
-    room, entry = 256, 40  # struct ifreq is 40 bytes on every 64-bit Linux
-    buffer = array("B", bytes(room * entry))
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        request = pack("iL", len(buffer), buffer.buffer_info()[0])
-        filled = unpack("iL", fcntl.ioctl(sock, 0x8912, request))[0]  # SIOCGIFCONF
-    except OSError:
-        return []
-    finally:
-        sock.close()
-    raw = buffer.tobytes()[:filled]
-    parts = [raw[start : start + entry] for start in range(0, len(raw), entry)]
-    # An alias such as eth0:1 counts as its interface.
-    return [
-        (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
-    ]
 
 
 def _counted_by_proc(reader: _Reader) -> dict[str, dict[str, int]]:

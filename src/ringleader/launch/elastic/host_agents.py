@@ -30,27 +30,6 @@ START_SECONDS = 20.0
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
 so many seconds more: the launcher has long continued without it."""
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "host_failed": ("why",),
-    "prepared": ("versions",),
-    "not_prepared": ("why",),
-    "not_spawned": ("incarnation", "why"),
-    "rank_agent_ended": ("incarnation",),
-    "rank_waiting": ("incarnation", "after", "commits", "reason", "arrival"),
-    "rank_attached": ("incarnation", "generation"),
-    "rank_detached": ("incarnation", "generation"),
-    "rank_gone": ("incarnation",),
-    "proxy_ready": ("world", "world_rank"),
-    "proxy_gone": ("world", "world_rank"),
-    "committed": ("number",),
-    "notice": ("why",),
-    "commits_frozen": ("frozen",),
-    "checkpointed": ("number",),
-    "not_checkpointed": ("number", "why"),
-    "checkpoint_loading": (),
-    "checkpoint_loaded": ("number", "refused"),
-}
-"""What a host's agent says once it is connected → what a message needs to have. Others are ignored."""
 _OF_THE_HOST = ("prepared", "not_prepared", "committed", "commits_frozen", "notice", "host_failed")
 """Messages that report what a host has and does, for as long as its agent is the launcher's."""
 _SILENT = "nothing comes from there any more: the host or the network to it is down"
@@ -185,9 +164,9 @@ class HostAgents:
         """
         words = protocol.read_message(payload) if kind == protocol.MESSAGE else {}
         what = str(words.get("do"))
-        if what not in FIELDS:
+        if what not in protocol.HOST_MESSAGES:
             return None
-        if lacks := [name for name in FIELDS[what] if name not in words]:
+        if lacks := [name for name in protocol.HOST_MESSAGES[what] if name not in words]:
             raise protocol.ProtocolError(f"{self._hosts[connection]}: {what} without {', '.join(lacks)}")
         if connection in self._leaving and what in _OF_THE_HOST:
             return None  # another agent may be on its way by now, and has none of it
