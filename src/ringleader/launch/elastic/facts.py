@@ -192,4 +192,4 @@ FACTS: Mapping[str, Callable[[str, Mapping[str, Any]], Fact]] = {
     "committed": lambda host, words: Committed(host=host, number=words["number"]),
     "notice": lambda host, words: HostLeaving(host=host, why=f"{words['why']} came: it is about to go away"),
 }
-"""What a message of a host's agent says (its ``do``) → the fact; ``protocol.HOST_MESSAGES`` are its fields."""
+"""A message of a host agent (its ``do``) → the fact; ``protocol.HOST_MESSAGES`` are its fields."""
