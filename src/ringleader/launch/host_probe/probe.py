@@ -71,20 +71,30 @@ def probe(
         ours = local_answer(job, question, environ, takes_ranks=True)
         _check_request(job, ours)
         return _judge(job, hosts, dict.fromkeys(hosts, ours), ours)
-    from ringleader.launch.ssh.connections import (
-        SshConnections,  # only jobs that leave this machine pay for it
-    )
+    # Only jobs that leave this machine pay for it.
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ringleader.launch.host_probe.ssh_query import ANSWER_SECONDS, SshQuery, ask_all
+    from ringleader.launch.ssh.connections import SshConnections
 
     question = remote_question(question, job, hosts, here, mpi)
     given = ssh
     if ssh is None:
         patient = replace(job.ssh, connect_timeout=job.ssh.connect_timeout * job.patience)
         ssh = SshConnections(patient, hosts, environ=environ, base=ssh_base)
+    query = SshQuery(
+        ssh=ssh,
+        question=question,
+        python=job.python or sys.executable,
+        seconds=(2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience,
+        shared=given is not None,
+    )
     try:
-        shared = given is not None
-        answers, ours, silent = _ask(
-            job, question, remote, ssh, shared=shared, environ=environ, progress=progress, stop=stop
-        )
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            takes_ranks = len(remote) < len(job.hosts)
+            here_too = pool.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
+            answers, silent = ask_all(query, remote, progress, stop=stop)
+            ours = here_too.result()
         elsewhere = {host: answer["platform"] for host, answer in answers.items() if "platform" in answer}
         faults = [*silent, *platform_faults({f"host {host.name}": name for host, name in elsewhere.items()})]
         answers = {host: answer for host, answer in answers.items() if host not in elsewhere}
@@ -94,32 +104,6 @@ def probe(
         if given is None:
             ssh.close()
         raise
-
-
-def _ask(
-    job: Job,
-    question: Question,
-    remote: Sequence[Host],
-    ssh: SshConnections,
-    *,
-    shared: bool,
-    environ: Mapping[str, str],
-    progress: Callable[[str], None],
-    stop: int | None,
-) -> tuple[dict[Host, dict[str, Any]], dict[str, Any], list[Fault]]:
-    """Ask the remote hosts and, meanwhile, this machine; return both answers and the silent hosts' faults."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from ringleader.launch.host_probe.ssh_query import ANSWER_SECONDS, SshQuery, ask_all
-
-    seconds = (2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience
-    python = job.python or sys.executable
-    query = SshQuery(ssh=ssh, question=question, python=python, seconds=seconds, shared=shared)
-    takes_ranks = len(remote) < len(job.hosts)
-    with ThreadPoolExecutor(max_workers=1) as here:
-        ours = here.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
-        answers, faults = ask_all(query, remote, progress, stop=stop)
-        return answers, ours.result(), faults
 
 
 def own_names(hostname: str, interfaces: Mapping[str, Sequence[str]]) -> frozenset[str]:
