@@ -95,6 +95,8 @@ def serve_rank(
     ours, here = os.getpid(), rank_identity.host_identity()
     launcher = connect(environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""))
     directory = job_directory.JobDirectory(environ["RINGLEADER_JOB_DIR"], rank_identity.host_key(here))
+    if parents[1]:
+        directory.make_backing()
     process = RankProcess(
         launcher=launcher, rank=rank, directory=directory, environ=environ, preloaded=preloaded
     )
@@ -167,7 +169,6 @@ class InnerAgent:
     def begin(self, environ: Mapping[str, str]) -> None:
         """The launcher knows us; while the other agents are on their way, do what a host needs once."""
         directory = self.process.directory
-        directory.make_backing()
         if not rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES):  # the first, or nobody knows
             job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
             self.process.evidence.prepare()

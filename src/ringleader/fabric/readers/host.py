@@ -38,7 +38,7 @@ from ringleader.fabric.readers import (
     software,
 )
 from ringleader.fabric.readers.sysfs_files import Files
-from ringleader.ranks import ethtool_statistics, host_facts_script
+from ringleader.ranks import ethtool_statistics, host_facts_script, rank_identity
 
 SECONDS = 5.0
 """What all reading may take; what is not there by then is left out, and named."""
@@ -66,7 +66,7 @@ def read_host(
     start = time.monotonic()
     deadline = start + seconds
     replaced = os.fspath(root) != "/"
-    areas = _areas(dict(environ), ipv4 or (list if replaced else host_facts_script.ipv4))
+    areas = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
     readings = [_Reading(name, area, Files(root, deadline=deadline)) for name, area in areas.items()]
     for reading in readings:
         reading.start()
