@@ -17,7 +17,7 @@ from ringleader.collectives.transports.prepared_reduction import PreparedReducti
 from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.common.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
-from ringleader.torch.ops.repeated_reduction import (
+from ringleader.torch.repeated_reductions import (
     CAPACITY,
     RepeatedReduction,
     can_be_repeated,

@@ -13,6 +13,8 @@ from ringleader.common.process_sets import (
 )
 from ringleader.common.submit_operation import signature_for
 
+__all__ = ["barrier", "join"]
+
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of a process set have called this."""

@@ -29,24 +29,27 @@ class Operation:
         *,
         result: Callable[[Work, Array], Any] | None = None,
         broadcasts: bool = False,
+        gradient: Callable[..., Sequence[Any]] | None = None,
     ) -> None:
         """``title`` begins the messages of errors.
 
         ``describe`` takes this rank's part in the process set, the tensor, its name, the operation's number,
         and then the arguments of this kind of operation; it raises what is wrong with them. ``result``
         returns the script's result for a finished work and the tensor; None for the new tensor that the
-        work made. ``broadcasts``: the engine for broadcasts does it.
+        work made. ``broadcasts``: the engine for broadcasts does it. ``gradient``: its rule, see
+        `operation_kinds.Gradient`.
         """
-        self._title = title
-        self._describe = describe
+        self.title = title
+        self.describe = describe
+        self.gradient = gradient
         self._result = result
         self._broadcasts = broadcasts
 
     def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
         """Do the operation on one tensor and return its result."""
-        # The steps of `_one`: what the most frequent operations cost besides the exchange counts.
-        group, serial = begin_operation(process_set, self._title)
-        work = self._describe(group, tensor, name, serial, *arguments)
+        # Not by `_described`: what the most frequent operations cost besides the exchange counts.
+        group, serial = begin_operation(process_set, self.title)
+        work = self.describe(group, tensor, name, serial, *arguments)
         (group.broadcaster if self._broadcasts else group.engine).run(work)
         return work.out if self._result is None else self._result(work, tensor)
 
@@ -55,12 +58,9 @@ class Operation:
 
         A name that is pending here is a `ValueError`.
         """
-        engine, work = self._one(tensor, name, process_set, arguments)
-        engine.submit(work)
-        if self._result is None:
-            return new_handle(engine, (work,), lambda: work.out)
-        result = self._result
-        return new_handle(engine, (work,), lambda: result(work, tensor))
+        engine, works = self._described((tensor,), name, process_set, arguments, grouped=False)
+        engine.submit(works[0])
+        return new_handle(engine, works, lambda: self._results(works, (tensor,))[0])
 
     def run_group(
         self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
@@ -81,7 +81,7 @@ class Operation:
         ``name`` is that of the group, or a list of the tensors' own.
         """
         tensors = tuple(tensors)
-        engine, works = self._group(tensors, name, process_set, arguments)
+        engine, works = self._described(tensors, name, process_set, arguments, grouped=True)
         engine.submit_all(works)
         return new_handle(engine, works, lambda: self._results(works, tensors))
 
@@ -99,13 +99,7 @@ class Operation:
         They are not counted among the operations of the process set, as they have a name and ranks may do
         them in different orders.
         """
-        group = group_of(process_set, self._title)
-        names = member_names(name, len(tensors)) if grouped else [name]
-        works = [
-            self._describe(group, tensor, own, 0, *arguments)
-            for own, tensor in zip(names, tensors, strict=True)
-        ]
-        engine = group.broadcaster if self._broadcasts else group.engine
+        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped, counted=False)
         return engine, works, lambda: self._results(works, tensors)
 
     def works(
@@ -118,40 +112,36 @@ class Operation:
         grouped: bool,
     ) -> list[Work]:
         """Do the operation on a group, or on the one tensor unless ``grouped``; return the finished works."""
+        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped)
         if not grouped:
-            engine, work = self._one(tensors[0], name, process_set, arguments)
-            engine.run(work)
-            return [work]
-        engine, works = self._group(tensors, name, process_set, arguments)
+            engine.run(works[0])
+            return works
         engine.submit_all(works)
         finish(engine, works)
         return works
 
-    def _one(
-        self, tensor: Array, name: str | None, process_set: ProcessSet, arguments: tuple[Any, ...]
-    ) -> tuple[Engine, Work]:
-        serial = next_serial(process_set)
-        group = group_of(process_set, self._title)
-        engine = group.broadcaster if self._broadcasts else group.engine
-        return engine, self._describe(group, tensor, name, serial, *arguments)
-
-    def _group(
+    def _described(
         self,
         tensors: Sequence[Array],
         name: str | Sequence[str] | None,
         process_set: ProcessSet,
         arguments: tuple[Any, ...],
+        *,
+        grouped: bool,
+        counted: bool = True,
     ) -> tuple[Engine, list[Work]]:
-        serial = next_serial(process_set)
-        group = group_of(process_set, self._title)
-        if name is None or isinstance(name, str):
-            names: Sequence[str] = member_names(f"noname.{serial}" if name is None else name, len(tensors))
-        elif isinstance(name, Sequence):
+        """Describe the operation on a group, or on the one tensor; return the works and their engine."""
+        serial = next_serial(process_set) if counted else 0
+        group = group_of(process_set, self.title)
+        names: Sequence[Any] = (name,)
+        if grouped and (name is None or isinstance(name, str)):
+            names = member_names(f"noname.{serial}" if name is None else name, len(tensors))
+        elif grouped:
+            if not isinstance(name, Sequence):
+                raise ValueError(f"the name of an operation is a string, not {name!r}")
             names = name
-        else:
-            raise ValueError(f"the name of an operation is a string, not {name!r}")
         works = [
-            self._describe(group, tensor, own, serial, *arguments)
+            self.describe(group, tensor, own, serial, *arguments)
             for own, tensor in zip(names, tensors, strict=True)
         ]
         return group.broadcaster if self._broadcasts else group.engine, works

@@ -5,96 +5,15 @@ Names and meanings are those of `ringleader.torch`; what takes a tensor there ta
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ringleader.common.framework_check import check_framework
 
 check_framework("jax", "JAX", "pip install jax optax")
 
-from ringleader.jax.functions import allgather_object, broadcast_object, broadcast_parameters
-from ringleader.jax.mpi_ops import (
-    Adasum,
-    Average,
-    Compression,
-    HorovodInternalError,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    add_process_set,
-    allgather,
-    allreduce,
-    alltoall,
-    barrier,
-    broadcast,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    join,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    reducescatter,
-    remove_process_set,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from ringleader.jax.optimizer import DistributedOptimizer
+from ringleader.jax import mpi_ops
+from ringleader.jax.mpi_ops import *
+from ringleader.jax.optimizer import DistributedOptimizer as DistributedOptimizer
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
-    "DistributedOptimizer",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_object",
-    "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "reducescatter",
-    "remove_process_set",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-]
+if not TYPE_CHECKING:  # which goes by the imports above
+    __all__ = sorted({"DistributedOptimizer", *mpi_ops.__all__})

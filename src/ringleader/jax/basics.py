@@ -9,6 +9,8 @@ import jax
 from ringleader.common import basics, join_barrier, object_operations
 from ringleader.common.process_sets import ProcessSet, global_process_set
 
+__all__ = ["allgather_object", "barrier", "broadcast_object", "join", "shutdown"]
+
 
 def after_programs() -> None:
     """Wait until compiled programs that were called have ended.

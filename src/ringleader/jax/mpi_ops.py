@@ -2,77 +2,18 @@
 
 from __future__ import annotations
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.common.basics import (
-    cross_rank,
-    cross_size,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_enabled,
-    mpi_threads_supported,
-    rank,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from ringleader.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from ringleader.common.reductions import Adasum, Average, Max, Min, Product, Sum
-from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
-from ringleader.jax.basics import barrier, join, shutdown
-from ringleader.jax.compression import Compression
-from ringleader.jax.ops.allgather import allgather
-from ringleader.jax.ops.allreduce import allreduce
-from ringleader.jax.ops.alltoall import alltoall
-from ringleader.jax.ops.broadcast import broadcast
-from ringleader.jax.ops.reducescatter import reducescatter
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "reducescatter",
-    "remove_process_set",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-]
+from ringleader.common import names
+from ringleader.common.basics import init as init
+from ringleader.common.names import *
+from ringleader.common.util import nccl_built as nccl_built
+from ringleader.jax import basics, operations
+from ringleader.jax.basics import *
+from ringleader.jax.compression import Compression as Compression
+from ringleader.jax.operations import *
+
+if not TYPE_CHECKING:  # which goes by the imports above
+    __all__ = sorted(
+        {"Compression", "init", "nccl_built", *names.__all__, *basics.__all__, *operations.__all__}
+    )

@@ -1,12 +1,13 @@
-"""DistributedOptimizer: an optimizer of optax on the gradients of all ranks."""
+"""DistributedOptimizer: an optimizer of optax on the gradients of all ranks, of one pass or of several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.process_lifecycle import PROCESS
@@ -16,9 +17,9 @@ from ringleader.common.process_sets import ProcessSet, global_process_set, group
 from ringleader.common.reductions import Average, Sum
 from ringleader.common.step_metrics import StepMetrics
 from ringleader.jax.arrays import flatten
+from ringleader.jax.collective import Allreduce
 from ringleader.jax.compression import Compression, Compressor
-from ringleader.jax.gradient_accumulation import accumulated
-from ringleader.jax.ops.allreduce import Allreduce, run_reduction
+from ringleader.jax.operations import run_reduction
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -59,17 +60,12 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
         leaves, structure, _tree_name = flatten(updates, "DistributedOptimizer")
-        chosen, prescale, postscale = op, 1.0, 1.0
+        words: tuple[Any, ...] = (op, 1.0, 1.0)
         if gradient_predivide_factor != 1.0:
-            size = group_of(process_set, Allreduce.title).ranks.size
-            chosen, prescale, postscale = Sum, 1 / gradient_predivide_factor, gradient_predivide_factor / size
+            size = group_of(process_set, "Allreduce").ranks.size
+            words = (Sum, 1 / gradient_predivide_factor, gradient_predivide_factor / size)
         exchange = GradientExchange(
-            name=name or _tree_name,
-            process_set=process_set,
-            op=chosen,
-            prescale=prescale,
-            postscale=postscale,
-            steps=steps,
+            name=name or _tree_name, process_set=process_set, arguments=words, steps=steps
         )
         reduced = jax.tree_util.tree_unflatten(structure, run_reduction(exchange, leaves, compression))
         return inner.update(reduced, state, params, **extra_args)
@@ -112,3 +108,44 @@ class GradientExchange(Allreduce):
         finally:
             metrics.exchanged()
             metrics.step()
+
+
+class AccumulationState(NamedTuple):
+    """The state of an optimizer that takes a step every few updates."""
+
+    inner_state: Any
+    """That of the optimizer that takes the steps."""
+    gradients: Any
+    """Sums of this rank's gradients since the last step."""
+    passes: jax.Array
+    """Updates since the last step."""
+
+
+def accumulated(optimizer: Any, passes: int, *, average: bool) -> Any:
+    """Return an optimizer whose every ``passes``-th update is one of ``optimizer``, with summed gradients.
+
+    The other updates are zeros and cost no exchange. ``average``: the mean instead of the sum.
+    """
+    import optax
+
+    def init(params: Any) -> AccumulationState:
+        zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
+        return AccumulationState(optimizer.init(params), zeros, jnp.zeros((), jnp.int32))
+
+    def update(updates: Any, state: AccumulationState, params: Any = None, **extra_args: Any) -> Any:
+        sums = jax.tree_util.tree_map(lambda one, other: one + other, state.gradients, updates)
+
+        def step() -> tuple[Any, AccumulationState]:
+            taken = jax.tree_util.tree_map(lambda one: one / passes, sums) if average else sums
+            made, inner = optimizer.update(taken, state.inner_state, params, **extra_args)
+            zeros = jax.tree_util.tree_map(jnp.zeros_like, sums)
+            return made, AccumulationState(inner, zeros, jnp.zeros_like(state.passes))
+
+        def wait() -> tuple[Any, AccumulationState]:
+            likes, _state = jax.eval_shape(step)  # updates may be of another type than gradients
+            zeros = jax.tree_util.tree_map(lambda like: jnp.zeros(like.shape, like.dtype), likes)
+            return zeros, AccumulationState(state.inner_state, sums, state.passes + 1)
+
+        return jax.lax.cond(state.passes + 1 >= passes, step, wait)
+
+    return optax.GradientTransformationExtraArgs(init, update)

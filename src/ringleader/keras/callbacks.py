@@ -10,9 +10,14 @@ from ringleader.common.array_operations import ALLREDUCE
 from ringleader.common.basics import rank, size
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Average
-from ringleader.keras.generation import backend, check_generation, keras
-from ringleader.keras.learning_rate import LearningRate
-from ringleader.keras.model_state import broadcast_variables, build_optimizer, same_on_all_ranks, state_of
+from ringleader.keras.generation import backend, check_generation, is_keras2, keras
+from ringleader.keras.values import (
+    as_array,
+    broadcast_variables,
+    build_optimizer,
+    same_on_all_ranks,
+    state_of,
+)
 
 _Callback: Any = keras().callbacks.Callback
 _ModelCheckpoint: Any = keras().callbacks.ModelCheckpoint
@@ -250,3 +255,51 @@ class BestModelCheckpoint(_OfOneKeras, _ModelCheckpoint):
     def _save_model(self, *args: Any, **kwargs: Any) -> None:
         if rank() == 0:
             super()._save_model(*args, **kwargs)
+
+
+class LearningRate:
+    """Reads and sets the learning rate; scales the momentum with it for one batch."""
+
+    def __init__(self, model: Any, *, momentum_correction: bool) -> None:
+        """Take the optimizer of a model that is compiled."""
+        self._model = model
+        self._optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        self._momentum: float | None = None
+        self._corrects = momentum_correction and self._reads_momentum()
+
+    @property
+    def value(self) -> float:
+        """Return the learning rate."""
+        if backend() == "jax":
+            self._model.jax_state_sync()  # while it fits, the trainer holds what the variables are
+        return float(as_array(self._optimizer.learning_rate))
+
+    def set(self, rate: float) -> None:
+        """Set the learning rate, and the momentum that goes with it for one batch."""
+        before = self.value
+        if rate != before or self._is_schedule():
+            self._optimizer.learning_rate = rate
+        if self._corrects and rate != before and before > 0:
+            self._momentum = float(as_array(self._optimizer.momentum))
+            self._optimizer.momentum = self._momentum * rate / before
+
+    def restore_momentum(self) -> None:
+        """Give the optimizer its momentum back."""
+        if self._momentum is not None:
+            self._optimizer.momentum = self._momentum
+            self._momentum = None
+
+    def _is_schedule(self) -> bool:
+        return callable(getattr(self._optimizer, "_learning_rate", None))
+
+    def _reads_momentum(self) -> bool:
+        """Return whether the optimizer has a momentum that a change reaches.
+
+        In a compiled step a number would be what it was when that was traced, for all time.
+        """
+        if not getattr(self._optimizer, "momentum", None):
+            return False
+        if is_keras2() and hasattr(self._optimizer, "_hyper"):
+            return True  # a variable
+        compiled = backend() != "torch" or self._model.jit_compile
+        return bool(self._model.run_eagerly) or not compiled

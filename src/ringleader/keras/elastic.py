@@ -64,7 +64,7 @@ def _values() -> tuple[Read, Write]:
     """Return what reads and writes variables of the script's Keras."""
     if backend() == "tensorflow":
         session = getattr(keras().backend, "get_session", None)
-        values = import_module("ringleader.tensorflow.variable_values").VariableValues(session)
+        values = import_module("ringleader.tensorflow.elastic").VariableValues(session)
         return values.read, values.write
     return _read, _write
 

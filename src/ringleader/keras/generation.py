@@ -1,4 +1,4 @@
-"""Which Keras the script uses: Keras 2 (the package tf_keras) or Keras 3, and on which backend.
+"""Which Keras the script uses: Keras 2 (the package tf_keras) or Keras 3, on which backend; `init` for that.
 
 One script uses one of them. The one that it has imported counts; where it has imported both or none, the
 variable TF_USE_LEGACY_KERAS, by which ``tf.keras`` is Keras 2, and then what is installed.
@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+from ringleader.common.basics import begin_session
+from ringleader.common.compression import ArrayCompression
+from ringleader.common.numpy_adapter import NumpyAdapter
+from ringleader.common.process_sets import ProcessSet
+
+__all__ = ["Compression", "cuda_built", "init", "rocm_built"]
 
 BACKENDS = ("tensorflow", "torch", "jax")
 """Backends of Keras 3 that train."""
@@ -89,3 +97,43 @@ def optimizer_classes() -> tuple[type, ...]:
 
 def _title(module: str) -> str:
     return "Keras 2 (tf_keras)" if module == "tf_keras" else "Keras 3 (keras)"
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
+    """Join the other ranks. Does nothing if this process already has.
+
+    ``comm`` is an mpi4py communicator to live on, or a list of ranks; None stands for all ranks that the
+    launcher started. ``process_sets`` are registered, or with ``"dynamic"`` can be added later.
+    """
+    if backend() in ("torch", "tensorflow"):
+        import_module(f"ringleader.{backend()}").init(comm, process_sets)
+    else:
+        begin_session(NumpyAdapter, comm, process_sets)
+
+
+def cuda_built() -> bool:
+    """Return whether the backend is built for GPUs of Nvidia."""
+    return _built("cuda_built", "cuda")
+
+
+def rocm_built() -> bool:
+    """Return whether the backend is built for GPUs of AMD."""
+    return _built("rocm_built", "rocm")
+
+
+def _built(question: str, platform: str) -> bool:
+    if backend() == "jax":
+        from jax.extend.backend import backends
+
+        return platform in backends()
+    return bool(getattr(import_module(f"ringleader.{backend()}"), question)())
+
+
+def _compression() -> Any:
+    if backend() == "jax":
+        return ArrayCompression
+    return import_module(f"ringleader.{backend()}.compression").Compression
+
+
+Compression: Any = _compression()
+"""What makes gradients smaller for the wire, the backend's own: ``none``, ``fp16``, ``bf16``."""

@@ -1,7 +1,6 @@
 """`DistributedOptimizer`: an optimizer of MXNet's that averages gradients over the ranks before each update.
 
-For the Module API and loops of one's own; Gluon has `DistributedTrainer`. Path and name of the class are
-Horovod's.
+For the Module API and loops of one's own; Gluon has `DistributedTrainer`. What they share is here, too.
 """
 
 from __future__ import annotations
@@ -12,12 +11,128 @@ from typing import Any
 import mxnet
 from mxnet.ndarray import NDArray
 
-from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.mxnet.array_memory import ArgumentError
-from ringleader.mxnet.gradient_reduction import GradientReduction, GradientSettings
+from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
+from ringleader.common.gradient_settings import GradientSettings
+from ringleader.common.handles import synchronize
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.step_metrics import StepMetrics
+from ringleader.common.util import split_list
+from ringleader.mxnet.array_memory import ArgumentError, writeable_view
+from ringleader.mxnet.compression import NoneCompressor
+
+Named = Sequence[tuple[str, NDArray]]
+"""Gradients with their names, which are the same on all ranks."""
 
 _OWN = ("_optimizer", "_settings", "_reduction")
 """Attributes of the wrapper; all others are those of the optimizer in it."""
+
+
+def checked_settings(compression: Any, predivide: Any, groups: Any, process_set: Any) -> GradientSettings:
+    """Return how gradients are exchanged; `ArgumentError` where a value cannot be meant.
+
+    ``groups``: in how many groups; 0: all at once on one host, each on its own between hosts.
+    """
+    if not isinstance(process_set, ProcessSet):
+        raise ArgumentError(f"process_set is a ProcessSet, not {process_set!r}")
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 0:
+        raise ArgumentError(f"num_groups is a number of groups, 0 or more, not {groups!r}")
+    if not isinstance(predivide, (int, float)) or not predivide > 0:
+        raise ArgumentError(f"gradient_predivide_factor is a number above 0, not {predivide!r}")
+    try:
+        return GradientSettings(
+            compression=compression, predivide=predivide, groups=groups, process_set=process_set
+        )
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
+
+
+class GradientReduction:
+    """Exchanges gradients with the other ranks of a process set."""
+
+    def __init__(self, settings: GradientSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+        self._metrics: StepMetrics | None = None
+        self._engine: object = None
+
+    @property
+    def others(self) -> bool:
+        """Return whether this rank has gradients to exchange: it is in the set, and not alone there."""
+        chosen = self._settings.process_set
+        if chosen.included() is False:
+            return False
+        group = group_of(chosen, "Allreduce")
+        return group.ranks.size > 1 and group.engine.transport.name != "uncoupled"
+
+    def _meet(self) -> None:
+        """Meet the others where ranks are in step but exchange nothing."""
+        chosen = self._settings.process_set
+        if chosen.included() is not False:
+            group_of(chosen, "Allreduce").engine.meet()
+
+    def reduce(self, gradients: Named) -> None:
+        """Replace gradients by the mean of all ranks'.
+
+        They are waited for from the last to the first, as backward computes them. Between hosts each is
+        begun when it is there. On one host that gains nothing: the processors that would move the bytes are
+        those that compute, so the ranks meet once.
+        """
+        if not gradients:
+            return
+        if not self.others:
+            self._meet()
+            return
+        metrics = self.metrics()
+        metrics.gradient()
+        compression = self._settings.compression
+        small = [(name, *compression.compress(gradient)) for name, gradient in gradients]
+        handles = self._begin(list(reversed([(name, tensor) for name, tensor, _context in small])))
+        metrics.exchange()
+        _finish(handles)
+        for (_name, gradient), (_same, tensor, context) in zip(gradients, small, strict=True):
+            result = compression.decompress(tensor, context)
+            if result is not gradient:
+                gradient[:] = result
+        metrics.exchanged()
+
+    def metrics(self) -> StepMetrics:
+        """Return what counts steps, for the engine of now."""
+        session = PROCESS.get()
+        if self._metrics is None or self._engine is not session.engine:
+            self._engine = session.engine
+            self._metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
+        return self._metrics
+
+    def _begin(self, gradients: Named) -> list[int]:
+        """Begin what was asked for and return handles."""
+        settings = self._settings
+        words = (settings.process_set, *settings.reduction)
+        one_host = group_of(settings.process_set, "Allreduce").ranks.hosts == 1
+        assert isinstance(settings.groups, int)
+        groups = min(settings.groups or int(one_host), len(gradients))
+        if not groups:
+            return [
+                ALLREDUCE_IN_PLACE.begin(writeable_view(tensor), name, *words) for name, tensor in gradients
+            ]
+        handles = []
+        for group in split_list(gradients, groups):
+            views = [writeable_view(tensor) for _name, tensor in group]
+            names = [name for name, _tensor in group]
+            handles.append(ALLREDUCE_IN_PLACE.begin_group(views, names, *words))
+        return handles
+
+
+def _finish(handles: Sequence[int]) -> None:
+    """Wait for all of the operations, then raise the first error."""
+    first: Exception | None = None
+    for handle in handles:
+        try:
+            synchronize(handle)
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 class DistributedOptimizer(mxnet.optimizer.Optimizer):
@@ -44,9 +159,7 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
                 f"{optimizer!r} is not an optimizer of MXNet's: pass mx.optimizer.create('sgd', …)"
             )
         self._optimizer = optimizer
-        self._settings = GradientSettings(
-            predivide=gradient_predivide_factor, groups=num_groups, process_set=process_set
-        )
+        self._settings = checked_settings(NoneCompressor, gradient_predivide_factor, num_groups, process_set)
         self._reduction = GradientReduction(self._settings)
 
     def __getattr__(self, name: str) -> Any:

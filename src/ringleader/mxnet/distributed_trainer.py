@@ -1,16 +1,20 @@
 """`DistributedTrainer`: Gluon's trainer, which averages gradients over the ranks in each step.
 
-Name and meaning are Horovod's.
+Name and meaning are Horovod's. `distributed_optimizer` is for other loops.
 """
 
 from __future__ import annotations
 
 import warnings
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import mxnet
 import numpy
 
+from ringleader.collectives.operations import digest_of
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.array_operations import ALLREDUCE
 from ringleader.common.consistency import ConsistencyCheck
 from ringleader.common.parameter_checksum import array_kind
@@ -18,9 +22,13 @@ from ringleader.common.process_sets import ProcessSet, global_process_set, group
 from ringleader.common.reductions import Max
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.compression import Compression
-from ringleader.mxnet.distributed_optimizer import DistributedOptimizer
-from ringleader.mxnet.gradient_reduction import GradientReduction, GradientSettings
-from ringleader.mxnet.parameter_names import ParameterNames
+from ringleader.mxnet.distributed_optimizer import (
+    DistributedOptimizer,
+    GradientReduction,
+    checked_settings,
+)
+
+_BITS = 62
 
 
 class DistributedTrainer(mxnet.gluon.Trainer):
@@ -48,12 +56,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
         """
         if prefix is not None and not isinstance(prefix, str):
             raise ArgumentError(f"prefix is a string, not {prefix!r}")
-        settings = GradientSettings(
-            compression=compression,
-            predivide=gradient_predivide_factor,
-            groups=num_groups,
-            process_set=process_set,
-        )
+        settings = checked_settings(compression, gradient_predivide_factor, num_groups, process_set)
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(
                 "DistributedTrainer takes the optimizer out of a DistributedOptimizer", stacklevel=2
@@ -119,3 +122,39 @@ class DistributedTrainer(mxnet.gluon.Trainer):
                     trained[at][1].list_grad()[0][:] = 0
                     weight._fresh_grad = True
         return chosen
+
+
+class ParameterNames:
+    """Gluon's names where all ranks have the same ones, else the parameters' numbers.
+
+    Gluon counts blocks to name them, so a rank that made one more than the others, as for a test of its own,
+    has other names for the same parameters.
+    """
+
+    def __init__(self, names: Sequence[str], prefix: str, process_set: ProcessSet) -> None:
+        """Take this rank's names; ``prefix`` begins what they are in operations."""
+        self._own = names
+        self._prefix = prefix
+        self._process_set = process_set
+        self._agreed: list[str] = []
+        self._agreed_in: weakref.ref[object] = weakref.ref(self)
+
+    def agreed(self) -> list[str]:
+        """Return a name for each parameter, equal on all ranks. Collective once between init and shutdown."""
+        engine = PROCESS.get().engine
+        if self._agreed_in() is not engine:
+            names = self._own if self._equal() else map(str, range(len(self._own)))
+            self._agreed = [f"{self._prefix}{name}" for name in names]
+            self._agreed_in = weakref.ref(engine)
+        return self._agreed
+
+    def _equal(self) -> bool:
+        """Return whether all ranks have the same names, each of them once. Ranks that joined do not count."""
+        digest = digest_of("\n".join(self._own)) >> 64 - _BITS
+        # The largest digest equals the smallest exactly when the largest complement is its complement.
+        complement = 2**_BITS - digest
+        if len(set(self._own)) < len(self._own):
+            complement = 2**_BITS + 1  # of no digest
+        mine = numpy.array([digest, complement], "int64")
+        largest, complement = ALLREDUCE.run(mine, f"{self._prefix}parameter_names", self._process_set, Max)
+        return int(largest) + int(complement) == 2**_BITS

@@ -32,6 +32,20 @@ from ringleader.common.reductions import Average, handle_average_backwards_compa
 from ringleader.common.submit_operation import Operation
 from ringleader.mxnet.array_memory import ArgumentError, array_of, read_only_view, writeable_view
 
+__all__ = [
+    "allgather",
+    "allreduce",
+    "allreduce_",
+    "alltoall",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_reducescatter",
+    "reducescatter",
+]
+
 
 def allreduce(
     tensor: NDArray,

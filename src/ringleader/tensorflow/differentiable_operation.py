@@ -20,13 +20,20 @@ import tensorflow as tf
 
 from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
 from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.common.array_operations import OPERATIONS
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet, number_of
 from ringleader.common.submit_operation import Operation
-from ringleader.tensorflow.eager_operation import check_types
-from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
-from ringleader.tensorflow.errors import argument_error, tensorflow_error
-from ringleader.tensorflow.jit_compile import refuse_jit_compile
+from ringleader.tensorflow.eager_tensors import (
+    argument_error,
+    array_of,
+    as_tensor,
+    check_types,
+    is_recording,
+    refuse_jit_compile,
+    tensor_over,
+    tensorflow_error,
+)
 from ringleader.tensorflow.session_operations import in_session
 
 Tensors = Sequence[Any]
@@ -34,7 +41,7 @@ Tensors = Sequence[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """An operation as a script asked for it, without its tensors."""
+    """An operation as a script asked for it, without its tensors; see `operation_kinds.GradientCalls`."""
 
     name: str | None
     """The script's."""
@@ -47,29 +54,50 @@ class Call:
     ignore_name_scope: bool = False
     """Whether its name in a graph is without the scopes that it is built in."""
 
+    def reduce(self, grads: Tensors, arguments: tuple[Any, ...]) -> Tensors:
+        """See `GradientCalls`."""
+        return ALLREDUCE.run(grads, self._alike(arguments))[0]
+
+    def gather(self, grads: Tensors) -> Tensors:
+        """See `GradientCalls`."""
+        return ALLGATHER.run(grads, self._alike(()))[0]
+
+    def _alike(self, arguments: tuple[Any, ...]) -> Call:
+        return Call(name=None, process_set=self.process_set, arguments=arguments, grouped=self.grouped)
+
+    def own_rows(self, whole: Any, counts: Any, rank: int) -> Any:
+        """See `GradientCalls`."""
+        start = tf.reduce_sum(counts[:rank])
+        return whole[start : start + counts[rank]]
+
+    def zeros(self, likes: Tensors) -> Tensors:
+        """See `GradientCalls`."""
+        with tf.control_dependencies(likes):  # else a session would not run what other ranks wait for
+            return [tf.zeros_like(one) for one in likes]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DifferentiableOperation:
     """One kind of operation whose gradients are operations too."""
 
-    title: str
-    """What its nodes in graphs are called after, as ``Allreduce``."""
     operation: Operation
     """The same on arrays."""
     with_rows: bool = False
     """Whether each of its results is a pair: an array, and how many rows came from each rank."""
-    shape: Callable[[tf.TensorShape], tf.TensorShape]
-    """An input's shape → what is known of the output's."""
-    gradients: Callable[[Call, Tensors, Tensors, Tensors], Tensors]
-    """The call, its inputs, the rows that came from each rank (if any), gradients of the outputs → those of
-    the inputs."""
+    other_rows: bool = False
+    """Whether an output has another number of rows, not known before the operation is done."""
+
+    def gradients(self, call: Call, _inputs: Tensors, rows: Tensors, upstream: Tensors) -> Tensors:
+        """Return the gradients of the inputs; ``rows``: those that came from each rank, if any."""
+        assert self.operation.gradient is not None
+        return self.operation.gradient(call, upstream, rows)
 
     def run(self, tensors: Tensors, call: Call) -> tuple[Tensors, Tensors]:
         """Do the operation; return its results, and the rows of each if it has such."""
         inputs = [as_tensor(tensor) for tensor in tensors]
         run = self._run_eagerly
         if not tf.executing_eagerly():
-            run = partial(self._build, name=graph_name(self.title, inputs, call))
+            run = partial(self._build, name=graph_name(self.operation.title, inputs, call))
         elif not is_recording():
             return run(inputs, call)
         count = len(inputs)
@@ -107,7 +135,7 @@ class DifferentiableOperation:
         """Make it a part of the graph that is being built."""
         refuse_jit_compile()
         check_types(inputs)
-        check_registered(call.process_set, self.title)
+        check_registered(call.process_set, self.operation.title)
         if tf.compat.v1.get_default_graph().building_function:
             outputs = self._in_function(inputs, call, name)
         else:
@@ -122,7 +150,10 @@ class DifferentiableOperation:
             )
         count = len(inputs)
         for tensor, output in zip(inputs, outputs, strict=False):
-            output.set_shape(self.shape(tensor.shape))
+            shape = tensor.shape
+            if self.other_rows and shape.rank:
+                shape = tf.TensorShape([None]).concatenate(shape[1:])
+            output.set_shape(shape)
         return outputs[:count], outputs[count:]
 
     def _in_function(self, inputs: Tensors, call: Call, name: str) -> Tensors:
@@ -216,3 +247,29 @@ def graph_name(title: str, inputs: Tensors, call: Call) -> str:
     if call.ignore_name_scope:
         found = found.rpartition("/")[2]
     return f"{scope}/{found}" if scope else found
+
+
+# kinds
+
+
+class _Alltoall(DifferentiableOperation):
+    def gradients(self, call: Call, inputs: Tensors, rows: Tensors, upstream: Tensors) -> Tensors:
+        """Send the gradient back the way that the rows came; rows that went nowhere have none."""
+        back = Call(name=None, process_set=call.process_set, arguments=(static_value(rows[0]),))
+        (gradient,), _counts = self.run(upstream, back)
+        missing = tf.shape(inputs[0])[0] - tf.shape(gradient)[0]
+        edges = [[0, missing], *([0, 0] for _ in range(len(inputs[0].shape) - 1))]
+        return [tf.ensure_shape(tf.pad(gradient, edges), inputs[0].shape)]
+
+
+def static_value(counts: Any) -> Any:
+    """Return the numbers in a tensor; in a graph the tensor itself, unless it is a constant."""
+    known = tf.get_static_value(counts)
+    return counts if known is None else tuple(known.tolist())
+
+
+ALLREDUCE = DifferentiableOperation(operation=OPERATIONS.allreduce)
+ALLGATHER = DifferentiableOperation(operation=OPERATIONS.allgather_rows, with_rows=True, other_rows=True)
+BROADCAST = DifferentiableOperation(operation=OPERATIONS.broadcast)
+ALLTOALL = _Alltoall(operation=OPERATIONS.alltoall, with_rows=True, other_rows=True)
+REDUCESCATTER = DifferentiableOperation(operation=OPERATIONS.reducescatter, other_rows=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Adasum, Average
 from ringleader.tensorflow.compression import Compression
-from ringleader.tensorflow.exchange_settings import checked_settings
+from ringleader.tensorflow.gradient_exchange import checked_settings
 from ringleader.tensorflow.session_optimizer import distributed_session_optimizer
 
 KERAS_PACKAGES = ("keras", "tf_keras")
@@ -52,29 +52,30 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         num_groups=num_groups,
         groups=groups,
         process_set=process_set,
+        passes=backward_passes_per_step,
+        average_passes=average_aggregated_gradients,
+        scale_local_gradients=scale_local_gradients,
     )
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     if settings.op is Adasum and average_aggregated_gradients:
         raise ValueError("Adasum does not support average_aggregated_gradients == True")
-    words: dict[str, Any] = {
-        "name": name,
-        "device_dense": device_dense,
-        "device_sparse": device_sparse,
-        "compression": compression,
-        "sparse_as_dense": sparse_as_dense,
-        "op": settings.op,
-        "gradient_predivide_factor": gradient_predivide_factor,
-        "backward_passes_per_step": backward_passes_per_step,
-        "average_aggregated_gradients": average_aggregated_gradients,
-        "groups": settings.groups,
-        "process_set": process_set,
-        "scale_local_gradients": scale_local_gradients,
-    }
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return distributed_session_optimizer(optimizer, use_locking=use_locking, **words)
+        return distributed_session_optimizer(optimizer, name, settings, use_locking=use_locking)
     if any(base.__module__.split(".")[0] in KERAS_PACKAGES for base in type(optimizer).__mro__):
-        return importlib.import_module("ringleader.keras").DistributedOptimizer(optimizer, **words)
+        return importlib.import_module("ringleader.keras").DistributedOptimizer(
+            optimizer,
+            name=name,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            op=settings.op,
+            gradient_predivide_factor=gradient_predivide_factor,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
+            groups=settings.groups,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
+        )
     raise TypeError(
         f"DistributedOptimizer wraps an optimizer of Keras or a tf.compat.v1.train.Optimizer, not "
         f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"

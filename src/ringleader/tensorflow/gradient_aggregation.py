@@ -12,9 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.tensorflow.exchange_settings import key
+from ringleader.tensorflow.gradient_exchange import key
 from ringleader.tensorflow.gradient_tape import divided
-from ringleader.tensorflow.wrapping_session_optimizer import local_variable
 
 Exchange = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 """Reduces gradients, given with their variables, over the ranks."""
@@ -177,3 +176,16 @@ def _after(done: Any) -> Any:
         return tf.constant(True)
     with tf.control_dependencies([done if isinstance(done, tf.Operation) else tf.convert_to_tensor(done)]):
         return tf.constant(True)
+
+
+def local_variable(name: str, shape: Any, dtype: tf.DType) -> Any:
+    """Return a variable of this rank's own in the scope of now, zero when the script initialises it."""
+    return tf.compat.v1.get_variable(
+        name,
+        shape=shape,
+        dtype=dtype,
+        trainable=False,
+        use_resource=True,
+        initializer=tf.compat.v1.zeros_initializer(),
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+    )

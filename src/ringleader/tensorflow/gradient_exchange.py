@@ -17,20 +17,65 @@ from ringleader.collectives.exceptions import HorovodInternalError, MismatchErro
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import ALLGATHER, ALLREDUCE
+from ringleader.common.gradient_settings import GradientSettings, checked_groups
 from ringleader.common.handles import synchronize
-from ringleader.common.process_sets import ProcessSet, group_of
+from ringleader.common.process_sets import ProcessSet, group_of, number_of
+from ringleader.common.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 from ringleader.common.step_metrics import session_metrics
-from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
-from ringleader.tensorflow.errors import tensorflow_error
-from ringleader.tensorflow.exchange_settings import ExchangeSettings
-from ringleader.tensorflow.jit_compile import refuse_jit_compile
-from ringleader.tensorflow.ops.allgather import allgather
-from ringleader.tensorflow.ops.allreduce import allreduce, grouped_allreduce
+from ringleader.tensorflow.eager_tensors import (
+    array_of,
+    as_tensor,
+    is_recording,
+    refuse_jit_compile,
+    tensor_over,
+    tensorflow_error,
+)
+from ringleader.tensorflow.operations import allgather, allreduce, grouped_allreduce
 
 HINT = (
     "All ranks exchange the gradients of the same variables in each step: same model, same number of steps, "
     "and the same variables without a gradient."
 )
+
+
+def key(variable: Any) -> int:
+    """Return what a variable or tensor is known by in a dictionary; Keras' hold one of TensorFlow's."""
+    inner = getattr(variable, "_value", variable)
+    return id(inner if isinstance(inner, tf.Variable) else variable)
+
+
+def checked_settings(
+    *, op: Any, gradient_predivide_factor: float, num_groups: int, groups: Any, **words: Any
+) -> GradientSettings:
+    """Return the settings that a script asks for; `ValueError` where they contradict each other."""
+    op = handle_average_backwards_compatibility(op, None)
+    settings = GradientSettings(op=op, predivide=gradient_predivide_factor, **words)
+    if op is Adasum and number_of(settings.process_set) != 0:
+        raise NotImplementedError("Adasum does not support non-global process sets.")
+    wanted = "a non-negative integer or a list of list of tf.Variable"
+    checked = checked_groups(groups, num_groups, wanted=wanted, kind="tf.Variable", key=key)
+    return replace(settings, groups=checked)
+
+
+def grouped(
+    groups: Any, present: Sequence[int], variables: Sequence[Any] | None
+) -> tuple[tuple[int, ...], ...]:
+    """Return groups (see `GradientSettings`) of the gradients that are there, as indices into ``present``.
+
+    ``present`` are the places of these gradients among all, and among the variables. A variable that is
+    in no group makes one alone.
+    """
+    everything = tuple(range(len(present)))
+    if groups is None:
+        return (everything,) if everything else ()
+    if isinstance(groups, int):
+        size = -(-len(present) // min(groups, len(present) or 1)) or 1
+        return tuple(everything[start : start + size] for start in everything[::size])
+    if variables is None:
+        raise ValueError("groups of variables need the variables of the gradients")
+    at = {key(variables[place]): index for index, place in enumerate(present)}
+    found = [tuple(at.pop(key(one)) for one in group if key(one) in at) for group in groups]
+    return tuple(group for group in (*found, *((index,) for index in at.values())) if group)
 
 
 class GradientExchange:
@@ -40,7 +85,7 @@ class GradientExchange:
     not count. `HorovodInternalError` on all ranks where they do not.
     """
 
-    def __init__(self, settings: ExchangeSettings, name: str) -> None:
+    def __init__(self, settings: GradientSettings, name: str) -> None:
         """``name`` is how messages call the exchange; one of that name is under way at a time."""
         self.settings = settings
         self._name = name
@@ -60,16 +105,18 @@ class GradientExchange:
         sparse = [at for at, one in enumerate(found) if _sparse(one)]
         if not dense and not sparse:
             return found
-        settings.check(sparse=bool(sparse))
+        if sparse and settings.op not in (Average, Sum):
+            raise NotImplementedError(
+                f"op={settings.op.name.title()} has no meaning for tf.IndexedSlices; pass "
+                "sparse_as_dense=True, or op=hvd.Average or hvd.Sum"
+            )
         packed = [settings.compression.compress(as_tensor(found[at])) for at in dense]
         rows = [part for at in sparse for part in (found[at].values, found[at].indices)]
         step = Exchange(
             name=self._name,
-            op=settings.op,
-            prescale=settings.prescale,
-            postscale=settings.postscale,
+            reduction=settings.reduction,
             process_set=settings.process_set,
-            groups=settings.grouped(dense, variables),
+            groups=grouped(settings.groups, dense, variables),
             gathered=len(rows),
         )
         results = reduce_tensors(step, [tensor for tensor, _context in packed], rows)
@@ -77,7 +124,9 @@ class GradientExchange:
             found[at] = settings.compression.decompress(result, context)
         parts = iter(results[len(dense) :])
         for at, values, indices in zip(sparse, parts, parts, strict=False):
-            found[at] = tf.IndexedSlices(settings.scaled_rows(values), indices, found[at].dense_shape)
+            if settings.op is Average:
+                values = values / tf.cast(settings.process_set.size(), values.dtype)
+            found[at] = tf.IndexedSlices(values, indices, found[at].dense_shape)
         return found
 
 
@@ -91,11 +140,8 @@ class Exchange:
 
     name: str
     """How messages call it, the same on all ranks."""
-    op: ReduceOp
-    prescale: float
-    """Factor on each rank's gradients before the sum."""
-    postscale: float
-    """Factor on the result."""
+    reduction: tuple[ReduceOp, float, float]
+    """The reduction, the factor before it, the factor after it."""
     process_set: ProcessSet
     groups: tuple[tuple[int, ...], ...]
     """Places of the arrays that are reduced together: all or none."""
@@ -111,8 +157,7 @@ class Exchange:
         for number, places in enumerate(self.groups):
             name = self.name if len(self.groups) == 1 else f"{self.name}.{number}"
             members = [arrays[at] for at in places]
-            words = (self.op, self.prescale, self.postscale)
-            begun.append((places, ALLREDUCE.begin_group(members, name, self.process_set, *words)))
+            begun.append((places, ALLREDUCE.begin_group(members, name, self.process_set, *self.reduction)))
         if self.gathered:
             last = range(len(arrays) - self.gathered, len(arrays))
             rows = [arrays[at] for at in last]
@@ -171,12 +216,9 @@ def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    words: dict[str, Any] = {
-        "op": step.op,
-        "prescale_factor": step.prescale,
-        "postscale_factor": step.postscale,
-        "process_set": step.process_set,
-    }
+    op, prescale, postscale = step.reduction
+    words: dict[str, Any] = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
+    words["process_set"] = step.process_set
     results: list[Any] = [None] * len(dense)
     # All gradients are no group here: the exchange of the first ones goes on while the others are computed.
     for places in step.groups if len(step.groups) > 1 else ():

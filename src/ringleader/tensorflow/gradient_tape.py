@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from ringleader.common.gradient_settings import GradientSettings
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Average
 from ringleader.tensorflow.compression import Compression
-from ringleader.tensorflow.exchange_settings import ExchangeSettings, checked_settings, key
-from ringleader.tensorflow.gradient_exchange import GradientExchange
+from ringleader.tensorflow.gradient_exchange import GradientExchange, checked_settings, key
 from ringleader.tensorflow.util import traced_as_written
 
 NAME = "DistributedGradientTape_Allreduce"
@@ -22,10 +22,10 @@ NAME = "DistributedGradientTape_Allreduce"
 class DistributedTape:
     """What stands in front of the class of the wrapped tape."""
 
-    def init_tape(self, settings: ExchangeSettings, scale_local_gradients: bool) -> None:
+    def init_tape(self, settings: GradientSettings) -> None:
         """Begin with no sources of this rank's own."""
         self.process_set = settings.process_set
-        self.scale_local_gradients = scale_local_gradients
+        self.scale_local_gradients = settings.scale_local_gradients
         self._exchange = GradientExchange(settings, NAME)
         self._local_sources: dict[int, Any] = {}
 
@@ -118,6 +118,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         num_groups=num_groups,
         groups=groups,
         process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}")
@@ -125,7 +126,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     tape = cls.__new__(cls)
     tape.__dict__.update(gradtape.__dict__)
     tape._recording = False
-    tape.init_tape(settings, scale_local_gradients)
+    tape.init_tape(settings)
     return tape
 
 

@@ -1,100 +1,76 @@
-"""`DistributedOptimizer` of the optimizers of TensorFlow 1, ``tf.compat.v1.train.Optimizer``."""
+"""`DistributedOptimizer` of the optimizers of TensorFlow 1, ``tf.compat.v1.train.Optimizer``.
+
+They exchange gradients, or under Adasum combine what the ranks' own steps changed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.process_sets import ProcessSet
+import tensorflow as tf
+
+from ringleader.common.gradient_settings import GradientSettings
 from ringleader.common.reductions import Adasum
-from ringleader.tensorflow.adasum_session_optimizer import AdasumSessionOptimizer
-from ringleader.tensorflow.exchange_settings import checked_settings, key
-from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
-from ringleader.tensorflow.gradient_exchange import GradientExchange
+from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, local_variable
+from ringleader.tensorflow.gradient_exchange import GradientExchange, key
 from ringleader.tensorflow.gradient_tape import divided
-from ringleader.tensorflow.wrapping_session_optimizer import WrappingSessionOptimizer
+from ringleader.tensorflow.operations import grouped_allreduce
 
 
 def distributed_session_optimizer(
-    optimizer: Any,
-    *,
-    name: str | None,
-    use_locking: bool,
-    device_dense: str,
-    device_sparse: str,
-    compression: Any,
-    sparse_as_dense: bool,
-    op: ReduceOp,
-    gradient_predivide_factor: float,
-    backward_passes_per_step: int,
-    average_aggregated_gradients: bool,
-    groups: Any,
-    process_set: ProcessSet,
-    scale_local_gradients: bool,
+    optimizer: Any, name: str | None, settings: GradientSettings, *, use_locking: bool
 ) -> Any:
     """Return an optimizer of TensorFlow 1 whose updates are those of all ranks.
 
-    The arguments are those of `ringleader.tensorflow.DistributedOptimizer`. With Adasum ranks combine what
-    their own steps changed, else their gradients.
+    With Adasum ranks combine what their own steps changed, else their gradients.
     """
-    name = name or f"Distributed{type(optimizer).__name__}"
-    if op is Adasum:
-        return AdasumSessionOptimizer(
-            optimizer,
-            name=name,
-            use_locking=use_locking,
-            compression=compression,
-            backward_passes_per_step=backward_passes_per_step,
-        )
-    settings = checked_settings(
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=0,
-        groups=groups,
-        process_set=process_set,
+    kind = AdasumSessionOptimizer if settings.op is Adasum else SessionOptimizer
+    return kind(
+        optimizer, name or f"Distributed{type(optimizer).__name__}", settings, use_locking=use_locking
     )
-    exchange = GradientExchange(settings, f"{name}_Allreduce")
-    aggregation = None
-    if backward_passes_per_step > 1:
-        aggregation = LocalGradientAggregationHelper(
-            backward_passes_per_step,
-            exchange,
-            sparse_as_dense,
-            average_aggregated_gradients,
-            process_set=process_set,
-            scale_local_gradients=scale_local_gradients,
-            name=name,
-        )
-    return SessionOptimizer(
-        optimizer,
-        name=name,
-        use_locking=use_locking,
-        exchange=exchange,
-        aggregation=aggregation,
-        scale_local_gradients=scale_local_gradients,
-    )
+
+
+class WrappingSessionOptimizer(tf.compat.v1.train.Optimizer):
+    """An optimizer of TensorFlow 1 around another one, whose slots and variables it has."""
+
+    def __init__(self, optimizer: Any, name: str, settings: GradientSettings, *, use_locking: bool) -> None:
+        """Wrap ``optimizer``."""
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer = optimizer
+        self._settings = settings
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the wrapped optimizer keeps for a variable."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the names of what the wrapped optimizer keeps for variables."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the variables of the wrapped optimizer."""
+        return self._optimizer.variables(*args, **kwargs)
 
 
 class SessionOptimizer(WrappingSessionOptimizer):
     """Lets the wrapped optimizer compute and apply gradients, and reduces them between the two."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        *,
-        name: str,
-        use_locking: bool,
-        exchange: GradientExchange,
-        aggregation: LocalGradientAggregationHelper | None,
-        scale_local_gradients: bool,
-    ) -> None:
-        """``aggregation`` adds up the gradients of several passes first, None exchanges those of each."""
-        super().__init__(optimizer, name=name, use_locking=use_locking)
-        self._exchange = exchange
-        self._aggregation = aggregation
-        self._scale_local_gradients = scale_local_gradients
+    def __init__(self, optimizer: Any, name: str, settings: GradientSettings, *, use_locking: bool) -> None:
+        """Wrap ``optimizer``. Gradients of several passes are added up first."""
+        super().__init__(optimizer, name, settings, use_locking=use_locking)
+        self._exchange = GradientExchange(settings, f"{name}_Allreduce")
+        self._aggregation: LocalGradientAggregationHelper | None = None
+        if settings.passes > 1:
+            self._aggregation = LocalGradientAggregationHelper(
+                settings.passes,
+                self._exchange,
+                settings.sparse_as_dense,
+                settings.average_passes,
+                process_set=settings.process_set,
+                scale_local_gradients=settings.scale_local_gradients,
+                name=name,
+            )
         self._local: set[int] = set()
 
     def register_local_var(self, var: Any) -> None:
@@ -123,8 +99,8 @@ class SessionOptimizer(WrappingSessionOptimizer):
         reduced = self._exchange([gradients[at] for at in shared], [variables[at] for at in shared])
         for at, gradient in zip(shared, reduced, strict=True):
             found[at] = gradient
-        if self._scale_local_gradients:
-            size = self._exchange.settings.process_set.size()
+        if self._settings.scale_local_gradients:
+            size = self._settings.process_set.size()
             for at in set(range(len(found))) - set(shared):
                 found[at] = divided(found[at], size)
         return found
@@ -136,3 +112,66 @@ class SessionOptimizer(WrappingSessionOptimizer):
         return self._aggregation.apply_gradients(
             lambda: self._optimizer.apply_gradients(*args, **kwargs), self._optimizer, *args, **kwargs
         )
+
+
+class AdasumSessionOptimizer(WrappingSessionOptimizer):
+    """Lets the wrapped optimizer make its steps, and replaces them by the Adasum of all ranks'."""
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Return this rank's own gradients."""
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """Return the operation that makes the step and, every so many passes, combines."""
+        pairs = list(grads_and_vars)
+        variables = [variable for gradient, variable in pairs if gradient is not None]
+        if self._settings.passes == 1:
+            # Computed, so that it is a copy: a variable's own memory changes.
+            starts = [_value(variable) + tf.zeros([], variable.dtype.base_dtype) for variable in variables]
+            with tf.control_dependencies(starts):
+                stepped = self._optimizer.apply_gradients(pairs, global_step, name)
+            with tf.control_dependencies([stepped]):
+                return tf.group(*self._combined(variables, starts))
+        passes, kept = self._variables(variables)
+        first = tf.equal(_value(passes), 0)
+        begun = [
+            tf.convert_to_tensor(start.assign(tf.where(first, _value(variable), _value(start))))
+            for start, variable in zip(kept, variables, strict=True)
+        ]
+        with tf.control_dependencies(begun):
+            stepped = self._optimizer.apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies([stepped]):
+            count = tf.convert_to_tensor(passes.assign_add(1))
+
+        def combine() -> Any:
+            starts = [_value(start) for start in kept]
+            with tf.control_dependencies(self._combined(variables, starts)):
+                return tf.convert_to_tensor(passes.assign(0))
+
+        return tf.group(tf.cond(tf.equal(count, self._settings.passes), combine, lambda: tf.identity(count)))
+
+    def _combined(self, variables: list[Any], starts: list[Any]) -> list[Any]:
+        """Return operations that put the starts, and what all ranks' steps changed, into variables."""
+        changes = [_value(variable) - start for variable, start in zip(variables, starts, strict=True)]
+        combined = grouped_allreduce(changes, op=Adasum, compression=self._settings.compression)
+        return [
+            tf.convert_to_tensor(tf.compat.v1.assign(variable, start + change))
+            for variable, start, change in zip(variables, starts, combined, strict=True)
+        ]
+
+    def _variables(self, variables: list[Any]) -> tuple[Any, list[Any]]:
+        """Return the number of steps since the last combination, and where variables were then."""
+        with tf.compat.v1.variable_scope(self.get_name(), reuse=tf.compat.v1.AUTO_REUSE):
+            passes = local_variable("passes", [], tf.int32)
+            kept = [
+                local_variable(f"start_{at}", variable.shape, variable.dtype.base_dtype)
+                for at, variable in enumerate(variables)
+            ]
+        return passes, kept
+
+
+def _value(variable: Any) -> Any:
+    """Return a variable's value at that place of the graph."""
+    return variable.read_value()

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Sum
-from ringleader.tensorflow.ops.allgather import allgather
-from ringleader.tensorflow.ops.allreduce import allreduce
+from ringleader.tensorflow.operations import allgather, allreduce
 
 
 def joint_moments(

@@ -14,6 +14,8 @@ from ringleader.common.process_sets import ProcessSet
 from ringleader.torch.adapter import TorchAdapter
 from ringleader.torch.cuda.own_gpu import choose_gpu, name_gpu_at_the_end
 
+__all__ = ["cuda_built", "init", "rocm_built"]
+
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
     """Join the other ranks. Does nothing if this process already has.

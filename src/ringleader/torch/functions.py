@@ -11,7 +11,7 @@ from ringleader.common.basics import rank, size
 from ringleader.common.handles import synchronize
 from ringleader.common.object_operations import allgather_object, broadcast_object
 from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.torch.ops.broadcast import broadcast_async_
+from ringleader.torch.operations import broadcast_async_
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
 

@@ -17,6 +17,8 @@ from ringleader.collectives.transports.transport import Registering
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.kernels import DTYPES
 
+__all__ = ["register_", "registered_empty"]
+
 _EARLIER = "_ringleader_earlier_memory"
 """Attribute of a storage that was moved: the memory that it had. It lives as long as the storage."""
 

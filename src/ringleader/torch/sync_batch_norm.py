@@ -15,8 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Sum
-from ringleader.torch.ops.allgather import allgather
-from ringleader.torch.ops.allreduce import allreduce
+from ringleader.torch.operations import allgather, allreduce
 
 NAME = "sync_batch_norm"
 """Names of the exchanges begin so. Layers run one after the other, so they can share them."""

@@ -1,16 +1,18 @@
-"""`DistributedOptimizer` and its like. Signatures and their order are Horovod's."""
+"""`DistributedOptimizer` and its like, also of models that were saved. Signatures are Horovod's."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from ringleader.common.gradient_settings import GradientSettings, checked_groups
 from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.common.reductions import Average
-from ringleader.keras.compression import Compression
-from ringleader.keras.generation import check_optimizer, is_keras2
-from ringleader.keras.optimizer.exchange_options import ExchangeOptions, checked_options
+from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.keras.generation import Compression, backend, check_optimizer, is_keras2, keras
 from ringleader.keras.optimizer.exchanging_optimizer import base_class, distributed_class
+
+__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model"]
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -44,21 +46,31 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     `ValueError` for what is not an optimizer of the script's Keras, and for arguments that contradict.
     """
     check_optimizer(optimizer)
-    options = checked_options(
+    op = handle_average_backwards_compatibility(op, None)
+    if op not in (Average, Sum):
+        raise ValueError(f"op={op.name.title()} is not supported here: use hvd.Average or hvd.Sum")
+    if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step must be at least 1, not {backward_passes_per_step}")
+    options = GradientSettings(
         name=name or f"Distributed{type(getattr(optimizer, 'inner_optimizer', optimizer)).__name__}",
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
+        predivide=gradient_predivide_factor,
         process_set=process_set,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
+        passes=int(backward_passes_per_step),
+        average_passes=average_aggregated_gradients,
         scale_local_gradients=scale_local_gradients,
     )
+    _check_groups(groups, num_groups)
     _generation().prepare_keras()
     return _wrapped(optimizer, options)
+
+
+def _check_groups(groups: Any, num_groups: int) -> None:
+    """Refuse invalid groups. Valid ones change nothing: all gradients of a step travel together anyway."""
+    wanted = "a positive integer or a list of lists of variables"
+    checked_groups(groups, num_groups, wanted=wanted, kind="variables")
 
 
 def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -108,22 +120,42 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     return wrapped
 
 
-def distribute_in_place(optimizer: Any, compression: Any) -> None:
+def load_model(
+    filepath: Any,
+    custom_optimizers: Iterable[type] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """Return a saved model whose optimizer, with the state that was saved, exchanges gradients.
+
+    The model may have been saved with a `DistributedOptimizer` or without, in any format that
+    ``keras.models.load_model`` reads. ``custom_optimizers`` are optimizer classes that Keras does not know,
+    ``custom_objects`` other such objects by name. ``legacy_opts`` is Horovod's and changes nothing: legacy
+    optimizers are known by their names. Keras 3 does not restore an optimizer's state from HDF5 files.
+    """
+    known = {one.__name__: one for one in custom_optimizers or ()} | dict(custom_objects or {})
+    model = keras().models.load_model(filepath, custom_objects=known or None)
+    if getattr(model, "optimizer", None) is not None:
+        _complete(model)
+        _distribute_in_place(model.optimizer, compression)
+        if backend() == "tensorflow" and not is_keras2() and model.jit_compile:
+            model.jit_compile = False
+    return model
+
+
+def _complete(model: Any) -> None:
+    """Give a model from an HDF5 file an optimizer that trains: Keras 3 builds it without variables."""
+    optimizer, variables = model.optimizer, model.trainable_variables
+    if not is_keras2() and optimizer.built and len(optimizer._trainable_variables) != len(variables):
+        model.optimizer = type(optimizer).from_config(optimizer.get_config())
+        model.optimizer.build(variables)
+
+
+def _distribute_in_place(optimizer: Any, compression: Any) -> None:
     """Have an optimizer that was loaded with its state train with the gradients of all ranks."""
     exchanging = getattr(optimizer, "inner_optimizer", optimizer)
-    options = checked_options(
-        name=f"Distributed{type(exchanging).__name__}",
-        compression=compression,
-        sparse_as_dense=False,
-        op=Average,
-        gradient_predivide_factor=1.0,
-        num_groups=0,
-        groups=None,
-        process_set=global_process_set,
-        backward_passes_per_step=1,
-        average_aggregated_gradients=False,
-        scale_local_gradients=True,
-    )
+    options = GradientSettings(name=f"Distributed{type(exchanging).__name__}", compression=compression)
     _generation().prepare_keras()
     exchanging.__class__ = _distributed_class(exchanging, options)
 
@@ -132,7 +164,7 @@ def _generation() -> Any:
     return import_module(f"ringleader.keras.optimizer.keras{2 if is_keras2() else 3}_optimizer")
 
 
-def _wrapped(optimizer: Any, options: ExchangeOptions) -> Any:
+def _wrapped(optimizer: Any, options: GradientSettings) -> Any:
     if hasattr(optimizer, "inner_optimizer"):
         inner = _wrapped(optimizer.inner_optimizer, options)
         words = {
@@ -165,7 +197,7 @@ def _wrapped(optimizer: Any, options: ExchangeOptions) -> Any:
     return made
 
 
-def _distributed_class(optimizer: Any, options: ExchangeOptions) -> type:
+def _distributed_class(optimizer: Any, options: GradientSettings) -> type:
     """Return the class of an optimizer of the script's Keras that exchanges gradients."""
     exchanging = getattr(_generation(), f"DistributedKeras{2 if is_keras2() else 3}Optimizer")
     return distributed_class(exchanging, base_class(optimizer), options)

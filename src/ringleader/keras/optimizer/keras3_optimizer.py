@@ -13,8 +13,15 @@ from typing import Any
 import keras
 
 from ringleader.keras.generation import backend
-from ringleader.keras.optimizer.callable_list import CallableList
 from ringleader.keras.optimizer.exchanging_optimizer import ExchangingOptimizer, is_distributed
+
+
+class CallableList(list[Any]):
+    """A list that may be called, for scripts that say ``optimizer.variables()``."""
+
+    def __call__(self) -> CallableList:
+        """Return the list."""
+        return self
 
 
 class DistributedKeras3Optimizer(ExchangingOptimizer):

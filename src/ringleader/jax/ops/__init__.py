@@ -1,1 +1,0 @@
-"""Operations on trees of arrays: one module per kind."""

@@ -1,0 +1,422 @@
+"""The operations of scripts on tensors; `differentiable_operation` does them, eagerly and in graphs.
+
+Signatures and their order are Horovod's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ringleader.collectives.exceptions import MismatchError
+from ringleader.collectives.operations import ReduceOp
+from ringleader.common.array_operations import OPERATIONS
+from ringleader.common.basics import rank
+from ringleader.common.compression import run_compressed
+from ringleader.common.numpy_adapter import empty_like
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.tensorflow.compression import Compression, Compressor
+from ringleader.tensorflow.differentiable_operation import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    REDUCESCATTER,
+    Call,
+    static_value,
+)
+from ringleader.tensorflow.eager_tensors import (
+    argument_error,
+    array_of,
+    check_types,
+    is_unrecorded,
+    run_eagerly,
+    tensor_over,
+    tensorflow_error,
+)
+from ringleader.tensorflow.util import called_as_written, traced_as_written
+
+__all__ = [
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "reducescatter",
+]
+
+
+@called_as_written
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Return the reduction of a tensor or variable over the ranks of a process set; differentiable.
+
+    ``op`` is Average (the default), Sum, Adasum, Min, Max or Product. Every rank brings the same shape and
+    type. ``prescale_factor`` is applied to each rank's values, ``postscale_factor`` to the result.
+    `tf.IndexedSlices` are gathered instead: an Average or a Sum, without factors, `NotImplementedError` for
+    others. ``device_dense`` and ``device_sparse`` are Horovod's: arrays are exchanged on the host.
+
+    Raises `ArgumentError` for what this rank sees to be wrong, FailedPreconditionError on all ranks where
+    they differ.
+    """
+    chosen = handle_average_backwards_compatibility(op, average)
+    if compression is Compression.none and is_unrecorded(tensor):
+        return run_eagerly(
+            OPERATIONS.allreduce, tensor, name, process_set, chosen, prescale_factor, postscale_factor
+        )
+    factors = (prescale_factor, postscale_factor)
+    return _reduce_any(tensor, compression, chosen, factors, name, process_set, ignore_name_scope)
+
+
+@traced_as_written
+def _reduce_any(
+    tensor: Any,
+    compression: type[Compressor],
+    op: ReduceOp,
+    factors: tuple[float, float],
+    name: str | None,
+    process_set: ProcessSet,
+    ignore_name_scope: bool,
+) -> Any:
+    """Return the reduction of a tensor of any kind, eagerly or in a graph."""
+    if isinstance(tensor, tf.IndexedSlices):
+        return reduce_sparse([tensor], name, op, factors, process_set, ignore_name_scope)[0]
+    call = Call(
+        name=name,
+        process_set=process_set,
+        arguments=(op, *factors),
+        ignore_name_scope=ignore_name_scope,
+    )
+    return run_compressed(compression, [tensor], lambda small: ALLREDUCE.run(small, call)[0])[0]
+
+
+@traced_as_written
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Return the reductions of several tensors over the ranks of a process set; see `allreduce`."""
+    chosen = handle_average_backwards_compatibility(op, average)
+    results: list[Any] = list(tensors)
+    sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
+    dense = [at for at in range(len(tensors)) if at not in sparse]
+    if sparse:
+        slices = [tensors[at] for at in sparse]
+        base = None if name is None else f"{name}.sparse"
+        factors = (prescale_factor, postscale_factor)
+        reduced = reduce_sparse(slices, base, chosen, factors, process_set, ignore_name_scope)
+        for at, one in zip(sparse, reduced, strict=True):
+            results[at] = one
+    if dense:
+        call = Call(
+            name=name,
+            process_set=process_set,
+            arguments=(chosen, prescale_factor, postscale_factor),
+            grouped=True,
+            ignore_name_scope=ignore_name_scope,
+        )
+        dense_ones = [tensors[at] for at in dense]
+        reduced = run_compressed(compression, dense_ones, lambda small: ALLREDUCE.run(small, call)[0])
+        for at, one in zip(dense, reduced, strict=True):
+            results[at] = one
+    return results
+
+
+@traced_as_written
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: ReduceOp = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return the reduction of a dense tensor, its sum if nothing is said: what `allreduce` is made of."""
+    return allreduce(
+        tensor,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+    )
+
+
+@traced_as_written
+def _grouped_allreduce(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: ReduceOp = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Return the reductions of dense tensors, sums if nothing is said."""
+    return grouped_allreduce(
+        tensors,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+        name=name,
+    )
+
+
+def reduce_sparse(
+    slices: Sequence[tf.IndexedSlices],
+    name: str | None,
+    op: ReduceOp,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    ignore_name_scope: bool,
+) -> list[tf.IndexedSlices]:
+    """Return the slices of all ranks; of an Average the values are divided by the number of ranks.
+
+    Values and indices travel together. An index may come several times, and counts each time.
+    """
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            f"tf.IndexedSlices can be summed or averaged, and op is {ReduceOp(op).name.title()}; "
+            "use sparse_as_dense=True, or tf.convert_to_tensor"
+        )
+    if factors != (1.0, 1.0):
+        raise NotImplementedError("prescale_factor and postscale_factor are not for tf.IndexedSlices")
+    parts = [part for one in slices for part in (one.values, one.indices)]
+    call = Call(name=name, process_set=process_set, grouped=True, ignore_name_scope=ignore_name_scope)
+    gathered = ALLGATHER.run(parts, call)[0]
+    reduced = []
+    for one, values, indices in zip(slices, gathered[::2], gathered[1::2], strict=True):
+        if op == Average:
+            ranks = group_of(process_set, "Allreduce").ranks.size
+            values = values / tf.cast(ranks, values.dtype)
+        reduced.append(tf.IndexedSlices(values, indices, dense_shape=one.dense_shape))
+    return reduced
+
+
+@traced_as_written
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return the tensors of all ranks of a process set, joined along the first dimension; differentiable.
+
+    The first dimension may differ between ranks, the others and the type are equal.
+    """
+    if is_unrecorded(tensor):
+        return run_eagerly(OPERATIONS.allgather, tensor, name, process_set)
+    call = Call(name=name, process_set=process_set, ignore_name_scope=ignore_name_scope)
+    return ALLGATHER.run([tensor], call)[0][0]
+
+
+@traced_as_written
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Return each tensor joined from those of all ranks of a process set; see `allgather`."""
+    if not tensors:
+        return []
+    call = Call(name=name, process_set=process_set, grouped=True, ignore_name_scope=ignore_name_scope)
+    return list(ALLGATHER.run(tensors, call)[0])
+
+
+@traced_as_written
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return the tensor of ``root_rank`` on all ranks of a process set; differentiable.
+
+    ``root_rank`` counts among all ranks, whatever the set. Every rank brings the same shape and type.
+    """
+    if is_unrecorded(tensor):
+        return run_eagerly(OPERATIONS.broadcast, tensor, name, process_set, root_rank)
+    call = Call(
+        name=name, process_set=process_set, arguments=(root_rank,), ignore_name_scope=ignore_name_scope
+    )
+    return BROADCAST.run([tensor], call)[0][0]
+
+
+@traced_as_written
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Give variables the values that they have on ``root_rank``, and return these values as tensors.
+
+    All ranks of the process set bring as many variables, of the same shapes and types, in the same order.
+    `ArgumentError` for what is not a variable.
+    """
+    inner = [_tensorflow_variable(variable) for variable in variables]
+    if not inner:
+        return []
+    if tf.executing_eagerly():
+        return _into_variables(inner, root_rank, name, process_set)
+    call = Call(name=name, process_set=process_set, arguments=(root_rank,), grouped=True)
+    values, _rows = BROADCAST.run(inner, call)
+    return [
+        tf.convert_to_tensor(tf.compat.v1.assign(variable, value))
+        for variable, value in zip(inner, values, strict=True)
+    ]
+
+
+def _tensorflow_variable(variable: Any) -> Any:
+    """Return TensorFlow's variable, which is within one of Keras 3."""
+    value = getattr(variable, "value", None)
+    inner = value if isinstance(value, tf.Variable) else variable
+    if not hasattr(inner, "assign"):
+        raise argument_error(f"only variables take over values, and this is {type(variable).__name__}")
+    return inner
+
+
+def _into_variables(
+    variables: Sequence[Any], root_rank: int, name: str | None, process_set: ProcessSet
+) -> list[Any]:
+    values = [variable.read_value() for variable in variables]
+    check_types(values)
+    is_root = rank() == root_rank
+    arrays = [array_of(value) for value in values]
+    if not is_root:
+        # A variable takes over the memory of what it is assigned.
+        arrays = [empty_like(array) for array in arrays]
+    try:
+        OPERATIONS.broadcast_in_place.run_group(arrays, name, process_set, root_rank)
+    except (ValueError, MismatchError) as error:
+        raise tensorflow_error(error) from error
+    if is_root:
+        return values
+    values = [tensor_over(array) for array in arrays]
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+    return values
+
+
+@traced_as_written
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Give each rank of a process set some rows of the tensor, return the rows that came; differentiable.
+
+    ``splits``, 1-D and of integers, tells how many rows each rank gets, in the order of ranks; rows after
+    these go nowhere. With it the result is a pair: the rows, and how many came from each rank (int32).
+    Without it, rows go in equal parts.
+    """
+    arguments = (None if splits is None else static_value(_counts(splits)),)
+    call = Call(name=name, process_set=process_set, arguments=arguments, ignore_name_scope=ignore_name_scope)
+    (output,), (received,) = ALLTOALL.run([tensor], call)
+    return output if splits is None else (output, received)
+
+
+def _counts(splits: Any) -> Any:
+    """Return splits as a tensor; `ArgumentError` where they are not 1-D and of integers."""
+    counts = tf.convert_to_tensor(splits)
+    if counts.dtype not in (tf.int32, tf.int64) or counts.shape.rank not in (1, None):
+        raise argument_error(f"splits must be 1-D and int32, not of {counts.dtype.name}{counts.shape}")
+    return counts
+
+
+def _scatter(
+    tensors: Sequence[Any],
+    name: str | None,
+    op: ReduceOp,
+    compression: type[Compressor],
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    ignore_name_scope: bool,
+    *,
+    grouped: bool,
+) -> list[Any]:
+    if op not in (Average, Sum):
+        raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
+    call = Call(
+        name=name,
+        process_set=process_set,
+        arguments=(op, *factors),
+        grouped=grouped,
+        ignore_name_scope=ignore_name_scope,
+    )
+    return run_compressed(compression, tensors, lambda small: REDUCESCATTER.run(small, call)[0])
+
+
+@traced_as_written
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduce the tensor over the ranks of a process set and return this rank's rows of it; differentiable.
+
+    The first ``rows % size`` ranks get one row more than the others. ``op`` is Average or Sum.
+    ``device_dense`` is Horovod's: arrays are exchanged on the host.
+    """
+    factors = (prescale_factor, postscale_factor)
+    return _scatter([tensor], name, op, compression, factors, process_set, ignore_name_scope, grouped=False)[
+        0
+    ]
+
+
+@traced_as_written
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduce several tensors and return this rank's rows of each; see `reducescatter`."""
+    if not tensors:
+        return []
+    factors = (prescale_factor, postscale_factor)
+    return _scatter(tensors, name, op, compression, factors, process_set, False, grouped=True)

@@ -1,1 +1,0 @@
-"""Operations on tensors: one module per kind."""

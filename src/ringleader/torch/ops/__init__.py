@@ -1,1 +1,0 @@
-"""The operations that scripts call, a module each; `differentiable_operation` tells autograd of them."""
