@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.bucket_plan import ParameterShape, plan_buckets
-from ringleader.torch.optimizer.sharded_layout import cut_shards
-from ringleader.torch.optimizer.sharded_parts import ROW, part_of
+from ringleader.torch.optimizer.sharded_gradients import ROW, part_of
+from ringleader.torch.optimizer.sharded_step import cut_shards
 
 pytestmark = pytest.mark.torch
 

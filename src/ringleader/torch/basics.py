@@ -1,4 +1,4 @@
-"""`init` under PyTorch, and which GPUs this PyTorch is built for."""
+"""`init` under PyTorch, what PyTorch brings to the engine for it, and which GPUs it is built for."""
 
 from __future__ import annotations
 
@@ -7,14 +7,40 @@ from typing import Any
 
 import torch
 
+from ringleader.collectives.framework_adapter import DeviceTransport, TransportContext
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.session import Session
+from ringleader.collectives.transports.transport import Transport
 from ringleader.common.basics import begin_session
 from ringleader.common.process_sets import ProcessSet
-from ringleader.torch.adapter import TorchAdapter
+from ringleader.torch.c10d.distributed_transport import DistributedTransport
+from ringleader.torch.c10d.group_watch import GroupWatch
+from ringleader.torch.cuda.gpu_transport import GpuTransport
 from ringleader.torch.cuda.own_gpu import choose_gpu, name_gpu_at_the_end
+from ringleader.torch.kernels import TorchKernels
 
 __all__ = ["cuda_built", "init", "rocm_built"]
+
+
+class TorchAdapter(TorchKernels):
+    """See `ringleader.collectives.framework_adapter.FrameworkAdapter`. Each session has one."""
+
+    def __init__(self) -> None:
+        """Begin without groups."""
+        super().__init__()
+        self._watch = GroupWatch()
+
+    def host_transport(self, context: TransportContext) -> Transport:
+        """Return a transport for CPU tensors over Gloo: the same code that uses NCCL on GPUs."""
+        if context.mpi_calls is None:
+            return context.host
+        return DistributedTransport(
+            "gloo", context, context.mpi_calls, self, adasum=context.host, watch=self._watch
+        )
+
+    def device_transport(self, context: TransportContext) -> DeviceTransport:
+        """Return what carries tensors on GPUs; nothing is set up before the first of them."""
+        return GpuTransport(context, watch=self._watch)
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:

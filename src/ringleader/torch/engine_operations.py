@@ -8,7 +8,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.torch.kernels import dtype_name
+from ringleader.torch.kernels import TorchKernels, dtype_name
 
 
 def reduction(
@@ -59,6 +59,36 @@ def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     engine.run(work)
     result: torch.Tensor = work.out
     return result
+
+
+def sum_sparse(
+    engine: Engine, parameter: torch.Tensor, dims: int, name: str, *, factor: float, more: torch.Tensor | None
+) -> None:
+    """Replace a parameter's gradient by the sum over the ranks, as a sparse tensor. Collective.
+
+    A rank without a gradient adds nothing. ``dims`` is the number of sparse dimensions, ``factor`` is applied
+    to the values, and ``more`` (dense) is added to the result.
+    """
+    grad = parameter.grad
+    if grad is None:
+        grad = torch.sparse_coo_tensor(
+            torch.empty((dims, 0), dtype=torch.int64, device=parameter.device),
+            torch.empty((0, *parameter.shape[dims:]), dtype=parameter.dtype, device=parameter.device),
+            parameter.shape,
+            check_invariants=False,
+        )
+    elif not grad.is_sparse:
+        grad = grad.to_sparse(dims)
+    grad = grad.detach().coalesce()
+    indices = gather(engine, grad.indices().t(), f"{name}.indices").t()
+    values = gather(engine, grad.values(), f"{name}.values")
+    TorchKernels().scale(values, factor)
+    if more is not None:
+        rest = more.to_sparse(dims).coalesce()
+        indices, values = torch.cat([indices, rest.indices()], 1), torch.cat([values, rest.values()])
+    # PyTorch warns once unless it is told whether to look for indices that are out of range.
+    total = torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+    parameter.grad = total.coalesce()
 
 
 def by_dtype_and_device(tensors: Sequence[torch.Tensor]) -> list[list[int]]:

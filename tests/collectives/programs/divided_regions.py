@@ -6,7 +6,7 @@ import ringleader.torch as hvd
 from ringleader.collectives.operations import Signature, Work, signature_digest
 from ringleader.collectives.transports.algorithm_table import HierarchicalTable
 from ringleader.torch.basics import session
-from ringleader.torch.optimizer.sharded_parts import part_of
+from ringleader.torch.optimizer.sharded_gradients import part_of
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

@@ -11,7 +11,7 @@ from pathlib import Path
 from fake_cuda import Gpu
 from fake_nccl import install
 
-from ringleader.torch.adapter import TorchAdapter
+from ringleader.torch.basics import TorchAdapter
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
 
 GPU = Gpu(devices=1)

@@ -17,8 +17,7 @@ from ringleader.collectives.exceptions import HorovodInternalError, is_transport
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.traffic import CommunicatorTraffic
-from ringleader.torch.c10d.group_watch import GroupWatch
-from ringleader.torch.c10d.threaded_call import ThreadedCall
+from ringleader.torch.c10d.group_watch import GroupWatch, ThreadedCall
 
 NATIVE = frozenset(
     {

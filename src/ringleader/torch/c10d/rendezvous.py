@@ -27,7 +27,7 @@ import torch
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.torch.c10d.threaded_call import ThreadedCall
+from ringleader.torch.c10d.group_watch import ThreadedCall
 
 PROBE_SECONDS = 3.0
 """How long an address of rank 0's host may take to answer before it counts as out of reach."""

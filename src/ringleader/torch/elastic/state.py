@@ -1,10 +1,15 @@
-"""The state of a training with PyTorch. Path and names are Horovod's."""
+"""The state of a training with PyTorch: how models, optimizers, samplers and random numbers are kept.
+
+Path and names are Horovod's.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy
 import torch
 
 from ringleader.common.basics import rank
@@ -12,16 +17,9 @@ from ringleader.common.commit_layout import ArrayCodec, Captured
 from ringleader.common.elastic import ObjectState
 from ringleader.common.object_operations import broadcast_object
 from ringleader.torch.elastic.sampler import ElasticSampler
-from ringleader.torch.elastic.state_handlers import (
-    HandlerWithContent,
-    ModelStateHandler,
-    OptimizerStateHandler,
-    RandomState,
-    RandomStateHandler,
-    SamplerStateHandler,
-    StateHandler,
-)
 from ringleader.torch.elastic.tensor_codec import TensorCodec
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
+from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
 
 __all__ = [
     "ModelStateHandler",
@@ -33,6 +31,155 @@ __all__ = [
     "get_handler_registry",
     "set_handler_registry",
 ]
+
+
+class StateHandler:
+    """Keeps one object; what scripts derive their own from.
+
+    What a handler of a script keeps lies in its process, and `sync` gives it to ranks that start later.
+    """
+
+    def __init__(self, value: Any) -> None:
+        """Take the object."""
+        self.value = value
+
+    def save(self) -> None:
+        """Keep the object as it is now."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go back to what was kept."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Give all ranks what rank 0 has. Collective."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Keep another object in its place."""
+        self.value = value
+        self.save()
+
+    def reset(self) -> None:
+        """Fit the object to the ranks as they are now."""
+
+    def before_reset(self) -> None:
+        """Gather what ranks have divided among them, while all of them are there. Collective."""
+
+
+class HandlerWithContent(StateHandler):
+    """A handler that says what is to be kept, so that it lies in the state's commits."""
+
+    codec = TensorCodec()
+
+    def capture(self) -> Captured:
+        """Return what is to be kept."""
+        raise NotImplementedError
+
+    def load(self, value: Any) -> None:
+        """Take over a value that was kept, or is another rank's."""
+        raise NotImplementedError
+
+    def load_own(self, value: Any) -> None:
+        """Take over what was this rank's own."""
+
+    def save(self) -> None:
+        """Nothing: the state commits it."""
+
+    def restore(self) -> None:
+        """Nothing: the state restores it."""
+
+    def sync(self) -> None:
+        """Take over what rank 0 has, by itself. Collective."""
+        value = broadcast_object(self.capture().value if rank() == 0 else None)
+        if rank() != 0:
+            self.load(value)
+
+
+class ModelStateHandler(HandlerWithContent):
+    """Keeps a model's parameters and buffers; buffers, such as running statistics, may differ by rank."""
+
+    def capture(self) -> Captured:
+        """See `HandlerWithContent`."""
+        state = self.value.state_dict()
+        names = {name for name, _buffer in self.value.named_buffers()}
+        differing = frozenset(id(value) for name, value in state.items() if name in names)
+        return Captured(value=dict(state), differing=differing)
+
+    def load(self, value: Any) -> None:
+        """See `HandlerWithContent`."""
+        self.value.load_state_dict(value)
+
+
+class OptimizerStateHandler(HandlerWithContent):
+    """Keeps an optimizer's state and options; with ``shard=True`` the whole, which all ranks gather."""
+
+    def capture(self) -> Captured:
+        """See `HandlerWithContent`; collective with ``shard=True``."""
+        if isinstance(self.value, ShardedMixin):
+            return Captured(value=self.value.state_dict_of(0))
+        return Captured(value=self.value.state_dict())
+
+    def load(self, value: Any) -> None:
+        """See `HandlerWithContent`. Gradients of a step that was not made are forgotten."""
+        with loading_in_place(self.value):
+            self.value.load_state_dict(value)
+        for group in self.value.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def before_reset(self) -> None:
+        """Have the whole state on every rank, as some ranks may go."""
+        if isinstance(self.value, ShardedMixin):
+            self.value.load_state_dict(self.value.state_dict())
+
+    def reset(self) -> None:
+        """Forget what backward did for a step that was not made."""
+        if isinstance(self.value, OptimizerMixin):
+            self.value.forget_step()
+
+
+class SamplerStateHandler(HandlerWithContent):
+    """Keeps how much of an epoch is done."""
+
+    def capture(self) -> Captured:
+        """See `HandlerWithContent`."""
+        return Captured(value=self.value.state_dict())
+
+    def load(self, value: Any) -> None:
+        """See `HandlerWithContent`."""
+        self.value.load_state_dict(value)
+
+    def reset(self) -> None:
+        """Divide what is left among the ranks as they are now."""
+        self.value.reset()
+
+
+class RandomState:
+    """Stands in a `TorchState` for the random numbers of Python, NumPy and PyTorch on the CPU.
+
+    Each rank has its own. A replaced rank goes on with those of the rank that it replaces.
+    """
+
+
+class RandomStateHandler(HandlerWithContent):
+    """Keeps every rank's random numbers."""
+
+    def capture(self) -> Captured:
+        """See `HandlerWithContent`."""
+        own = (random.getstate(), numpy.random.get_state(), torch.get_rng_state().numpy().tobytes())
+        return Captured(value=None, per_rank=own)
+
+    def load(self, value: Any) -> None:
+        """See `HandlerWithContent`."""
+
+    def load_own(self, value: Any) -> None:
+        """See `HandlerWithContent`."""
+        python, of_numpy, of_torch = value
+        random.setstate(python)
+        numpy.random.set_state(of_numpy)
+        torch.set_rng_state(torch.frombuffer(bytearray(of_torch), dtype=torch.uint8))
+
 
 _REGISTRY: list[tuple[type, type[StateHandler]]] = [
     (torch.nn.Module, ModelStateHandler),

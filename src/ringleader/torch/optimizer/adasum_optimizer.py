@@ -23,8 +23,8 @@ from ringleader.common.step_metrics import StepMetrics
 from ringleader.torch.basics import session
 from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor
 from ringleader.torch.engine_operations import reduce_all, reduction
-from ringleader.torch.optimizer.optimizer_arguments import OptimizerSettings, default_names
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
 from ringleader.torch.optimizer.parameter_checksum import TENSORS
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 

@@ -17,8 +17,8 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.transports.regions import Region
 from ringleader.torch.kernels import DTYPES
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, shapes_of
 from ringleader.torch.optimizer.memory_place import MemoryPlace
+from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named, shapes_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,15 +15,15 @@ from ringleader.common.process_sets import ProcessSet, global_process_set, numbe
 from ringleader.common.reductions import Average
 from ringleader.torch.compression.algorithms import Compression, checked_compression
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
-from ringleader.torch.optimizer.optimizer_arguments import (
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, wrap
+from ringleader.torch.optimizer.optimizer_settings import (
     OptimizerSettings,
+    check_shardable,
     checked_groups,
     checked_names,
 )
-from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, wrap
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
-from ringleader.torch.optimizer.sharded_rules import check_shardable
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -57,8 +57,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     part: see docs/guides/sharded-optimizer.md. For optimizers that treat every element by itself, such as SGD
     and AdamW; anything else is a `ValueError`. ``groups`` and ``bucket_cap_mb`` have no effect then.
     """
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     settings = OptimizerSettings(

@@ -28,11 +28,10 @@ from ringleader.collectives.exceptions import NoteMismatchError
 from ringleader.collectives.operations import Work
 from ringleader.common.object_exchange import sum_numbers
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
-from ringleader.torch.optimizer.freed_memory import keep_freed_memory
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
-from ringleader.torch.optimizer.gradient_exchange import GradientExchange
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange, drop_zeros, idle_ones
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
-from ringleader.torch.optimizer.memory_place import is_alone
+from ringleader.torch.optimizer.memory_place import is_alone, keep_freed_memory
+from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named
 
 CONVERTED_TOO_LATE = (
     "the type or shape of this parameter's gradient changed during backward. Convert a model before "
@@ -69,7 +68,7 @@ class GradientBuckets(GradientExchange):
         self._under_way: set[int] = set()
         """Buckets that were handed to the engine during backward."""
         self._failed: list[int] = []
-        self._idle: list[int] = []
+        self._idle: list[torch.Tensor] = []
         self._versions: dict[int, int] = {}
         """How often each gradient had been changed in place when its bucket began to travel."""
         self._elsewhere: dict[int, torch.Tensor] = {}
@@ -225,11 +224,7 @@ class GradientBuckets(GradientExchange):
 
     def exchange(self) -> bool:
         """See `GradientExchange`."""
-        self._idle = [
-            at
-            for at, parameter in enumerate(self._parameters)
-            if parameter.grad is None and not parameter.requires_grad
-        ]
+        self._idle = idle_ones(self._parameters)
         self._check_gradients()
         try:
             self._failed = sorted(self._carry_out())  # all ranks do them in this order; see `resume`
@@ -316,10 +311,7 @@ class GradientBuckets(GradientExchange):
             if self._parameters[at].grad is grad:
                 grad.detach().copy_(places[at].view)  # type: ignore[union-attr]
         self._elsewhere.clear()
-        for at in self._idle:
-            place = places[at]
-            if place is not None and not place.view.any():
-                self._parameters[at].grad = None  # frozen, and no rank has a gradient for it
+        drop_zeros(self._idle)
         self._make_sparse()
         if not self._unsettled:
             return

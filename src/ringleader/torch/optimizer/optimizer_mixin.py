@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from ringleader.common.membership import membership
-from ringleader.torch.optimizer.optimizer_arguments import OptimizerSettings
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 
 
 class OptimizerMixin:

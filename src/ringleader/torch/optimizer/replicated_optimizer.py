@@ -25,18 +25,23 @@ from ringleader.torch.compression.algorithms import (
     wire_dtype_of,
 )
 from ringleader.torch.compression.reducer import Reducer
-from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks
+from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks, sum_sparse
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, agree_on_config
-from ringleader.torch.optimizer.gradient_exchange import GradientExchange
-from ringleader.torch.optimizer.local_gradients import LocalGradients
-from ringleader.torch.optimizer.optimizer_arguments import (
-    OptimizerSettings,
-    default_names,
+from ringleader.torch.optimizer.gradient_exchange import (
+    GradientExchange,
+    LocalGradients,
+    drop_zeros,
+    idle_ones,
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
+from ringleader.torch.optimizer.optimizer_settings import (
+    GradientConfig,
+    Named,
+    OptimizerSettings,
+    agree_on_config,
+    default_names,
+)
 from ringleader.torch.optimizer.parameter_checksum import TENSORS
-from ringleader.torch.optimizer.sparse_gradients import sum_sparse
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20
@@ -181,23 +186,38 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
+        if not exchanger.agrees_first:
+            exchanger.resume()
         mine = (
             exchanger.new_sparse,
             self._trained_parameters.propose(self.param_groups),
             exchanger.take_changes(),
+            self._has_whole_state(),
         )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
-        new = self._trained_parameters.agree([proposal for _sparse, proposal, _changes in facts])
+        sparse, proposals, changes, whole = map(list, zip(*facts, strict=True))
+        if not exchanger.agrees_first:
+            self._take_sparse(exchanger, {at: dims for one in sparse for at, dims in one.items()})
+        new = self._trained_parameters.agree(proposals)
         if exchanger.agrees_first:
             if new is not None:
                 self.prepare()
             if self._exchanger is not None:
                 self._exchanger.resume()
-            return
-        exchanger.resume()
-        sparse = {at: dims for one, _proposal, _changes in facts for at, dims in one.items()}
+        else:
+            anew = self._begin_anew(new, changes)
+            self._agreed(divide=anew or any(whole))
+
+    def _has_whole_state(self) -> bool:
+        """Return whether the optimizer's state is to be divided among the ranks."""
+        return False
+
+    def _agreed(self, *, divide: bool) -> None:
+        """Note that the ranks agreed; ``divide``: on other parameters, or a state that some have whole."""
+
+    def _take_sparse(self, exchanger: GradientExchange, sparse: dict[int, int]) -> None:
+        """Exchange gradients that turned out to be sparse, on any rank, and know them as such."""
         self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
-        self._begin_anew(new, [changes for _sparse, _proposal, changes in facts])
 
     def _begin_anew(self, new: list[torch.Tensor] | None, changes: list[tuple[bool, list[int]]]) -> bool:
         """Make new buckets where parameters came or changed, and exchange what the last ones did not have.
@@ -223,14 +243,13 @@ class ReplicatedMixin(OptimizerMixin):
         for at, dims in sorted(which.items()):
             name, parameter = self._named[at]
             label = f"{self._serial}.{name}"
-            idle = parameter.grad is None and not parameter.requires_grad
+            idle = idle_ones([parameter])
             sum_sparse(self._engine, parameter, dims, label, factor=factor, more=dense.get(at))
-            if idle and parameter.grad is not None and not parameter.grad._nnz():
-                parameter.grad = None  # frozen, and no rank has a gradient for it
+            drop_zeros(idle)
 
     def _exchange_singly(self, parameters: list[torch.Tensor]) -> None:
         works = []
-        idle = [one for one in parameters if one.grad is None and not one.requires_grad]
+        idle = idle_ones(parameters)
         sparse = [one for one in parameters if one.grad is not None and one.grad.is_sparse]
         dims = [one.grad.sparse_dim() for one in sparse if one.grad is not None]
         for at, parameter in enumerate(parameters):
@@ -238,9 +257,7 @@ class ReplicatedMixin(OptimizerMixin):
             parameter.grad = (grad.to_dense() if grad.is_sparse else grad).contiguous()
             works.append(reduction(parameter.grad, f"{self._serial}.unfrozen.{at}", op=self._settings.op))
         reduce_all(self._engine, works)
-        for parameter in idle:
-            if parameter.grad is not None and not parameter.grad.any():
-                parameter.grad = None  # frozen, and no rank has a gradient for it
+        drop_zeros(idle)
         for parameter, count in zip(sparse, dims, strict=True):
             if parameter.grad is not None and self._settings.sparse_as_dense:
                 parameter.grad = parameter.grad.to_sparse(count)

@@ -1,17 +1,234 @@
-"""Gradients in buckets, each part of which has an owner; the parameters' memory is divided alike."""
+"""Gradients in buckets, each part of which has an owner; the parameters' memory is divided alike.
+
+Every rank has its own copy of the parameters (`ParameterMemory`), laid out as their gradients are, in memory
+into which the owners of its parts write: what a script does to its parameters is done to this rank's alone.
+Of a bucket an owner gets the gradients of its part, and gives the parameters (`BucketParts`). In memory that
+the ranks of one host share, owners read gradients and write parameters where they lie; so they do on several
+hosts, with an exchange between these. Anywhere else all are exchanged: a reduce-scatter, and an allgather.
+"""
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 
+from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
+from ringleader.collectives.operations import Signature, Work, signature_digest
+from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
+from ringleader.collectives.transports.regions import DividedRegion, Region
+from ringleader.torch.kernels import dtype_name
+from ringleader.torch.optimizer.bucket_memory import GradientBucket
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
-from ringleader.torch.optimizer.sharded_memory import ParameterMemory
-from ringleader.torch.optimizer.sharded_parts import BucketParts, divide_bucket
+from ringleader.torch.optimizer.memory_place import MemoryPlace
+from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named
+
+ROW = 32
+"""Elements to which the ends of parts are rounded; every bucket is a multiple of it long."""
+
+
+def part_of(count: int, *, rank: int, size: int) -> tuple[int, int]:
+    """Return the elements of ``count`` that a rank owns."""
+    edges = starts_of(row_counts(count // ROW, size))
+    return edges[rank] * ROW, edges[rank + 1] * ROW
+
+
+class BucketParts:
+    """A bucket's gradients and parameters. What is done here is done by all ranks."""
+
+    in_window = False
+    """Whether ranks write into each other's memory, so that they must meet before and after `publish`."""
+
+    def __init__(self, engine: Engine, bucket: GradientBucket, parameters: Region, name: str) -> None:
+        """Take memory that is laid out alike on all ranks."""
+        self._engine, self._bucket, self._parameters, self._name = engine, bucket, parameters, name
+        self.span = part_of(bucket.region.count, rank=engine.ranks.rank, size=engine.ranks.size)
+        """The elements that this rank owns."""
+        start, stop = self.span
+        self.gradients: torch.Tensor = bucket.values
+        """Gradients of the bucket, 1-D."""
+        self.parameters: torch.Tensor = parameters.mine
+        """Parameters of the bucket, 1-D."""
+        self._work, self._requesting = self._works(start, stop)
+
+    def _works(self, start: int, stop: int) -> tuple[Work, Work]:
+        memory = self._bucket.region.mine
+        signature = replace(
+            self._bucket.work.signature,
+            kind="reducescatter",
+            shape=(memory.numel() // ROW, ROW),
+            prescale=1.0,  # that was done when the gradients were laid out
+        )
+        return _pair(signature, self._name, memory.view(-1, ROW))
+
+    def reduce(self, *, requesting: bool) -> None:
+        """Have the reduced gradients in this rank's part; what lies in the other parts is undefined."""
+        work = self._requesting if requesting else self._work
+        self._engine.run(work)
+        start, stop = self.span
+        self._bucket.region.mine[start:stop].copy_(work.out.view(-1))
+        work.out = None
+
+    def spread_gradients(self) -> None:
+        """Have the reduced gradients everywhere, after `reduce`."""
+        self._gather(self._bucket.region.mine, "gradients")
+
+    def publish(self) -> None:
+        """Have everybody's parts of the parameters here."""
+        self._gather(self.parameters, "parameters")
+
+    def _gather(self, memory: torch.Tensor, what: str) -> None:
+        start, stop = self.span
+        signature = Signature(
+            kind="allgather", dtype=dtype_name(memory), shape=(ROW,), device=memory.device.type
+        )
+        work = Work(
+            signature,
+            signature_digest(signature),
+            name=f"{self._name}.{what}",
+            serial=0,
+            array=memory[start:stop].view(-1, ROW),
+            out=None,
+        )
+        self._engine.run(work)
+        memory.copy_(work.out.view(-1))
+
+
+class WindowParts(BucketParts):
+    """The same in memory that all ranks of the group share."""
+
+    in_window = True
+
+    def __init__(
+        self,
+        engine: Engine,
+        bucket: GradientBucket,
+        parameters: Region,
+        name: str,
+        divided: tuple[Region, Region],
+    ) -> None:
+        """``divided`` are the gradients and the parameters, divided."""
+        self._divided_gradients, self._divided_parameters = divided
+        super().__init__(engine, bucket, parameters, name)
+
+    def _works(self, start: int, stop: int) -> tuple[Work, Work]:
+        signature = replace(self._bucket.work.signature, kind="gradient_parts")
+        return _pair(signature, self._name, self._divided_gradients)
+
+    def reduce(self, *, requesting: bool) -> None:
+        """See `BucketParts`. Ranks do not wait for each other afterwards."""
+        self._engine.run(self._requesting if requesting else self._work)
+
+    def spread_gradients(self) -> None:
+        """Write this rank's gradients into everybody's memory."""
+        self._publish(self._divided_gradients, "gradients")
+
+    def publish(self) -> None:
+        """Write this rank's parameters into everybody's memory."""
+        self._publish(self._divided_parameters, "parameters")
+
+    def _publish(self, region: Region, what: str) -> None:
+        if isinstance(region, DividedRegion):
+            region.publish()
+        else:
+            self._engine.publish_parts(region, f"{self._name}.{what}")
+
+
+def divide_bucket(engine: Engine, bucket: GradientBucket, parameters: Region, name: str) -> BucketParts:
+    """Return the bucket divided among the ranks, in the best way that its memory allows."""
+    span = part_of(bucket.region.count, rank=engine.ranks.rank, size=engine.ranks.size)
+    gradients = engine.divide(bucket.region, *span)
+    divided = engine.divide(parameters, *span) if gradients is not None else None
+    if gradients is not None and divided is not None:
+        return WindowParts(engine, bucket, parameters, name, (gradients, divided))
+    return BucketParts(engine, bucket, parameters, name)
+
+
+def _pair(signature: Signature, name: str, array: object) -> tuple[Work, Work]:
+    """Return the work, and the same with a question mark (see `GradientBucket.requesting`)."""
+    first, second = (
+        Work(one, signature_digest(one), name=f"{name}.parts", serial=0, array=array, out=None)
+        for one in (signature, replace(signature, note=f"{signature.note}?"))
+    )
+    return first, second
+
+
+class ParameterMemory:
+    """The values of some parameters, a region for each bucket of their gradients."""
+
+    def __init__(self, engine: Engine, parameters: Named, plan: BucketPlan) -> None:
+        """Allocate the memory and move the parameters in. Collective."""
+        self._named = parameters
+        check_no_overlap(parameters)
+        self.regions: list[Region] = []
+        """For each bucket of the plan its memory."""
+        self._places: list[MemoryPlace] = [None] * len(parameters)  # type: ignore[list-item]
+        for bucket in plan.buckets:
+            region = engine.register(bucket.count, bucket.dtype, bucket.device)
+            region.mine.zero_()
+            self.regions.append(region)
+            for span in bucket.spans:
+                flat = region.mine[span.offset : span.offset + span.count]
+                self._places[span.parameter] = MemoryPlace(parameters[span.parameter][1], flat)
+        weakref.finalize(self, _release, engine, self.regions).atexit = False
+        self._engine = engine
+        self.settle()
+
+    def settle(self) -> bool:
+        """Move parameters in that lie elsewhere: a script may have put other data in their place.
+
+        Returns whether all are here; those of another type or layout stay where they are.
+        """
+        all_here = True
+        for (_name, parameter), place in zip(self._named, self._places, strict=True):
+            if place.holds(parameter):
+                continue
+            if not (place.fits(parameter) and place.is_laid_out_as(parameter)):
+                all_here = False
+                continue
+            with torch.no_grad():
+                place.view.copy_(parameter)
+            parameter.data = place.alias()
+        return all_here
+
+    def changed(self) -> None:
+        """Tell autograd that the values have changed."""
+        for _name, parameter in self._named:
+            torch.autograd.graph.increment_version(parameter)
+
+    def detach(self) -> None:
+        """Move the parameters into memory of this rank's own, before the engine's memory goes."""
+        for (_name, parameter), place in zip(self._named, self._places, strict=True):
+            if place.holds(parameter):
+                parameter.data = place.view.clone()
+        self._places = []
+        self._named = []
+        _release(self._engine, self.regions)
+
+
+def check_no_overlap(parameters: Named) -> None:
+    """See that no two parameters share memory: moved, they would not share it any more."""
+    places = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size(), name)
+        for name, tensor in parameters
+        if tensor.numel() and tensor.data_ptr()
+    )
+    for (_start, stop, name), (start, _stop, other) in pairwise(places):
+        if start < stop:
+            raise ValueError(
+                f"shard=True: the parameters {name} and {other} share memory. Use one Parameter in both "
+                "places to tie weights."
+            )
+
+
+def _release(engine: Engine, regions: list[Region]) -> None:
+    while regions:
+        engine.release(regions.pop())
 
 
 class ShardedGradients(GradientBuckets):

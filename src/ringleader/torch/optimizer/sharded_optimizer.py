@@ -8,22 +8,23 @@ this rank owns, as 1-D tensors, and their state. Its step is the only one that i
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import torch
 
 from ringleader.collectives.engine import Engine
+from ringleader.collectives.operations import ReduceOp
 from ringleader.common.autotune import Autotune
-from ringleader.common.object_exchange import gather_objects
-from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
+from ringleader.common.object_exchange import gather_objects, sum_numbers
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
-from ringleader.torch.optimizer.optimizer_arguments import OptimizerSettings
+from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named, OptimizerSettings
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
 from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
-from ringleader.torch.optimizer.sharded_norm import clip_parts
 from ringleader.torch.optimizer.sharded_state import (
     State,
     StatePiece,
@@ -209,27 +210,21 @@ class ShardedMixin(ReplicatedMixin):
             exchanger.request_agreement()
         super()._request_if_changed(exchanger)
 
-    def _agree(self, exchanger: GradientExchange) -> None:
-        """Tell all ranks what this one noticed; go on with other parameters, or another state."""
-        exchanger.resume()
-        mine = (
-            sorted(exchanger.new_sparse),
-            self._trained_parameters.propose(self.param_groups),
-            exchanger.take_changes(),
-            self._inner is None,
-        )
-        facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
-        sparse = sorted({self._named[at][0] for found, *_more in facts for at in found})
+    def _has_whole_state(self) -> bool:
+        return self._inner is None
+
+    def _agreed(self, *, divide: bool) -> None:
+        if self._sharded is not None and divide:
+            self._divide_state(self._sharded)
+
+    def _take_sparse(self, exchanger: GradientExchange, sparse: dict[int, int]) -> None:
         if sparse:
             exchanger.new_sparse.clear()
+            names = ", ".join(sorted(self._named[at][0] for at in sparse))
             raise ValueError(
-                f"shard=True does not support sparse gradients, which {', '.join(sparse)} has: make the "
-                "embedding with sparse=False"
+                f"shard=True does not support sparse gradients, which {names} has: make the embedding with "
+                "sparse=False"
             )
-        new = self._trained_parameters.agree([proposal for _sparse, proposal, *_more in facts])
-        anew = self._begin_anew(new, [changes for _sparse, _proposal, changes, _whole in facts])
-        if self._sharded is not None and (anew or any(whole for *_facts, whole in facts)):
-            self._divide_state(self._sharded)
 
     def synchronize(self) -> None:
         """Exchange the gradients, so that every rank may look at all of them, or clip them, before `step`."""
@@ -335,3 +330,40 @@ def _step_part(optimizer: ShardedMixin, closure: Callable[[], Any] | None) -> An
 
 _STEP_WITH_HOOKS = torch.optim.Optimizer.profile_hook_step(_step_part)
 """The step, with the hooks that a script has registered: they are called with the wrapped optimizer."""
+
+
+def clip_parts(
+    engine: Engine,
+    parts: Sequence[torch.Tensor],
+    *,
+    max_norm: float,
+    norm_type: float,
+    error_if_nonfinite: bool,
+    name: str,
+) -> torch.Tensor:
+    """Scale 1-D parts of gradients to a norm over all ranks of at most ``max_norm``; return what it was.
+
+    Collective. `RuntimeError` for a norm that is not finite, on all ranks, where that is asked for.
+    """
+    norms = [float(torch.linalg.vector_norm(part, norm_type, dtype=_wide(part))) for part in parts]
+    if math.isinf(norm_type):
+        total = sum_numbers(engine, array("d", [max(norms, default=0.0)]), name, ReduceOp.MAX)[0]
+    else:
+        powers = sum(norm**norm_type for norm in norms)
+        total = sum_numbers(engine, array("d", [powers]), name)[0] ** (1.0 / norm_type)
+    if error_if_nonfinite and not math.isfinite(total):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+            "cannot be clipped."
+        )
+    factor = max_norm / (total + 1e-6)
+    if not factor >= 1.0:  # also where the norm is not a number, as PyTorch does
+        for part in parts:
+            part.mul_(factor)
+    first = parts[0] if parts else torch.zeros(())
+    return torch.tensor(total, dtype=first.dtype, device=first.device)
+
+
+def _wide(part: torch.Tensor) -> torch.dtype:
+    """Return the type in which the norm of a part is computed."""
+    return torch.float64 if part.dtype == torch.float64 else torch.float32
