@@ -42,7 +42,7 @@ def main() -> None:
 
     import ringleader.tensorflow as hvd
     from ringleader.common.array_operations import ALLREDUCE
-    from ringleader.common.join_barrier import barrier
+    from ringleader.common.basics import barrier
 
     hvd.init()
     if args.pin:

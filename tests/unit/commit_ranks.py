@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.common.commit_peers import CommitPeers
-from ringleader.common.commits import Commits
+from ringleader.common.commits import CommitPeers, Commits
 from ringleader.common.membership import CommitMemory
 from ringleader.common.numpy_adapter import Array
 from ringleader.ranks import commit_memory

@@ -9,8 +9,16 @@ import numpy
 import pytest
 
 from ringleader.collectives.engine_settings import read_settings
-from ringleader.common.consistency import FEWEST, MOST_COST, Difference, difference, interval
-from ringleader.common.parameter_checksum import CHUNK, array_kind, checksum
+from ringleader.common.consistency import (
+    CHUNK,
+    FEWEST,
+    MOST_COST,
+    Difference,
+    array_kind,
+    checksum,
+    difference,
+    interval,
+)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Who this rank is, and the object that Horovod's adapters are made of. Path and names are Horovod's.
+"""Who this rank is, from `init` to `shutdown`, and the object that Horovod's adapters are made of.
 
-Nothing here needs a framework: adapters offer these functions as their own.
+Path and names are Horovod's. Nothing here needs a framework: adapters offer these functions as their own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ringleader.collectives.framework_adapter import FrameworkAdapter
+from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.session import Session
 from ringleader.common.handles import forget_handles
@@ -19,10 +20,15 @@ from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.common.process_sets import (
     ProcessSet,
     begin_sets,
+    count_from,
     end_sets,
+    global_process_set,
+    group_of,
+    next_serial,
     process_set_ids_and_ranks,
     renew_sets,
 )
+from ringleader.common.submit_operation import signature_for
 from ringleader.common.util import gloo_built, mpi_built
 
 __all__ = ["HorovodBasics"]
@@ -171,6 +177,26 @@ def mpi_enabled() -> bool:
 def gloo_enabled() -> bool:
     """Return whether ranks find each other by Gloo: never."""
     return gloo_built()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until all ranks of a process set have called this."""
+    serial = next_serial(process_set)
+    signature, digest = signature_for("barrier", "uint8", (), "cpu", ReduceOp.SUM, 0, 1.0, 1.0, "")
+    work = Work(signature, digest, name=None, serial=serial, array=None, out=None)
+    group_of(process_set, "Barrier").engine.run(work)
+
+
+def join(device: int = -1) -> int:
+    """Take part in the others' reductions with zeros until all ranks have called this.
+
+    Returns the rank that was the last. ``device`` is Horovod's and not needed.
+    """
+    serial = next_serial(global_process_set)
+    last, counted = group_of(global_process_set, "Join").engine.join(serial)
+    count_from(counted + 1)
+    PROCESS.get().at_join.call()
+    return last
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

@@ -1,5 +1,7 @@
 """How the bytes of a commit lie in memory: arrays first, then a head that says what they are. Pure.
 
+`commits` writes and reads them together with the other ranks.
+
     0      magic, bytes of the arrays, where the head begins, its length
     4096   the arrays that are equal on all ranks, one after the other; then those that may differ
     …      the head, pickled
@@ -317,3 +319,55 @@ def checksum_of(memory: memoryview) -> int:
         block = words[start : start + BLOCK]
         sums.append(int(numpy.dot(block ^ (block >> 32), weights[: len(block)])))
     return combined([*sums, int.from_bytes(memory[whole:], "little")])
+
+
+# NumPy's arrays
+
+SMALLEST = 256
+"""Bytes; smaller arrays are pickled with what they are in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumpyBytes:
+    """The bytes of a contiguous array."""
+
+    array: numpy.ndarray[Any, Any]
+    flat: memoryview
+
+    @property
+    def spec(self) -> tuple[Any, ...]:
+        """See `ArrayBytes`."""
+        return ("numpy", self.array.dtype, self.array.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """See `ArrayBytes`."""
+        return int(self.array.nbytes)
+
+    def read_into(self, target: memoryview, start: int) -> None:
+        """See `ArrayBytes`."""
+        numpy.copyto(
+            numpy.frombuffer(target, "uint8"),
+            numpy.frombuffer(self.flat[start : start + len(target)], "uint8"),
+        )
+
+    def checksum(self, start: int, stop: int) -> int:
+        """See `ArrayBytes`."""
+        return checksum_of(self.flat[start:stop])
+
+
+class NumpyCodec:
+    """Takes NumPy's arrays apart; see `ArrayCodec`."""
+
+    def take(self, value: Any) -> ArrayBytes | None:
+        """Return the bytes of an array of numbers."""
+        if type(value) is not numpy.ndarray or value.dtype.hasobject or value.nbytes < SMALLEST:
+            return None
+        array = numpy.ascontiguousarray(value)
+        return NumpyBytes(array=array, flat=array.reshape(-1).view("uint8").data)
+
+    def make(self, spec: tuple[Any, ...], memory: memoryview, *, copy: bool) -> Any:
+        """Return an array, or without ``copy`` one over memory."""
+        _kind, dtype, shape = spec
+        array = numpy.frombuffer(memory, "uint8").view(dtype).reshape(shape)
+        return array.copy() if copy else array

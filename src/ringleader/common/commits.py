@@ -1,13 +1,22 @@
-"""Commits of a state: written together by all ranks, read again, and told to ranks that do not hold them."""
+"""Commits of a state: written together by all ranks, read again, and told to ranks that do not hold them.
+
+`commit_layout` is how they lie in memory, `elastic` the states.
+"""
 
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy
 
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.session import Session
+from ringleader.common.array_operations import BROADCAST_IN_PLACE
 from ringleader.common.commit_layout import (
     ArrayCodec,
     Captured,
@@ -23,9 +32,10 @@ from ringleader.common.commit_layout import (
     write_head,
     write_slice,
 )
-from ringleader.common.commit_peers import Alone, CommitPeers, bytes_for
 from ringleader.common.membership import CommitMemory, ProcessCommits
 from ringleader.common.numpy_adapter import Array
+from ringleader.common.object_exchange import gather_objects, sum_numbers
+from ringleader.common.process_sets import global_process_set
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
 """So much of the state, of so many arrays, is held against the other ranks' at each commit, in turn."""
@@ -37,6 +47,64 @@ CHUNK_BYTES = 64 << 20
 
 class CommitError(RuntimeError):
     """A state could not be committed; raised on all ranks, with the words of one that could not."""
+
+
+class CommitPeers(Protocol):
+    """The ranks that commit together."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    def most(self, numbers: Sequence[int], name: str) -> list[int]:
+        """Return the largest of every number over all ranks."""
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """Return everybody's value, in rank order."""
+
+    def broadcast(self, memory: Array, name: str) -> None:
+        """Fill memory with rank 0's, in place."""
+
+
+class Alone:
+    """A rank that commits by itself."""
+
+    rank, size, local_rank, local_size = 0, 1, 0, 1
+
+    def most(self, numbers: Sequence[int], name: str) -> list[int]:
+        """See `CommitPeers`."""
+        return list(numbers)
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """See `CommitPeers`."""
+        return [value]
+
+    def broadcast(self, memory: Array, name: str) -> None:
+        """See `CommitPeers`."""
+
+
+class SessionPeers:
+    """All ranks of a session. Every call is collective."""
+
+    def __init__(self, session: Session) -> None:
+        """Speak on the session's engine."""
+        self._engine = session.engine
+        ranks = session.ranks
+        self.rank, self.size = ranks.rank, ranks.size
+        self.local_rank, self.local_size = ranks.local_rank, ranks.local_size
+
+    def most(self, numbers: Sequence[int], name: str) -> list[int]:
+        """See `CommitPeers`."""
+        return sum_numbers(self._engine, array("q", numbers), name, ReduceOp.MAX)
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """See `CommitPeers`."""
+        return gather_objects(self._engine, value, name)
+
+    def broadcast(self, memory: Array, name: str) -> None:
+        """See `CommitPeers`."""
+        BROADCAST_IN_PLACE.run(memory, name, global_process_set, 0)
 
 
 @dataclass(kw_only=True)
@@ -251,7 +319,7 @@ class Commits:
         """Broadcast the arrays that somebody wants; return them by their number among all arrays."""
         found: dict[int, Array] = {}
         for batch in _batches(theirs, moves):
-            joined = bytes_for(sum(nbytes for *_place, nbytes in batch))
+            joined = numpy.empty(sum(nbytes for *_place, nbytes in batch), "uint8")
             at = 0
             for number, name, index, nbytes in batch:
                 if self.peers.rank == 0:
@@ -277,7 +345,7 @@ class Commits:
             for at, (spec, nbytes) in enumerate(zip(specs, sizes, strict=True)):
                 memory = found.get(numbers[at])
                 if memory is None:
-                    memory = bytes_for(nbytes)
+                    memory = numpy.empty(nbytes, "uint8")
                     mine[name].arrays[at].read_into(memory.data, 0)
                 arrays.append(self.codec.make(spec, memory.data, copy=True))
             values[name] = put_together(outline, arrays)

@@ -13,13 +13,11 @@ from typing import Any
 from ringleader.collectives.exceptions import HorovodInternalError, MismatchError, NotInitializedError
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.commit_layout import ArrayCodec, Captured
-from ringleader.common.commit_peers import SessionPeers
-from ringleader.common.commits import CommitError, Commits
+from ringleader.common.commit_layout import ArrayCodec, Captured, NumpyCodec
+from ringleader.common.commits import CommitError, Commits, SessionPeers
 from ringleader.common.exceptions import HostsUpdatedInterrupt
 from ringleader.common.handles import forget_handles
 from ringleader.common.membership import Membership, membership
-from ringleader.common.numpy_codec import NumpyCodec
 from ringleader.common.process_sets import add_process_set, begin_sets, end_sets, sets_of_script
 
 __all__ = [

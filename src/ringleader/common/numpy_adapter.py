@@ -135,7 +135,7 @@ class NumpyAdapter:
 
     def scale(self, array: Array, factor: float) -> None:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
-        as `integer_scaling` says."""
+        as `scale_integers` says."""
         with numpy.errstate(all="ignore"):
             scale(array, factor)
 

@@ -8,6 +8,7 @@ the framework computes with; nothing here looks inside one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from numbers import Real
 from typing import Any
@@ -178,6 +179,17 @@ def describe_work(
     shape = shape[1:] if kind in ("allgather", "alltoall") else shape
     signature, digest = signature_for(kind, dtype, shape, device, op, root, prescale, postscale, note)
     return Work(signature, digest, name=name, serial=serial, array=array, out=out, splits=splits)
+
+
+def named_work(signature: Signature, name: str, array: Any, out: Any = None) -> Work:
+    """Return a work of our own: it has a name, and is not counted among a process set's."""
+    return Work(signature, signature_digest(signature), name=name, serial=0, array=array, out=out)
+
+
+def work_and_request(signature: Signature, name: str, array: Any, out: Any = None) -> tuple[Work, Work]:
+    """Return a work, and the same with a question mark: a rank that brings that has something to agree on."""
+    asking = replace(signature, note=f"{signature.note}?")
+    return named_work(signature, name, array, out), named_work(asking, name, array, out)
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from ringleader.common.basics import rank
 from ringleader.common.commit_layout import Captured
 from ringleader.common.elastic import ObjectState
 from ringleader.common.numpy_adapter import Array
-from ringleader.common.object_operations import broadcast_object
+from ringleader.common.object_exchange import broadcast_object
 
 Read = Callable[[Sequence[Any]], list[Array]]
 """Returns the values of variables."""

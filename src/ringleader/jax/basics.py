@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from ringleader.common import basics, join_barrier, object_operations
+from ringleader.common import basics, object_exchange
 from ringleader.common.process_sets import ProcessSet, global_process_set
 
 __all__ = ["allgather_object", "barrier", "broadcast_object", "join", "shutdown"]
@@ -32,7 +32,7 @@ def shutdown() -> None:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of a process set have called this."""
     after_programs()
-    join_barrier.barrier(process_set)
+    basics.barrier(process_set)
 
 
 def join(device: int = -1) -> int:
@@ -41,7 +41,7 @@ def join(device: int = -1) -> int:
     Returns the rank that was the last. ``device`` is Horovod's and not needed.
     """
     after_programs()
-    return join_barrier.join(device)
+    return basics.join(device)
 
 
 def broadcast_object(
@@ -53,7 +53,7 @@ def broadcast_object(
     `HorovodInternalError` on the others.
     """
     after_programs()
-    return object_operations.broadcast_object(obj, root_rank, name, process_set)
+    return object_exchange.broadcast_object(obj, root_rank, name, process_set)
 
 
 def allgather_object(
@@ -64,4 +64,4 @@ def allgather_object(
     Where one cannot be pickled, that error is raised on its rank, and `HorovodInternalError` on the others.
     """
     after_programs()
-    return object_operations.allgather_object(obj, name, process_set)
+    return object_exchange.allgather_object(obj, name, process_set)

@@ -10,12 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.collectives.session import Session
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum
-from ringleader.common.step_metrics import StepMetrics
+from ringleader.common.step_metrics import session_metrics
 from ringleader.jax.arrays import flatten
 from ringleader.jax.collective import Allreduce
 from ringleader.jax.compression import Compression, Compressor
@@ -56,7 +54,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: at least 1")
     inner = optax.with_extra_args_support(optimizer)
-    steps = _Steps()
 
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
         leaves, structure, _tree_name = flatten(updates, "DistributedOptimizer")
@@ -64,9 +61,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         if gradient_predivide_factor != 1.0:
             size = group_of(process_set, "Allreduce").ranks.size
             words = (Sum, 1 / gradient_predivide_factor, gradient_predivide_factor / size)
-        exchange = GradientExchange(
-            name=name or _tree_name, process_set=process_set, arguments=words, steps=steps
-        )
+        exchange = GradientExchange(name=name or _tree_name, process_set=process_set, arguments=words)
         reduced = jax.tree_util.tree_unflatten(structure, run_reduction(exchange, leaves, compression))
         return inner.update(reduced, state, params, **extra_args)
 
@@ -76,32 +71,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     return accumulated(reducing, backward_passes_per_step, average=average_aggregated_gradients)
 
 
-class _Steps:
-    """Counts the steps of one optimizer for reports and timelines."""
-
-    def __init__(self) -> None:
-        self._session: Session | None = None
-        self._metrics: StepMetrics | None = None
-
-    def metrics(self) -> StepMetrics:
-        """Return what the steps of the session that lives now are told to."""
-        session = PROCESS.get()
-        if self._metrics is None or session is not self._session:
-            self._session = session
-            self._metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
-            self._metrics.set_buckets(1)
-        return self._metrics
-
-
 @dataclass(frozen=True, kw_only=True)
 class GradientExchange(Allreduce):
     """The reduction of a step's gradients."""
 
-    steps: _Steps
-
     def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
         """Exchange arrays of the host and count the step."""
-        metrics = self.steps.metrics()
+        metrics = session_metrics()
+        metrics.set_buckets(1)
         metrics.exchange()
         try:
             return super().run(arrays, traced=traced)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringleader.common import join_barrier, names
+from ringleader.common import names
+from ringleader.common.basics import barrier as barrier
+from ringleader.common.basics import join as join
 from ringleader.common.basics import shutdown as shutdown
-from ringleader.common.join_barrier import *
 from ringleader.common.names import *
 from ringleader.common.util import nccl_built as nccl_built
 from ringleader.keras import callbacks as callbacks
@@ -23,7 +24,7 @@ from ringleader.keras.values import *
 
 if not TYPE_CHECKING:  # which goes by the imports above
     __all__ = sorted(
-        {"callbacks", "nccl_built", "shutdown", *names.__all__, *join_barrier.__all__}
+        {"barrier", "callbacks", "join", "nccl_built", "shutdown", *names.__all__}
         | {*generation.__all__, *values.__all__, *distributed_optimizer.__all__}
     )
 

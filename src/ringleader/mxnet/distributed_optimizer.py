@@ -11,12 +11,11 @@ from typing import Any
 import mxnet
 from mxnet.ndarray import NDArray
 
-from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
 from ringleader.common.gradient_settings import GradientSettings
 from ringleader.common.handles import synchronize
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.step_metrics import StepMetrics
+from ringleader.common.step_metrics import session_metrics
 from ringleader.common.util import split_list
 from ringleader.mxnet.array_memory import ArgumentError, writeable_view
 from ringleader.mxnet.compression import NoneCompressor
@@ -53,8 +52,6 @@ class GradientReduction:
     def __init__(self, settings: GradientSettings) -> None:
         """Take the settings."""
         self._settings = settings
-        self._metrics: StepMetrics | None = None
-        self._engine: object = None
 
     @property
     def others(self) -> bool:
@@ -83,7 +80,7 @@ class GradientReduction:
         if not self.others:
             self._meet()
             return
-        metrics = self.metrics()
+        metrics = session_metrics()
         metrics.gradient()
         compression = self._settings.compression
         small = [(name, *compression.compress(gradient)) for name, gradient in gradients]
@@ -95,14 +92,6 @@ class GradientReduction:
             if result is not gradient:
                 gradient[:] = result
         metrics.exchanged()
-
-    def metrics(self) -> StepMetrics:
-        """Return what counts steps, for the engine of now."""
-        session = PROCESS.get()
-        if self._metrics is None or self._engine is not session.engine:
-            self._engine = session.engine
-            self._metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
-        return self._metrics
 
     def _begin(self, gradients: Named) -> list[int]:
         """Begin what was asked for and return handles."""

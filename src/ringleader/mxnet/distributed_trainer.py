@@ -16,10 +16,10 @@ import numpy
 from ringleader.collectives.operations import digest_of
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.array_operations import ALLREDUCE
-from ringleader.common.consistency import ConsistencyCheck
-from ringleader.common.parameter_checksum import array_kind
+from ringleader.common.consistency import ConsistencyCheck, array_kind
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Max
+from ringleader.common.step_metrics import session_metrics
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.compression import Compression
 from ringleader.mxnet.distributed_optimizer import (
@@ -95,7 +95,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
             super().step(batch_size, ignore_stale_grad)
         finally:
             self._ignore_stale_grad = False
-        self._reduction.metrics().step()
+        session_metrics().step()
 
     def _allreduce_grads(self) -> None:
         """Replace each gradient by the mean of the ranks'."""

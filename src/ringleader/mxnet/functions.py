@@ -9,7 +9,7 @@ from mxnet.gluon.parameter import DeferredInitializationError, Parameter, Parame
 from mxnet.ndarray import NDArray
 
 from ringleader.common.basics import size
-from ringleader.common.object_operations import allgather_object, broadcast_object
+from ringleader.common.object_exchange import allgather_object, broadcast_object
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.operations import broadcast_
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common import join_barrier, names
+from ringleader.common import names
 from ringleader.common.basics import HorovodBasics
+from ringleader.common.basics import barrier as barrier
 from ringleader.common.basics import init as init
+from ringleader.common.basics import join as join
 from ringleader.common.basics import shutdown as shutdown
-from ringleader.common.join_barrier import *
 from ringleader.common.names import *
 from ringleader.common.util import nccl_built as nccl_built
 from ringleader.mxnet import operations
@@ -31,6 +32,6 @@ def rocm_built(verbose: bool = False) -> bool:
 
 if not TYPE_CHECKING:  # which goes by the imports above
     __all__ = sorted(
-        {"ArgumentError", "cuda_built", "init", "nccl_built", "rocm_built", "shutdown"}
-        | {*names.__all__, *join_barrier.__all__, *operations.__all__}
+        {"ArgumentError", "barrier", "cuda_built", "init", "join", "nccl_built", "rocm_built", "shutdown"}
+        | {*names.__all__, *operations.__all__}
     )

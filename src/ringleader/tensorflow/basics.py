@@ -14,7 +14,7 @@ import numpy
 import tensorflow as tf
 
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common import basics, join_barrier
+from ringleader.common import basics
 from ringleader.common.process_sets import ProcessSet
 from ringleader.tensorflow.util import traced_as_written
 
@@ -98,7 +98,7 @@ def join() -> Any:
 
     Returns the rank that was the last, as a scalar.
     """
-    return _number(join_barrier.join, None, "Join")
+    return _number(basics.join, None, "Join")
 
 
 @traced_as_written

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common import object_operations
+from ringleader.common import object_exchange
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.operations import broadcast_
 from ringleader.tensorflow.util import traced_as_written
@@ -50,7 +50,7 @@ def broadcast_object(
     It is done at once, also where TensorFlow builds graphs: ``session`` is Horovod's and not needed. Where
     the object cannot be pickled, that error is raised on the root, and `HorovodInternalError` on the others.
     """
-    return object_operations.broadcast_object(obj, root_rank, name, process_set)
+    return object_exchange.broadcast_object(obj, root_rank, name, process_set)
 
 
 def broadcast_object_fn(
@@ -74,7 +74,7 @@ def allgather_object(
     ``session`` is Horovod's and not needed. Where an object cannot be pickled, that error is raised on its
     rank, and `HorovodInternalError` on the others.
     """
-    return object_operations.allgather_object(obj, name, process_set)
+    return object_exchange.allgather_object(obj, name, process_set)
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

@@ -10,7 +10,6 @@ import torch
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.collectives.rank_group import Group
 from ringleader.common.operation_kinds import OperationKinds, TensorKind
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation, describe_work
@@ -55,7 +54,8 @@ def into_tensor(work: Work, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _work(_group: Group, kind: str, data: torch.Tensor, out: torch.Tensor | None, **words: Any) -> Work:
+def describe(kind: str, data: torch.Tensor, out: torch.Tensor | None, **words: Any) -> Work:
+    """Describe an operation on a contiguous tensor; for the words see `describe_work`."""
     device = "cpu" if data.is_cpu else data.device.type
     return describe_work(kind, data, out, dtype=dtype_name(data), shape=data.shape, device=device, **words)
 
@@ -83,7 +83,7 @@ OPERATIONS = OperationKinds(
         values=contiguous,
         dtype=dtype_name,
         like=torch.empty_like,
-        work=_work,
+        work=lambda _group, *tensors, **words: describe(*tensors, **words),
         splits=_counts,
         result=None,
         in_place=into_tensor,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.torch.kernels import TorchKernels, dtype_name
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.torch.differentiable import describe
+from ringleader.torch.kernels import TorchKernels
 
 
 def reduction(
@@ -20,16 +21,8 @@ def reduction(
     postscale: float = 1.0,
 ) -> Work:
     """Return the work that reduces a contiguous tensor in place over the ranks."""
-    signature = Signature(
-        kind="allreduce",
-        dtype=dtype_name(tensor),
-        shape=tuple(tensor.shape),
-        op=op,
-        prescale=prescale,
-        postscale=postscale,
-        device=tensor.device.type,
-    )
-    return Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=tensor)
+    words = {"op": op, "prescale": prescale, "postscale": postscale}
+    return describe("allreduce", tensor, tensor, name=name, serial=0, **words)
 
 
 def reduce_all(engine: Engine, works: Sequence[Work]) -> None:
@@ -48,14 +41,7 @@ def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: floa
 
 def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensors of all ranks joined along the first dimension, which may differ."""
-    tensor = tensor.contiguous()
-    signature = Signature(
-        kind="allgather",
-        dtype=dtype_name(tensor),
-        shape=tuple(tensor.shape[1:]),
-        device=tensor.device.type,
-    )
-    work = Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=None)
+    work = describe("allgather", tensor.contiguous(), None, name=name, serial=0)
     engine.run(work)
     result: torch.Tensor = work.out
     return result

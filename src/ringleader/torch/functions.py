@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ringleader.common.basics import rank, size
+from ringleader.common.commit_layout import Captured, UnpicklableError, put_together, take_apart
 from ringleader.common.handles import synchronize
-from ringleader.common.object_operations import allgather_object, broadcast_object
+from ringleader.common.object_exchange import allgather_object, broadcast_object
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.torch.operations import broadcast_async_
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
@@ -53,11 +54,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     if size() == 1:
         return
-    tensors: list[torch.Tensor] = []
     wrapped: Any = optimizer
     sharded = wrapped if isinstance(wrapped, ShardedMixin) else None
     state = optimizer.state_dict() if sharded is None else sharded.state_dict_of(root_rank)
-    outline = _outline(state, tensors) if rank() == root_rank else None
+    outline, tensors = _outline(state) if rank() == root_rank else (None, [])
     outline, shapes = broadcast_object((outline, [(t.shape, t.dtype) for t in tensors]), root_rank)
     if rank() != root_rank:
         tensors = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
@@ -68,7 +68,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     for handle in handles:
         synchronize(handle)
     if rank() != root_rank:
-        state = _filled(outline, tensors)
+        state = put_together(outline, tensors)
     if rank() != root_rank or sharded is not None:
         with loading_in_place(optimizer):
             optimizer.load_state_dict(state)
@@ -88,46 +88,30 @@ def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None
                 mine[key] = value.to(parameter.device)
 
 
-class _TensorIndex:
-    """Stands in for a tensor by its number."""
+class _Tensors:
+    """Takes all dense tensors out of a state; see `ringleader.common.commit_layout.ArrayCodec`."""
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def take(self, value: Any) -> Any:
+        return value if isinstance(value, torch.Tensor) and not value.is_sparse else None
 
-
-class _SparseTensor:
-    """Stands in for a sparse tensor, such as the momentum of an embedding, by its parts."""
-
-    def __init__(self, indices: Any, values: Any, shape: torch.Size, coalesced: bool) -> None:
-        self.indices, self.values, self.shape, self.coalesced = indices, values, shape, coalesced
+    def make(self, spec: tuple[Any, ...], memory: memoryview, *, copy: bool) -> Any:
+        raise NotImplementedError
 
 
-def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return the value with every tensor replaced by its number, and collect the tensors."""
-    if isinstance(value, torch.Tensor) and value.is_sparse:
-        indices, values = (_outline(part, tensors) for part in (value._indices(), value._values()))
-        return _SparseTensor(indices, values, value.shape, value.is_coalesced())
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return _TensorIndex(len(tensors) - 1)
-    if isinstance(value, dict):
-        return {key: _outline(one, tensors) for key, one in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_outline(one, tensors) for one in value)
-    return value
+class _Unpicklable:
+    """Stands for a state that cannot be pickled, so that `broadcast_object` says why, on all ranks."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __reduce__(self) -> Any:
+        raise self._error
 
 
-def _filled(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return the value that `_outline` took apart, with these tensors."""
-    if isinstance(value, _TensorIndex):
-        return tensors[value.at]
-    if isinstance(value, _SparseTensor):
-        parts = _filled(value.indices, tensors), _filled(value.values, tensors)
-        return torch.sparse_coo_tensor(
-            *parts, value.shape, is_coalesced=value.coalesced, check_invariants=False
-        )
-    if isinstance(value, dict):
-        return {key: _filled(one, tensors) for key, one in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_filled(one, tensors) for one in value)
-    return value
+def _outline(state: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Return a state, pickled, with numbers in place of its tensors, and these."""
+    try:
+        part = take_apart("state", Captured(value=state), _Tensors())
+    except UnpicklableError as error:
+        return _Unpicklable(error), []
+    return part.outline, cast("list[torch.Tensor]", part.arrays)

@@ -12,9 +12,15 @@ import torch
 
 from ringleader.collectives.kernels import FlatKernels, divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.integer_scaling import scale_integers
 from ringleader.common.numpy_adapter import DOT_COUNT
-from ringleader.common.numpy_arithmetic import HALF_TYPES, Array, NumpyFlat, dtype_named, float_reduction
+from ringleader.common.numpy_arithmetic import (
+    HALF_TYPES,
+    Array,
+    NumpyFlat,
+    dtype_named,
+    float_reduction,
+    scale_integers,
+)
 from ringleader.common.numpy_arithmetic import scale as scale_array
 
 CPU = torch.device("cpu")
@@ -119,7 +125,7 @@ class TorchKernels:
 
     def scale(self, array: torch.Tensor, factor: float) -> None:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
-        as `integer_scaling` says."""
+        as `scale_integers` says."""
         dtype = array.dtype
         if dtype in (torch.float32, torch.float64):
             _scale_floats(array, factor)
@@ -258,7 +264,7 @@ def flat_at(address: int, dtype: str, count: int) -> Array | None:
 
 
 def scale_on_device(array: torch.Tensor, factor: float) -> None:
-    """Multiply integers in place where they lie; see `integer_scaling`."""
+    """Multiply integers in place where they lie; see `scale_integers`."""
     scale_integers(
         array.view(torch.int64) if array.dtype == torch.uint64 else array,
         array.numel(),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common import join_barrier, names
+from ringleader.common import names
 from ringleader.common.basics import HorovodBasics
+from ringleader.common.basics import barrier as barrier
+from ringleader.common.basics import join as join
 from ringleader.common.basics import shutdown as shutdown
 from ringleader.common.handles import poll as poll
 from ringleader.common.handles import synchronize as synchronize
-from ringleader.common.join_barrier import *
 from ringleader.common.names import *
 from ringleader.common.util import nccl_built as nccl_built
 from ringleader.torch import basics, differentiable, operations
@@ -27,6 +28,6 @@ _basics = HorovodBasics(__file__)
 if not TYPE_CHECKING:  # which goes by the imports above
     __all__ = sorted(
         {"Compression", "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter"}
-        | {"nccl_built", "poll", "shutdown", "synchronize"}
-        | {name for one in (names, join_barrier, basics, differentiable, operations) for name in one.__all__}
+        | {"barrier", "join", "nccl_built", "poll", "shutdown", "synchronize"}
+        | {name for one in (names, basics, differentiable, operations) for name in one.__all__}
     )

@@ -16,13 +16,17 @@ from ringleader.common.array_operations import (
     BROADCAST_IN_PLACE,
     REDUCESCATTER,
 )
-from ringleader.common.basics import begin_session, rank, shutdown, size
+from ringleader.common.basics import barrier, begin_session, join, rank, shutdown, size
 from ringleader.common.handles import poll, synchronize
-from ringleader.common.join_barrier import barrier, join
 from ringleader.common.numpy_adapter import ALIGNMENT, NumpyAdapter
 from ringleader.common.numpy_arithmetic import dtype_named
-from ringleader.common.object_exchange import any_rank, gather_objects, sum_numbers
-from ringleader.common.object_operations import allgather_object, broadcast_object
+from ringleader.common.object_exchange import (
+    allgather_object,
+    any_rank,
+    broadcast_object,
+    gather_objects,
+    sum_numbers,
+)
 from ringleader.common.process_sets import add_process_set, global_process_set, group_of
 from ringleader.common.reductions import (
     Average,

@@ -58,7 +58,7 @@ def inner_reduction(
     """Return how a backend carries out ``op`` with a factor on the result. Pure.
 
     ``scales``: whether the backend can scale floating-point sums itself, as NCCL can. Integers are scaled by
-    our own rule (`integer_scaling`), and minima, maxima and products have nothing inside.
+    our own rule (`scale_integers`), and minima, maxima and products have nothing inside.
     """
     if op is not ReduceOp.SUM or factor == 1.0 or not scales or not dtype.is_floating_point:
         return InnerReduction(name=op.name, left=factor)

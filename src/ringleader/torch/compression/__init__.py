@@ -4,8 +4,7 @@ Path and the names ``Compression``, ``Compressor``, ``NoneCompressor`` and ``FP1
 """
 
 from ringleader.common.compression import Compressor, NoneCompressor
-from ringleader.torch.compression.algorithms import Compression
-from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
+from ringleader.torch.compression.algorithms import BF16Compressor, Compression, FP16Compressor
 from ringleader.torch.compression.powersgd import PowerSGD
 from ringleader.torch.compression.topk import TopK
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor, residual_dtype
-from ringleader.torch.compression.reducer import GradientReduction
+from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, residual_dtype
 from ringleader.torch.engine_operations import by_dtype_and_device, sum_over_ranks
+from ringleader.torch.gradient_config import GradientConfig
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class PowerSgdReducer:
         self._residuals: dict[torch.Tensor, torch.Tensor] = {}
         """Parameter → what was not sent yet of its gradient, as a matrix."""
 
-    def begin(self, reduction: GradientReduction, parameters: Sequence[torch.Tensor]) -> None:
+    def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
         """See `Reducer`; what is known of other parameters is forgotten."""
-        self._factor = reduction.factor_on_sum()
-        if self._engine is not reduction.engine:
+        self._factor = config.factor_on_sum(engine.ranks.size)
+        if self._engine is not engine:
             self._thin.clear()  # there may be ranks that were not there before
-        self._engine = reduction.engine
-        self._name = f"{reduction.name}.powersgd"
+        self._engine = engine
+        self._name = f"{config.serial}.powersgd"
         for known in (self._thin, self._residuals):
             for gone in known.keys() - set(parameters):
                 del known[gone]

@@ -1,47 +1,22 @@
-"""Gradients over the ranks when what travels is not the gradient itself: what a reducer does."""
+"""Gradients over the ranks when what travels is not the gradient itself: reducers, and residuals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp
 from ringleader.common.compression import Compressor
 from ringleader.torch.engine_operations import reduce_all, reduction
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradientReduction:
-    """The reduction that a script wants for its gradients. Equal on all ranks."""
-
-    engine: Engine
-    """Does it, for the ranks that take part."""
-    name: str
-    """Begins the names of its operations; tells this optimizer from others."""
-    op: ReduceOp
-    """The reduction; ``AVERAGE`` divides by the number of ranks."""
-    prescale: float
-    """Factor on each rank's gradients before the sum."""
-    postscale: float
-    """Factor on the result."""
-
-    def factor_on_sum(self) -> float:
-        """Return the factor on a sum over the ranks; `ValueError` for any other operation."""
-        if self.op is ReduceOp.AVERAGE:
-            return 1.0 / self.engine.ranks.size
-        if self.op is ReduceOp.SUM:
-            return 1.0
-        raise ValueError(f"this compression supports a sum or an average, not {self.op.name.lower()}")
+from ringleader.torch.gradient_config import GradientConfig
 
 
 class Reducer(Protocol):
     """Reduces gradients over the ranks. What it remembers of parameters outlives the engine's memory."""
 
-    def begin(self, reduction: GradientReduction, parameters: Sequence[torch.Tensor]) -> None:
+    def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
         """Reduce the gradients of these parameters from now on; forget all others.
 
         `ValueError` where it has no such reduction.
@@ -60,24 +35,43 @@ class CompressorReducer:
         """Take what has ``compress`` and ``decompress``, as `Compressor` describes it."""
         self._compressor = compressor
 
-    def begin(self, reduction: GradientReduction, parameters: Sequence[torch.Tensor]) -> None:
+    def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
         """See `Reducer`."""
-        self._reduction = reduction
+        self._engine, self._config = engine, config
 
     def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Compress, reduce what that gives, decompress."""
-        wanted = self._reduction
+        wanted = self._config
         small = [self._compressor.compress(gradient) for gradient in gradients]
         works = [
             reduction(
                 tensor.contiguous().clone() if tensor is gradient else tensor.contiguous(),
-                f"{wanted.name}.gradient.{at}",
+                f"{wanted.serial}.gradient.{at}",
                 op=wanted.op,
                 prescale=wanted.prescale,
                 postscale=wanted.postscale,
             )
             for at, (gradient, (tensor, _context)) in enumerate(zip(gradients, small, strict=True))
         ]
-        reduce_all(wanted.engine, works)
+        reduce_all(self._engine, works)
         for gradient, work, (tensor, context) in zip(gradients, works, small, strict=True):
             gradient.copy_(self._compressor.decompress(work.out.view(tensor.shape), context))
+
+
+class ErrorFeedbackCompressor(Compressor):
+    """A compression that keeps a residual per parameter; only `DistributedOptimizer` can use it.
+
+    Error feedback: what a step does not send of a gradient is kept, and added to the next step's. What was
+    sent in all steps and what is still kept add up to the sum of the gradients (Stich, Cordonnier and Jaggi,
+    "Sparsified SGD with memory", NeurIPS 2018).
+    """
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Refuse: a single operation has nowhere to keep a residual."""
+        raise ValueError("this compression keeps a residual per gradient: pass it to DistributedOptimizer")
+
+
+def residual_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which residuals of such gradients are kept: half types would lose some."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor, residual_dtype
-from ringleader.torch.compression.reducer import GradientReduction
+from ringleader.collectives.engine import Engine
+from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, residual_dtype
 from ringleader.torch.engine_operations import by_dtype_and_device, gather
+from ringleader.torch.gradient_config import GradientConfig
 from ringleader.torch.kernels import TorchKernels
 
 
@@ -36,11 +37,11 @@ class TopKReducer:
         """Parameters of one type and device, and what was not sent yet of their gradients, one behind the
         other; in float32 for half types, in which small numbers would be lost."""
 
-    def begin(self, reduction: GradientReduction, parameters: Sequence[torch.Tensor]) -> None:
+    def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
         """See `Reducer`; residuals of other parameters go with the next step."""
-        self._factor = reduction.factor_on_sum()
-        self._engine = reduction.engine
-        self._name = f"{reduction.name}.topk"
+        self._factor = config.factor_on_sum(engine.ranks.size)
+        self._engine = engine
+        self._name = f"{config.serial}.topk"
 
     def residual(self, parameter: torch.Tensor) -> torch.Tensor | None:
         """Return what was not sent yet of a parameter's gradient, None where nothing is kept."""

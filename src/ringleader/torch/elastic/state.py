@@ -15,7 +15,7 @@ import torch
 from ringleader.common.basics import rank
 from ringleader.common.commit_layout import ArrayCodec, Captured
 from ringleader.common.elastic import ObjectState
-from ringleader.common.object_operations import broadcast_object
+from ringleader.common.object_exchange import broadcast_object
 from ringleader.torch.elastic.sampler import ElasticSampler
 from ringleader.torch.elastic.tensor_codec import TensorCodec
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place

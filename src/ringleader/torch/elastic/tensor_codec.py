@@ -10,8 +10,14 @@ from typing import Any
 
 import torch
 
-from ringleader.common.commit_layout import BLOCK, ArrayBytes, checksum_of, checksum_weights, combined
-from ringleader.common.numpy_codec import NumpyCodec
+from ringleader.common.commit_layout import (
+    BLOCK,
+    ArrayBytes,
+    NumpyCodec,
+    checksum_of,
+    checksum_weights,
+    combined,
+)
 
 PIECE = 64 << 20
 """Bytes of a tensor that are multiplied at once where it is: so much memory that takes."""

@@ -21,7 +21,7 @@ from ringleader.common.object_exchange import any_rank, gather_objects
 from ringleader.common.process_sets import global_process_set, group_of
 from ringleader.common.step_metrics import StepMetrics
 from ringleader.torch.basics import session
-from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor
+from ringleader.torch.compression.reducer import ErrorFeedbackCompressor
 from ringleader.torch.engine_operations import reduce_all, reduction
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names

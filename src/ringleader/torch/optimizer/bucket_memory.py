@@ -14,11 +14,12 @@ import torch
 
 from ringleader.collectives.bucket_plan import Bucket, BucketPlan, plan_buckets
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.transports.regions import Region
+from ringleader.common.submit_operation import work_and_request
+from ringleader.torch.gradient_config import GradientConfig, Named, shapes_of
 from ringleader.torch.kernels import DTYPES
 from ringleader.torch.optimizer.memory_place import MemoryPlace
-from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named, shapes_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,16 +203,6 @@ class BucketMemory:
             note=self.note,
             device=self._kind_of(planned.device),
         )
-        work, requesting = (
-            Work(
-                one,
-                signature_digest(one),
-                name=f"{config.serial}.{index}",
-                serial=0,
-                array=region,
-                out=region,
-            )
-            for one in (signature, replace(signature, note=f"{signature.note}?"))
-        )
+        work, requesting = work_and_request(signature, f"{config.serial}.{index}", region, region)
         apart = values is not region.mine and region.values is None
         return GradientBucket(region=region, values=values, apart=apart, work=work, requesting=requesting)

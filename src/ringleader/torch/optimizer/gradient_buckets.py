@@ -27,11 +27,11 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
 from ringleader.collectives.operations import Work
 from ringleader.common.object_exchange import sum_numbers
+from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange, drop_zeros, idle_ones
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
 from ringleader.torch.optimizer.memory_place import is_alone, keep_freed_memory
-from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named
 
 CONVERTED_TOO_LATE = (
     "the type or shape of this parameter's gradient changed during backward. Convert a model before "

@@ -8,8 +8,8 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.common.object_exchange import any_rank
-from ringleader.torch.compression.reducer import GradientReduction, Reducer
-from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named
+from ringleader.torch.compression.reducer import Reducer
+from ringleader.torch.gradient_config import GradientConfig, Named
 
 
 def idle_ones(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -110,14 +110,7 @@ class LocalGradients(GradientExchange):
         self._name = f"{config.serial}.asks"
         self._parameters = [tensor for _name, tensor in parameters]
         self._reducer = reducer
-        reduction = GradientReduction(
-            engine=engine,
-            name=str(config.serial),
-            op=config.op,
-            prescale=config.prescale,
-            postscale=config.postscale,
-        )
-        reducer.begin(reduction, self._parameters)
+        reducer.begin(engine, config, self._parameters)
 
     def exchange(self) -> bool:
         """Reduce all gradients, or return True, with nothing done, where a rank requests an agreement."""

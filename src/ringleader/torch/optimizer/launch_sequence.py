@@ -17,7 +17,8 @@ from contextlib import suppress
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError, NoteMismatchError
-from ringleader.collectives.operations import Signature, Work, signature_digest
+from ringleader.collectives.operations import Signature, Work
+from ringleader.common.submit_operation import work_and_request
 
 
 class LaunchSequence:
@@ -28,14 +29,11 @@ class LaunchSequence:
         self._engine = engine
         self._works = works
         self._order = list(works)
-        self._permission = self._work(name, note, willing=True)
-        self._request = self._work(name, f"{note}?", willing=False)
-        self.begin()
-
-    def _work(self, name: str, note: str, *, willing: bool) -> Work:
-        device = next(iter(self._works.values())).signature.device
+        device = next(iter(works.values())).signature.device
         signature = Signature(kind="launch", note=note, device=device)
-        return Work(signature, signature_digest(signature), name=name, serial=0, array=willing, out=None)
+        self._permission, self._request = work_and_request(signature, name, True)
+        self._request.array = False
+        self.begin()
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._order)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ringleader.common.consistency import Facts, ParameterKind
-from ringleader.common.parameter_checksum import FACTOR, checksum, signed
+from ringleader.common.consistency import FACTOR, Facts, ParameterKind, checksum, signed
 
 DEVICE_BYTES = 32 << 20
 """Bytes that are packed and summed up at once on a device: a few kernels, and three times the memory."""

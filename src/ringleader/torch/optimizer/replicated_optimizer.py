@@ -26,6 +26,7 @@ from ringleader.torch.compression.algorithms import (
 )
 from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks, sum_sparse
+from ringleader.torch.gradient_config import GradientConfig, Named, agree_on_config
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
 from ringleader.torch.optimizer.gradient_exchange import (
     GradientExchange,
@@ -34,13 +35,7 @@ from ringleader.torch.optimizer.gradient_exchange import (
     idle_ones,
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
-from ringleader.torch.optimizer.optimizer_settings import (
-    GradientConfig,
-    Named,
-    OptimizerSettings,
-    agree_on_config,
-    default_names,
-)
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
 from ringleader.torch.optimizer.parameter_checksum import TENSORS
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 

@@ -19,14 +19,15 @@ import torch
 from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
-from ringleader.collectives.operations import Signature, Work, signature_digest
+from ringleader.collectives.operations import Signature, Work
 from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
 from ringleader.collectives.transports.regions import DividedRegion, Region
+from ringleader.common.submit_operation import named_work, work_and_request
+from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.optimizer.bucket_memory import GradientBucket
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
 from ringleader.torch.optimizer.memory_place import MemoryPlace
-from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named
 
 ROW = 32
 """Elements to which the ends of parts are rounded; every bucket is a multiple of it long."""
@@ -64,7 +65,7 @@ class BucketParts:
             shape=(memory.numel() // ROW, ROW),
             prescale=1.0,  # that was done when the gradients were laid out
         )
-        return _pair(signature, self._name, memory.view(-1, ROW))
+        return work_and_request(signature, f"{self._name}.parts", memory.view(-1, ROW))
 
     def reduce(self, *, requesting: bool) -> None:
         """Have the reduced gradients in this rank's part; what lies in the other parts is undefined."""
@@ -87,14 +88,7 @@ class BucketParts:
         signature = Signature(
             kind="allgather", dtype=dtype_name(memory), shape=(ROW,), device=memory.device.type
         )
-        work = Work(
-            signature,
-            signature_digest(signature),
-            name=f"{self._name}.{what}",
-            serial=0,
-            array=memory[start:stop].view(-1, ROW),
-            out=None,
-        )
+        work = named_work(signature, f"{self._name}.{what}", memory[start:stop].view(-1, ROW))
         self._engine.run(work)
         memory.copy_(work.out.view(-1))
 
@@ -118,7 +112,7 @@ class WindowParts(BucketParts):
 
     def _works(self, start: int, stop: int) -> tuple[Work, Work]:
         signature = replace(self._bucket.work.signature, kind="gradient_parts")
-        return _pair(signature, self._name, self._divided_gradients)
+        return work_and_request(signature, f"{self._name}.parts", self._divided_gradients)
 
     def reduce(self, *, requesting: bool) -> None:
         """See `BucketParts`. Ranks do not wait for each other afterwards."""
@@ -147,15 +141,6 @@ def divide_bucket(engine: Engine, bucket: GradientBucket, parameters: Region, na
     if gradients is not None and divided is not None:
         return WindowParts(engine, bucket, parameters, name, (gradients, divided))
     return BucketParts(engine, bucket, parameters, name)
-
-
-def _pair(signature: Signature, name: str, array: object) -> tuple[Work, Work]:
-    """Return the work, and the same with a question mark (see `GradientBucket.requesting`)."""
-    first, second = (
-        Work(one, signature_digest(one), name=f"{name}.parts", serial=0, array=array, out=None)
-        for one in (signature, replace(signature, note=f"{signature.note}?"))
-    )
-    return first, second
 
 
 class ParameterMemory:

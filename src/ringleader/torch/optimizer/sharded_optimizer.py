@@ -21,8 +21,9 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.autotune import Autotune
 from ringleader.common.object_exchange import gather_objects, sum_numbers
+from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
-from ringleader.torch.optimizer.optimizer_settings import GradientConfig, Named, OptimizerSettings
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
 from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
