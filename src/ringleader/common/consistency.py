@@ -2,8 +2,8 @@
 
 A checksum on the host is the sum of 64-bit words, each times an odd number of its place, modulo 2^64: a
 change of one bit changes it, and other values have the same sum with a probability of about 2^-64. Devices
-have their own. Checks are counted in exchanges, in which all ranks take part: a step that one rank skips moves
-nothing. N follows from what a check takes: at most 0.1 % of a step.
+have their own. Checks are counted in exchanges, in which all ranks take part: a step that one rank skips
+moves nothing. N follows from what a check takes: at most 0.1 % of a step.
 """
 
 from __future__ import annotations

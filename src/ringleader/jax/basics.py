@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import jax
 
 from ringleader.common import basics, object_exchange
-from ringleader.common.process_sets import ProcessSet, global_process_set
 
 __all__ = ["allgather_object", "barrier", "broadcast_object", "join", "shutdown"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def after_programs() -> None:
@@ -29,39 +33,17 @@ def shutdown() -> None:
         basics.shutdown()
 
 
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait until all ranks of a process set have called this."""
-    after_programs()
-    basics.barrier(process_set)
+def _after_programs(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that waits for compiled programs first."""
+
+    @wraps(function)
+    def waiting(*args: P.args, **words: P.kwargs) -> T:
+        after_programs()
+        return function(*args, **words)
+
+    return waiting
 
 
-def join(device: int = -1) -> int:
-    """Take part in the others' reductions with zeros until all ranks have called this.
-
-    Returns the rank that was the last. ``device`` is Horovod's and not needed.
-    """
-    after_programs()
-    return basics.join(device)
-
-
-def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """Return the object of ``root_rank`` on all ranks of a process set; it travels pickled.
-
-    What the others pass does not matter. Where it cannot be pickled, that error is raised on the root, and
-    `HorovodInternalError` on the others.
-    """
-    after_programs()
-    return object_exchange.broadcast_object(obj, root_rank, name, process_set)
-
-
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """Return the objects of all ranks of a process set, in rank order; they travel pickled.
-
-    Where one cannot be pickled, that error is raised on its rank, and `HorovodInternalError` on the others.
-    """
-    after_programs()
-    return object_exchange.allgather_object(obj, name, process_set)
+barrier, join = _after_programs(basics.barrier), _after_programs(basics.join)
+broadcast_object = _after_programs(object_exchange.broadcast_object)
+allgather_object = _after_programs(object_exchange.allgather_object)

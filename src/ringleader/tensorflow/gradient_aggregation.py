@@ -12,8 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.tensorflow.gradient_exchange import key
-from ringleader.tensorflow.gradient_tape import divided
+from ringleader.tensorflow.gradient_exchange import divided, key
 
 Exchange = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 """Reduces gradients, given with their variables, over the ranks."""

@@ -44,6 +44,16 @@ def key(variable: Any) -> int:
     return id(inner if isinstance(inner, tf.Variable) else variable)
 
 
+def divided(gradient: Any, by: Any) -> Any:
+    """Return a gradient divided by a number, sparse where it is sparse, and None for None."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values / tf.cast(by, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(by, gradient.dtype)
+
+
 def checked_settings(
     *, op: Any, gradient_predivide_factor: float, num_groups: int, groups: Any, **words: Any
 ) -> GradientSettings:
@@ -89,6 +99,24 @@ class GradientExchange:
         """``name`` is how messages call the exchange; one of that name is under way at a time."""
         self.settings = settings
         self._name = name
+        self.local: set[int] = set()
+        """Keys of variables, or sources of a tape, whose gradients are this rank's and not exchanged."""
+
+    def with_local(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return reduced gradients, of `local` variables this rank's divided by the number of ranks.
+
+        They are not divided without ``scale_local_gradients``.
+        """
+        found = list(gradients)
+        shared = [at for at, one in enumerate(variables) if key(one) not in self.local]
+        reduced = self([found[at] for at in shared], [variables[at] for at in shared])
+        for at, gradient in zip(shared, reduced, strict=True):
+            found[at] = gradient
+        if self.settings.scale_local_gradients and len(shared) < len(found):
+            size = self.settings.process_set.size()
+            for at in set(range(len(found))) - set(shared):
+                found[at] = divided(found[at], size)
+        return found
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
         """Return the reduced gradients, None where one is None.

@@ -28,6 +28,7 @@ class DistributedTape:
         self.scale_local_gradients = settings.scale_local_gradients
         self._exchange = GradientExchange(settings, NAME)
         self._local_sources: dict[int, Any] = {}
+        """Kept here, as what they are known by may not be another's."""
 
     def register_local_source(self, source: Any) -> None:
         """Have a variable or tensor keep its local gradients: they are not exchanged.
@@ -35,6 +36,7 @@ class DistributedTape:
         They are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
         """
         self._local_sources[key(source)] = source
+        self._exchange.local.add(key(source))
 
     @traced_as_written
     def gradient(
@@ -53,16 +55,8 @@ class DistributedTape:
         found = super().gradient(  # type: ignore[misc]
             target, sources, output_gradients, unconnected_gradients=unconnected_gradients
         )
-        flat_sources, flat = tf.nest.flatten(sources), tf.nest.flatten(found)
-        shared = [at for at, source in enumerate(flat_sources) if key(source) not in self._local_sources]
-        reduced = self._exchange([flat[at] for at in shared], [flat_sources[at] for at in shared])
-        for at, gradient in zip(shared, reduced, strict=True):
-            flat[at] = gradient
-        if self.scale_local_gradients and len(shared) < len(flat):
-            size = self.process_set.size()
-            for at in set(range(len(flat))) - set(shared):
-                flat[at] = divided(flat[at], size)
-        return tf.nest.pack_sequence_as(sources, flat)
+        reduced = self._exchange.with_local(tf.nest.flatten(found), tf.nest.flatten(sources))
+        return tf.nest.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(
         self,
@@ -76,16 +70,6 @@ class DistributedTape:
         pairs = list(zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True))
         local = [pair for pair in pairs if key(pair[0]) in self._local_sources]
         return local, [pair for pair in pairs if key(pair[0]) not in self._local_sources]
-
-
-def divided(gradient: Any, by: Any) -> Any:
-    """Return a gradient divided by a number, sparse where it is sparse, and None for None."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values / tf.cast(by, gradient.values.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient / tf.cast(by, gradient.dtype)
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)

@@ -14,7 +14,6 @@ from ringleader.common.gradient_settings import GradientSettings
 from ringleader.common.reductions import Adasum
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, local_variable
 from ringleader.tensorflow.gradient_exchange import GradientExchange, key
-from ringleader.tensorflow.gradient_tape import divided
 from ringleader.tensorflow.operations import grouped_allreduce
 
 
@@ -71,14 +70,13 @@ class SessionOptimizer(WrappingSessionOptimizer):
                 scale_local_gradients=settings.scale_local_gradients,
                 name=name,
             )
-        self._local: set[int] = set()
 
     def register_local_var(self, var: Any) -> None:
         """Have a variable keep its local gradients: they are not exchanged.
 
         They are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
         """
-        self._local.add(key(var))
+        self._exchange.local.add(key(var))
         if self._aggregation is not None:
             self._aggregation.register_local_var(var)
 
@@ -90,20 +88,8 @@ class SessionOptimizer(WrappingSessionOptimizer):
         if self._aggregation is not None:
             reduced = self._aggregation.compute_gradients(gradients, variables)
         else:
-            reduced = self._reduced(gradients, variables)
+            reduced = self._exchange.with_local(gradients, variables)
         return list(zip(reduced, variables, strict=True))
-
-    def _reduced(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        shared = [at for at, variable in enumerate(variables) if key(variable) not in self._local]
-        found = list(gradients)
-        reduced = self._exchange([gradients[at] for at in shared], [variables[at] for at in shared])
-        for at, gradient in zip(shared, reduced, strict=True):
-            found[at] = gradient
-        if self._settings.scale_local_gradients:
-            size = self._settings.process_set.size()
-            for at in set(range(len(found))) - set(shared):
-                found[at] = divided(found[at], size)
-        return found
 
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Return the operation that applies pairs of `compute_gradients`: see the wrapped optimizer."""

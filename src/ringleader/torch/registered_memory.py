@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from ringleader.collectives.pending_operations import numbered
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.transports.regions import SharedRegion
 from ringleader.collectives.transports.transport import Registering
-from ringleader.torch.engine_operations import gather
+from ringleader.common.object_exchange import gather_objects
 from ringleader.torch.kernels import DTYPES
 
 __all__ = ["register_", "registered_empty"]
@@ -65,7 +64,7 @@ def register_(tensor: torch.Tensor) -> torch.Tensor:
     engine = PROCESS.get().engine
     storage = tensor.untyped_storage() if tensor.layout is torch.strided else None
     facts = _facts(tensor, storage, engine)
-    everybodys = _exchanged(engine, facts)
+    everybodys = gather_objects(engine, facts, "hvd.register_")
     refused = why_refused(everybodys)
     if refused:
         raise ValueError(refused)
@@ -132,13 +131,6 @@ def _description(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> 
     if storage is not None and nbytes != tensor.numel() * tensor.itemsize:
         text += f" at element {tensor.storage_offset()} of a storage of {nbytes} bytes"
     return text
-
-
-def _exchanged(engine: Engine, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the facts of all ranks, in rank order. Collective."""
-    line = json.dumps(facts) + "\n"
-    message = torch.frombuffer(bytearray(line.encode()), dtype=torch.uint8)
-    return [json.loads(one) for one in bytes(gather(engine, message, "hvd.register_").numpy()).splitlines()]
 
 
 def _at_one_place(everybodys: Sequence[dict[str, Any]]) -> bool:

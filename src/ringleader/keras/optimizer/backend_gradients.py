@@ -52,8 +52,7 @@ def _on_tensorflow(settings: GradientSettings) -> BackendGradients:
     import tensorflow as tf
 
     import ringleader.tensorflow as hvd
-    from ringleader.tensorflow.gradient_exchange import GradientExchange
-    from ringleader.tensorflow.gradient_tape import divided
+    from ringleader.tensorflow.gradient_exchange import GradientExchange, divided
 
     exchange = GradientExchange(settings, settings.name)
 

@@ -228,31 +228,31 @@ class TorchState(ObjectState):
             handler.set_value(value)
         super().__setattr__(name, value)
 
+    @property
+    def _content(self) -> dict[str, HandlerWithContent]:
+        """Return the handlers whose objects lie in commits."""
+        return {name: one for name, one in self._handlers.items() if isinstance(one, HandlerWithContent)}
+
     def captured(self) -> Mapping[str, Captured]:
         """See `ObjectState`."""
-        content = {
-            name: one.capture() for name, one in self._handlers.items() if isinstance(one, HandlerWithContent)
-        }
-        return {**content, **super().captured()}
+        return {**{name: one.capture() for name, one in self._content.items()}, **super().captured()}
 
     def _kept(self) -> set[str]:
         """See `ObjectState`."""
-        content = {name for name, one in self._handlers.items() if isinstance(one, HandlerWithContent)}
-        return content | super()._kept()
+        return self._content.keys() | super()._kept()
 
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
-        handler = self._handlers.get(name)
-        if isinstance(handler, HandlerWithContent):
+        handler = self._content.get(name)
+        if handler is not None:
             handler.load(value)
         else:
             super().load(name, value)
 
     def load_own(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
-        handler = self._handlers.get(name)
-        if isinstance(handler, HandlerWithContent):
-            handler.load_own(value)
+        if name in self._content:
+            self._content[name].load_own(value)
 
     def reads_in_place(self, name: str) -> bool:
         """See `ObjectState`."""
@@ -260,7 +260,7 @@ class TorchState(ObjectState):
 
     def _others(self) -> list[StateHandler]:
         """Return handlers of the script's own, which keep what they keep in this process."""
-        return [one for one in self._handlers.values() if not isinstance(one, HandlerWithContent)]
+        return [one for name, one in self._handlers.items() if name not in self._content]
 
     def save(self) -> None:
         """See `ObjectState`."""

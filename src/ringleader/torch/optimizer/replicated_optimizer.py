@@ -272,9 +272,7 @@ class ReplicatedMixin(OptimizerMixin):
             self.prepare()
         exchanger = self._exchanger
         if exchanger is not None:
-            self._metrics.exchange()
-            self._request_if_changed(exchanger)
-            try:
+            with self._exchange_of_a_step(exchanger):
                 known = dict(exchanger.sparse)
                 if exchanger.exchange():
                     self._agree(exchanger)
@@ -282,16 +280,21 @@ class ReplicatedMixin(OptimizerMixin):
                     raise RuntimeError(TOO_LATE)
                 if known and not self._settings.sparse_as_dense:
                     self._exchange_sparse(exchanger, {}, known)
-            finally:
-                self._forget_passes()
-            self._metrics.exchanged()
-            self._compare_parameters()
         elif self._meets:  # ranks that are in step, but exchange nothing
             self._engine.meet()
         self._synchronized = True
 
-    def _compare_parameters(self) -> None:
-        """Compare the parameters of all ranks where that is due; trials are not to time that."""
+    @contextmanager
+    def _exchange_of_a_step(self, exchanger: GradientExchange) -> Iterator[None]:
+        """Note what is done within it as the exchange of a step; afterwards compare parameters where due."""
+        self._metrics.exchange()
+        self._request_if_changed(exchanger)
+        try:
+            yield
+        finally:
+            self._forget_passes()
+        self._metrics.exchanged()
+        # Trials are not to time that.
         if self._exchanger is not None and (self._autotune is None or self._autotune.over):
             group = group_of(self._settings.process_set, "Allreduce")
             self._check.exchanged(group, self._named, f"{self._serial}.consistency")

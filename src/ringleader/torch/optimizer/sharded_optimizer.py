@@ -244,17 +244,11 @@ class ShardedMixin(ReplicatedMixin):
         if exchanger is None:
             self._forget_passes()
             return
-        self._metrics.exchange()
-        self._request_if_changed(exchanger)
-        try:
+        with self._exchange_of_a_step(exchanger):
             asked = exchanger.exchange_parts()
             if asked:
                 self._agree(exchanger)
-        finally:
-            self._forget_passes()
-        self._reduced = EVERYWHERE if asked else OWNERS
-        self._metrics.exchanged()
-        self._compare_parameters()
+            self._reduced = EVERYWHERE if asked else OWNERS
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Exchange the gradients, and make the step of this rank's part; all ranks get all parameters.
