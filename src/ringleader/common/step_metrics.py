@@ -32,7 +32,7 @@ class StepMetrics:
         timelines: Timelines | None = None,
     ) -> None:
         """Take the pipe; None makes every call cheap and silent."""
-        self._engine = engine
+        self.engine = engine
         self._descriptor = descriptor
         self._clock = clock
         self._timelines = timelines
@@ -81,7 +81,7 @@ class StepMetrics:
         if self._start is None:
             # The first step has no beginning that could be known here; time and steps count from its end.
             self._start = now
-            self._before = (self._engine.times.exchange_seconds, self._engine.times.waiting_seconds)
+            self._before = (self.engine.times.exchange_seconds, self.engine.times.waiting_seconds)
             self._next = now + EVERY_SECONDS
             return
         self._steps += 1
@@ -99,27 +99,25 @@ class StepMetrics:
             "kind": "step",
             "steps": self._steps,
             "step_seconds": now - (self._start or now),
-            "exchange_seconds": self._engine.times.exchange_seconds - self._before[0],
-            "waiting_seconds": self._engine.times.waiting_seconds - self._before[1],
+            "exchange_seconds": self.engine.times.exchange_seconds - self._before[0],
+            "waiting_seconds": self.engine.times.waiting_seconds - self._before[1],
         }
         if self._buckets:
             buckets = f"{self._buckets} bucket{'s' * (self._buckets > 1)}"
-            message["transport"] = f"{self._engine.transport.name}, gradients in {buckets}"
+            message["transport"] = f"{self.engine.transport.name}, gradients in {buckets}"
         try:
             os.write(self._descriptor or 0, json.dumps(message).encode() + b"\n")
         except OSError:
             self._descriptor = None  # the launcher is gone; training is not its business
 
 
-_METRICS: dict[int, tuple[Engine, StepMetrics]] = {}
-"""The metrics of the session that lives, by the only key 0."""
+_METRICS: list[StepMetrics] = []
+"""The metrics of the session that lives, if any."""
 
 
 def session_metrics() -> StepMetrics:
     """Return the counter of steps that adapters share whose exchange has no optimizer object of its own."""
     session = PROCESS.get()
-    engine, metrics = _METRICS.get(0, (None, None))
-    if metrics is None or engine is not session.engine:
-        metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
-        _METRICS[0] = (session.engine, metrics)
-    return metrics
+    if not _METRICS or _METRICS[0].engine is not session.engine:
+        _METRICS[:] = [StepMetrics.from_environment(session.engine, timelines=session.timelines)]
+    return _METRICS[0]

@@ -11,7 +11,7 @@ from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Adasum, Average
 from ringleader.tensorflow.compression import Compression
 from ringleader.tensorflow.gradient_exchange import checked_settings
-from ringleader.tensorflow.session_optimizer import distributed_session_optimizer
+from ringleader.tensorflow.session_optimizer import AdasumSessionOptimizer, SessionOptimizer
 
 KERAS_PACKAGES = ("keras", "tf_keras")
 
@@ -61,7 +61,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if settings.op is Adasum and average_aggregated_gradients:
         raise ValueError("Adasum does not support average_aggregated_gradients == True")
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return distributed_session_optimizer(optimizer, name, settings, use_locking=use_locking)
+        kind = AdasumSessionOptimizer if settings.op is Adasum else SessionOptimizer
+        name = name or f"Distributed{type(optimizer).__name__}"
+        return kind(optimizer, name, settings, use_locking=use_locking)
     if any(base.__module__.split(".")[0] in KERAS_PACKAGES for base in type(optimizer).__mro__):
         return importlib.import_module("ringleader.keras").DistributedOptimizer(
             optimizer,

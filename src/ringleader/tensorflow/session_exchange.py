@@ -244,26 +244,25 @@ class SessionExchanges:
     def __init__(self) -> None:
         """Begin with none."""
         self._lock = threading.Lock()
-        self._exchanges: dict[int, tuple[Engine, SessionExchange]] = {}
+        self._exchanges: dict[Engine, SessionExchange] = {}
 
     def of(self, engine: Engine) -> SessionExchange:
         """Return what carries requests for an engine."""
-        found = self._exchanges.get(id(engine))
-        if found is not None and found[0] is engine:
-            return found[1]
+        found = self._exchanges.get(engine)
+        if found is not None:
+            return found
         with self._lock:
-            found = self._exchanges.get(id(engine))
-            if found is None or found[0] is not engine:
+            if engine not in self._exchanges:
                 session = PROCESS.get()
                 session.at_shutdown.add(self._shut_down)
                 step = session_metrics().step if engine is session.engine else lambda: None
-                found = self._exchanges[id(engine)] = (engine, SessionExchange(engine, step=step))
-            return found[1]
+                self._exchanges[engine] = SessionExchange(engine, step=step)
+            return self._exchanges[engine]
 
     def _shut_down(self) -> None:
         with self._lock:
             exchanges, self._exchanges = self._exchanges, {}
-        for _engine, exchange in exchanges.values():
+        for exchange in exchanges.values():
             exchange.close()
 
 

@@ -17,19 +17,6 @@ from ringleader.tensorflow.gradient_exchange import GradientExchange, key
 from ringleader.tensorflow.operations import grouped_allreduce
 
 
-def distributed_session_optimizer(
-    optimizer: Any, name: str | None, settings: GradientSettings, *, use_locking: bool
-) -> Any:
-    """Return an optimizer of TensorFlow 1 whose updates are those of all ranks.
-
-    With Adasum ranks combine what their own steps changed, else their gradients.
-    """
-    kind = AdasumSessionOptimizer if settings.op is Adasum else SessionOptimizer
-    return kind(
-        optimizer, name or f"Distributed{type(optimizer).__name__}", settings, use_locking=use_locking
-    )
-
-
 class WrappingSessionOptimizer(tf.compat.v1.train.Optimizer):
     """An optimizer of TensorFlow 1 around another one, whose slots and variables it has."""
 
