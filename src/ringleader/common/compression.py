@@ -61,33 +61,35 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-class ArrayCastCompressor(Compressor):
-    """Send floating-point arrays in ``wire_dtype``; leave the others.
+class CastCompressor(Compressor):
+    """Send floating-point tensors in ``wire_dtype``; leave the others. As it is, for arrays like NumPy's."""
 
-    For arrays with NumPy's ``dtype`` and ``astype``.
-    """
+    wire_dtype: ClassVar[Any]
 
-    wire_dtype: ClassVar[str]
+    @staticmethod
+    def cast(tensor: Any, dtype: Any) -> Any:
+        """Return the tensor in another type; itself where it has that."""
+        return tensor.astype(dtype, copy=False)
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """Return the array in the smaller type, and the first type."""
+        """Return the tensor in the smaller type, and the first type."""
         floating = "float" in str(tensor.dtype)
-        return tensor.astype(cls.wire_dtype, copy=False) if floating else tensor, tensor.dtype
+        return cls.cast(tensor, cls.wire_dtype) if floating else tensor, tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        """Return the array in the type that ``compress`` noted."""
-        return tensor.astype(ctx, copy=False)
+        """Return the tensor in the type that ``compress`` noted."""
+        return cls.cast(tensor, ctx)
 
 
-class FP16ArrayCompressor(ArrayCastCompressor):
+class FP16ArrayCompressor(CastCompressor):
     """Send floating-point arrays as float16."""
 
     wire_dtype = "float16"
 
 
-class BF16ArrayCompressor(ArrayCastCompressor):
+class BF16ArrayCompressor(CastCompressor):
     """Send floating-point arrays as bfloat16, which has float32's range."""
 
     wire_dtype = "bfloat16"

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.compression import Compressor, NoneCompressor
+from ringleader.common.compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class HalfPrecisionCompressor(Compressor):
-    """Sends floating-point tensors in ``wire_dtype``; leaves the others."""
-
-    wire_dtype: ClassVar[tf.DType]
+class _HalfPrecision(CastCompressor):
+    @staticmethod
+    def cast(tensor: Any, dtype: tf.DType) -> Any:
+        return tf.cast(tensor, dtype)
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """Return a copy in the smaller type, and the first type."""
-        tensor = tf.convert_to_tensor(tensor)
-        small = tf.cast(tensor, cls.wire_dtype) if tensor.dtype.is_floating else tensor
-        return small, tensor.dtype
-
-    @classmethod
-    def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        """Return the tensor in the type that ``compress`` noted."""
-        return tf.cast(tensor, ctx) if ctx.is_floating else tensor
+        return super().compress(tf.convert_to_tensor(tensor))
 
 
-class FP16Compressor(HalfPrecisionCompressor):
+class FP16Compressor(_HalfPrecision):
     """Sends floating-point tensors as float16."""
 
     wire_dtype = tf.float16
 
 
-class BF16Compressor(HalfPrecisionCompressor):
+class BF16Compressor(_HalfPrecision):
     """Sends floating-point tensors as bfloat16, which has float32's range."""
 
     wire_dtype = tf.bfloat16

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
-from ringleader.common.compression import Compressor, NoneCompressor, check_compression
+from ringleader.common.compression import CastCompressor, Compressor, NoneCompressor, check_compression
 from ringleader.torch.compression.powersgd import PowerSGD, PowerSgdReducer
 from ringleader.torch.compression.reducer import CompressorReducer, Reducer
 from ringleader.torch.compression.topk import TopK, TopKReducer
 
 
-class HalfPrecisionCompressor(Compressor):
-    """Send floating-point tensors in ``wire_dtype``; leave the others."""
-
-    wire_dtype: ClassVar[torch.dtype]
-
-    @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return a copy in the smaller type, and the first type."""
-        small = tensor.to(cls.wire_dtype) if tensor.dtype.is_floating_point else tensor
-        return small, tensor.dtype
-
-    @classmethod
-    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the tensor in the type that ``compress`` noted."""
-        return tensor.to(ctx)
+class _HalfPrecision(CastCompressor):
+    @staticmethod
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return tensor.to(dtype)
 
 
-class FP16Compressor(HalfPrecisionCompressor):
+class FP16Compressor(_HalfPrecision):
     """Send floating-point tensors as float16."""
 
     wire_dtype = torch.float16
 
 
-class BF16Compressor(HalfPrecisionCompressor):
+class BF16Compressor(_HalfPrecision):
     """Send floating-point tensors as bfloat16, which has float32's range."""
 
     wire_dtype = torch.bfloat16
