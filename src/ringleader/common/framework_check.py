@@ -7,6 +7,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+OLDEST = {"torch": "2.8", "tensorflow": "2.16", "keras": "3.5", "jax": "0.5", "mxnet": "1.9"}
+"""The oldest that Ringleader is tested with; of PyTorch older ones are refused."""
+
 
 def check_framework(module: str, title: str, cure: str, *, least: str = "") -> None:
     """Raise `ModuleNotFoundError` with this Python's path and a cure where a framework is not installed.

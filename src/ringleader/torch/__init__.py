@@ -8,9 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringleader.common.framework_check import check_framework
+from ringleader.common.framework_check import OLDEST, check_framework
 
-check_framework("torch", "PyTorch", "pip install 'torch>=2.8'", least="2.8")
+check_framework("torch", "PyTorch", f"pip install 'torch>={OLDEST['torch']}'", least=OLDEST["torch"])
 
 from ringleader.torch import functions, mpi_ops, registered_memory
 from ringleader.torch.functions import *

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ringleader.common.framework_check import OLDEST
 from ringleader.doctor.software_checks.installed_versions import (
     FRAMEWORKS,
     installed,
@@ -15,8 +16,6 @@ from ringleader.fabric.checks.check import Condition, check, passed, skipped, wa
 from ringleader.fabric.facts import HostFacts
 from ringleader.images.tables.version_order import at_least, series
 
-OLDEST = {"torch": "2.8", "tensorflow": "2.16", "keras": "3.5", "jax": "0.5", "mxnet": "1.9"}
-"""The oldest that Ringleader is tested with."""
 NVIDIA_VENDOR = 0x10DE
 NCCL_WHEEL = Condition(
     id="package.nccl",
