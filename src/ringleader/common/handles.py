@@ -115,6 +115,20 @@ def synchronize(handle: int) -> Any:
     return result()
 
 
+def synchronize_all(handles: Sequence[int]) -> list[Any]:
+    """Wait for all of several operations; return their results, or raise the first error."""
+    results: list[Any] = []
+    error: HorovodInternalError | None = None
+    for handle in handles:
+        try:
+            results.append(synchronize(handle))
+        except HorovodInternalError as failed:
+            error = error or failed
+    if error is not None:
+        raise error
+    return results
+
+
 def forget_kept() -> None:
     """Drop the reductions that are kept: their engine is gone, or their process set."""
     KEPT.clear()

@@ -13,7 +13,7 @@ from mxnet.ndarray import NDArray
 
 from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
 from ringleader.common.gradient_settings import GradientSettings
-from ringleader.common.handles import synchronize
+from ringleader.common.handles import synchronize_all
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.step_metrics import session_metrics
 from ringleader.common.util import split_list
@@ -86,7 +86,7 @@ class GradientReduction:
         small = [(name, *compression.compress(gradient)) for name, gradient in gradients]
         handles = self._begin(list(reversed([(name, tensor) for name, tensor, _context in small])))
         metrics.exchange()
-        _finish(handles)
+        synchronize_all(handles)
         for (_name, gradient), (_same, tensor, context) in zip(gradients, small, strict=True):
             result = compression.decompress(tensor, context)
             if result is not gradient:
@@ -110,18 +110,6 @@ class GradientReduction:
             names = [name for name, _tensor in group]
             handles.append(ALLREDUCE_IN_PLACE.begin_group(views, names, *words))
         return handles
-
-
-def _finish(handles: Sequence[int]) -> None:
-    """Wait for all of the operations, then raise the first error."""
-    first: Exception | None = None
-    for handle in handles:
-        try:
-            synchronize(handle)
-        except Exception as error:
-            first = first or error
-    if first is not None:
-        raise first
 
 
 class DistributedOptimizer(mxnet.optimizer.Optimizer):

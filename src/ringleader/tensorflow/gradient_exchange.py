@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
+from ringleader.collectives.exceptions import MismatchError
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import ALLGATHER, ALLREDUCE
 from ringleader.common.gradient_settings import GradientSettings, checked_groups
-from ringleader.common.handles import synchronize
+from ringleader.common.handles import synchronize_all
 from ringleader.common.process_sets import ProcessSet, group_of, number_of
 from ringleader.common.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 from ringleader.common.step_metrics import session_metrics
@@ -181,27 +181,24 @@ class Exchange:
         metrics = session_metrics()
         metrics.exchange()
         results: list[Array] = [None] * len(arrays)
-        begun: list[tuple[Sequence[int], int]] = []
-        for number, places in enumerate(self.groups):
+        places: list[Sequence[int]] = list(self.groups)
+        handles = []
+        for number, group in enumerate(self.groups):
             name = self.name if len(self.groups) == 1 else f"{self.name}.{number}"
-            members = [arrays[at] for at in places]
-            begun.append((places, ALLREDUCE.begin_group(members, name, self.process_set, *self.reduction)))
+            members = [arrays[at] for at in group]
+            handles.append(ALLREDUCE.begin_group(members, name, self.process_set, *self.reduction))
         if self.gathered:
-            last = range(len(arrays) - self.gathered, len(arrays))
-            rows = [arrays[at] for at in last]
-            begun.append((last, ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set)))
-        error: HorovodInternalError | None = None
-        with group_of(self.process_set, "Allreduce").engine.times.waiting():
-            for members_at, handle in begun:
-                try:
-                    for at, result in zip(members_at, synchronize(handle), strict=True):
-                        results[at] = result
-                except HorovodInternalError as failed:
-                    error = error or failed
-        if isinstance(error, MismatchError):
+            places.append(range(len(arrays) - self.gathered, len(arrays)))
+            rows = [arrays[at] for at in places[-1]]
+            handles.append(ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set))
+        try:
+            with group_of(self.process_set, "Allreduce").engine.times.waiting():
+                outcomes = synchronize_all(handles)
+        except MismatchError as error:
             raise MismatchError(f"{error}. {HINT}") from error
-        if error is not None:
-            raise error
+        for group, outcome in zip(places, outcomes, strict=True):
+            for at, result in zip(group, outcome, strict=True):
+                results[at] = result
         metrics.exchanged()
         metrics.step()
         return results

@@ -9,7 +9,7 @@ import torch
 
 from ringleader.common.basics import rank, size
 from ringleader.common.commit_layout import Captured, UnpicklableError, put_together, take_apart
-from ringleader.common.handles import synchronize
+from ringleader.common.handles import synchronize_all
 from ringleader.common.object_exchange import allgather_object, broadcast_object
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.torch.operations import broadcast_async_
@@ -31,13 +31,8 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
         pairs = [pair if isinstance(pair, tuple) else (None, pair) for pair in params]
     else:
         raise ValueError(f"invalid params of type: {type(params)}")
-    handles = [
-        broadcast_async_(value, root_rank, name, process_set)
-        for name, value in pairs
-        if isinstance(value, torch.Tensor)
-    ]
-    for handle in handles:
-        synchronize(handle)
+    tensors = [(name, value) for name, value in pairs if isinstance(value, torch.Tensor)]
+    synchronize_all([broadcast_async_(value, root_rank, name, process_set) for name, value in tensors])
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
@@ -64,9 +59,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     else:
         # On the CPU: the others do not know where the root's tensors lie, and load theirs where they belong.
         tensors = [tensor.detach().cpu().contiguous() for tensor in tensors]
-    handles = [broadcast_async_(tensor, root_rank, f"optimizer.{at}") for at, tensor in enumerate(tensors)]
-    for handle in handles:
-        synchronize(handle)
+    synchronize_all([broadcast_async_(one, root_rank, f"optimizer.{at}") for at, one in enumerate(tensors)])
     if rank() != root_rank:
         state = put_together(outline, tensors)
     if rank() != root_rank or sharded is not None:
