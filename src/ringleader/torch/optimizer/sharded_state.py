@@ -114,62 +114,38 @@ def whole_states(
     mine = [(piece.parameter, piece.start, piece.stop, piece.strides, _outline(piece)) for piece in pieces]
     outlines = [one for theirs in gather_objects(engine, mine, f"{name}.outline") for one in theirs]
     _check_complete(outlines, parameters)
-    kinds = sorted(
-        {
-            (key, str(dtype), parameters[number].device.type)
-            for number, *_place, outline in outlines
-            for key, (dtype, _value) in outline.items()
-            if dtype is not None
-        }
-    )
-    states: dict[int, dict[str, Any]] = {}
-    for number, *_place, outline in outlines:
+    states: dict[int, dict[str, Any]] = {number: {} for number, *_rest in outlines}
+    places: dict[tuple[str, str, str], list[tuple[int, int, int, tuple[int, ...], torch.dtype]]] = {}
+    for number, start, stop, strides, outline in outlines:
         for key, (dtype, value) in outline.items():
             if dtype is None:
-                states.setdefault(number, {})[key] = _placed(value, parameters[number])
-        states.setdefault(number, {})
-    for key, dtype_text, device in kinds:
-        _fill(states, engine, pieces, outlines, parameters, (key, dtype_text, device), name)
-    return states
-
-
-def _fill(
-    states: dict[int, dict[str, Any]],
-    engine: Engine,
-    pieces: Sequence[StatePiece],
-    outlines: Sequence[Outline],
-    parameters: Sequence[torch.Tensor],
-    kind: tuple[str, str, str],
-    name: str,
-) -> None:
-    """Exchange one value per element of everybody's pieces, and put it into the states."""
-    key, dtype_text, device = kind
-
-    def is_one(number: int, outline: Mapping[str, Any]) -> bool:
-        return (
-            str(outline.get(key, (None, None))[0]) == dtype_text and parameters[number].device.type == device
-        )
-
-    own = [piece.values[key] for piece in pieces if is_one(piece.parameter, _outline(piece))]
-    found = next(out[key][0] for number, *_place, out in outlines if is_one(number, out))
-    place = next(parameters[number].device for number, *_place, out in outlines if is_one(number, out))
-    joined = torch.cat(own) if own else torch.empty(0, dtype=found, device=place)
-    everything = gather(engine, joined, f"{name}.{key}.{dtype_text}")
-    at = 0
-    flats: dict[int, torch.Tensor] = {}
-    layouts: dict[int, torch.Tensor] = {}
-    for number, start, stop, strides, outline in outlines:
-        if is_one(number, outline):
-            flat = flats.get(number)
-            if flat is None:
-                flat = flats[number] = torch.zeros(
-                    parameters[number].numel(), dtype=found, device=parameters[number].device
-                )
-                layouts[number] = torch.empty_strided(parameters[number].shape, strides, device="meta")
-            flat[start:stop] = everything[at : at + stop - start]
+                states[number][key] = _placed(value, parameters[number])
+            else:
+                kind = (key, str(dtype), parameters[number].device.type)
+                places.setdefault(kind, []).append((number, start, stop, strides, dtype))
+    for (key, dtype_text, device), found in sorted(places.items()):
+        own = [
+            piece.values[key]
+            for piece in pieces
+            if key in piece.values
+            and piece.elementwise(key)
+            and str(piece.values[key].dtype) == dtype_text
+            and parameters[piece.parameter].device.type == device
+        ]
+        first, *_place, dtype = found[0]
+        nothing = torch.empty(0, dtype=dtype, device=parameters[first].device)
+        everything = gather(engine, torch.cat(own or [nothing]), f"{name}.{key}.{dtype_text}")
+        flats: dict[int, torch.Tensor] = {}
+        at = 0
+        for number, start, stop, strides, _dtype in found:
+            parameter = parameters[number]
+            if number not in flats:
+                flats[number] = torch.zeros(parameter.numel(), dtype=dtype, device=parameter.device)
+                layout = torch.empty_strided(parameter.shape, strides, device="meta")
+                states[number][key] = shaped_like(layout, flats[number])
+            flats[number][start:stop] = everything[at : at + stop - start]
             at += stop - start
-    for number, flat in flats.items():
-        states[number][key] = shaped_like(layouts[number], flat)
+    return states
 
 
 def _outline(piece: StatePiece) -> dict[str, tuple[torch.dtype | None, Any]]:
