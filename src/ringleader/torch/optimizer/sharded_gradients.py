@@ -19,12 +19,11 @@ import torch
 from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
-from ringleader.collectives.operations import Signature, Work
 from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
 from ringleader.collectives.transports.regions import DividedRegion, Region
-from ringleader.common.submit_operation import named_work, work_and_request
+from ringleader.common.submit_operation import work_and_request
+from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named
-from ringleader.torch.kernels import dtype_name
 from ringleader.torch.optimizer.bucket_memory import GradientBucket
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
 from ringleader.torch.optimizer.memory_place import MemoryPlace
@@ -40,107 +39,65 @@ def part_of(count: int, *, rank: int, size: int) -> tuple[int, int]:
 
 
 class BucketParts:
-    """A bucket's gradients and parameters. What is done here is done by all ranks."""
+    """A bucket's gradients and parameters, divided in the best way that its memory allows.
 
-    in_window = False
-    """Whether ranks write into each other's memory, so that they must meet before and after `publish`."""
+    What is done here is done by all ranks.
+    """
 
     def __init__(self, engine: Engine, bucket: GradientBucket, parameters: Region, name: str) -> None:
         """Take memory that is laid out alike on all ranks."""
-        self._engine, self._bucket, self._parameters, self._name = engine, bucket, parameters, name
+        self._engine, self._bucket, self._name = engine, bucket, name
         self.span = part_of(bucket.region.count, rank=engine.ranks.rank, size=engine.ranks.size)
         """The elements that this rank owns."""
-        start, stop = self.span
         self.gradients: torch.Tensor = bucket.values
         """Gradients of the bucket, 1-D."""
         self.parameters: torch.Tensor = parameters.mine
         """Parameters of the bucket, 1-D."""
-        self._work, self._requesting = self._works(start, stop)
-
-    def _works(self, start: int, stop: int) -> tuple[Work, Work]:
-        memory = self._bucket.region.mine
-        signature = replace(
-            self._bucket.work.signature,
-            kind="reducescatter",
-            shape=(memory.numel() // ROW, ROW),
-            prescale=1.0,  # that was done when the gradients were laid out
-        )
-        return work_and_request(signature, f"{self._name}.parts", memory.view(-1, ROW))
+        gradients = engine.divide(bucket.region, *self.span)
+        divided = None if gradients is None else engine.divide(parameters, *self.span)
+        self._divided = None if gradients is None or divided is None else (gradients, divided)
+        self.in_window = self._divided is not None
+        """Whether ranks write into each other's memory, so that they must meet before and after `publish`."""
+        memory, signature = bucket.region.mine, bucket.work.signature
+        if self._divided is None:
+            shape = (memory.numel() // ROW, ROW)
+            # The factor before the reduction was applied when the gradients were laid out.
+            signature = replace(signature, kind="reducescatter", shape=shape, prescale=1.0)
+            works = work_and_request(signature, f"{name}.parts", memory.view(-1, ROW))
+        else:
+            signature = replace(signature, kind="gradient_parts")
+            works = work_and_request(signature, f"{name}.parts", self._divided[0])
+        self._work, self._requesting = works
 
     def reduce(self, *, requesting: bool) -> None:
-        """Have the reduced gradients in this rank's part; what lies in the other parts is undefined."""
+        """Have the reduced gradients in this rank's part; what lies in the other parts is undefined.
+
+        In memory that ranks share they do not wait for each other afterwards.
+        """
         work = self._requesting if requesting else self._work
         self._engine.run(work)
-        start, stop = self.span
-        self._bucket.region.mine[start:stop].copy_(work.out.view(-1))
-        work.out = None
+        if self._divided is None:
+            start, stop = self.span
+            self._bucket.region.mine[start:stop].copy_(work.out.view(-1))
+            work.out = None
 
     def spread_gradients(self) -> None:
         """Have the reduced gradients everywhere, after `reduce`."""
-        self._gather(self._bucket.region.mine, "gradients")
+        self._spread(0, self._bucket.region.mine, "gradients")
 
     def publish(self) -> None:
-        """Have everybody's parts of the parameters here."""
-        self._gather(self.parameters, "parameters")
+        """Have everybody's parts of the parameters everywhere."""
+        self._spread(1, self.parameters, "parameters")
 
-    def _gather(self, memory: torch.Tensor, what: str) -> None:
-        start, stop = self.span
-        signature = Signature(
-            kind="allgather", dtype=dtype_name(memory), shape=(ROW,), device=memory.device.type
-        )
-        work = named_work(signature, f"{self._name}.{what}", memory[start:stop].view(-1, ROW))
-        self._engine.run(work)
-        memory.copy_(work.out.view(-1))
-
-
-class WindowParts(BucketParts):
-    """The same in memory that all ranks of the group share."""
-
-    in_window = True
-
-    def __init__(
-        self,
-        engine: Engine,
-        bucket: GradientBucket,
-        parameters: Region,
-        name: str,
-        divided: tuple[Region, Region],
-    ) -> None:
-        """``divided`` are the gradients and the parameters, divided."""
-        self._divided_gradients, self._divided_parameters = divided
-        super().__init__(engine, bucket, parameters, name)
-
-    def _works(self, start: int, stop: int) -> tuple[Work, Work]:
-        signature = replace(self._bucket.work.signature, kind="gradient_parts")
-        return work_and_request(signature, f"{self._name}.parts", self._divided_gradients)
-
-    def reduce(self, *, requesting: bool) -> None:
-        """See `BucketParts`. Ranks do not wait for each other afterwards."""
-        self._engine.run(self._requesting if requesting else self._work)
-
-    def spread_gradients(self) -> None:
-        """Write this rank's gradients into everybody's memory."""
-        self._publish(self._divided_gradients, "gradients")
-
-    def publish(self) -> None:
-        """Write this rank's parameters into everybody's memory."""
-        self._publish(self._divided_parameters, "parameters")
-
-    def _publish(self, region: Region, what: str) -> None:
+    def _spread(self, which: int, memory: torch.Tensor, what: str) -> None:
+        region, name = self._divided and self._divided[which], f"{self._name}.{what}"
         if isinstance(region, DividedRegion):
             region.publish()
+        elif region is not None:
+            self._engine.publish_parts(region, name)
         else:
-            self._engine.publish_parts(region, f"{self._name}.{what}")
-
-
-def divide_bucket(engine: Engine, bucket: GradientBucket, parameters: Region, name: str) -> BucketParts:
-    """Return the bucket divided among the ranks, in the best way that its memory allows."""
-    span = part_of(bucket.region.count, rank=engine.ranks.rank, size=engine.ranks.size)
-    gradients = engine.divide(bucket.region, *span)
-    divided = engine.divide(parameters, *span) if gradients is not None else None
-    if gradients is not None and divided is not None:
-        return WindowParts(engine, bucket, parameters, name, (gradients, divided))
-    return BucketParts(engine, bucket, parameters, name)
+            start, stop = self.span
+            memory.copy_(gather(self._engine, memory[start:stop].view(-1, ROW), name).view(-1))
 
 
 class ParameterMemory:
@@ -227,7 +184,7 @@ class ShardedGradients(GradientBuckets):
         self.parameters = ParameterMemory(engine, parameters, self.plan)
         """The memory of the parameters."""
         self.parts: list[BucketParts] = [
-            divide_bucket(engine, bucket, region, f"{config.serial}.{index}")
+            BucketParts(engine, bucket, region, f"{config.serial}.{index}")
             for index, (bucket, region) in enumerate(
                 zip(self._memory.buckets, self.parameters.regions, strict=True)
             )
@@ -322,10 +279,3 @@ class ShardedGradients(GradientBuckets):
         super().detach()
         self.parts = []
         self.parameters.detach()
-
-
-def shard_tensor(memory: torch.Tensor, gradients: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Return some elements of a bucket as a parameter for an optimizer, with their gradients."""
-    shard = memory[start:stop].detach()
-    shard.grad = gradients[start:stop]
-    return shard

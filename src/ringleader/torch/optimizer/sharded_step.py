@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
 
 from ringleader.collectives.bucket_plan import BucketPlan
-from ringleader.torch.optimizer.sharded_gradients import ShardedGradients, shard_tensor
+from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
     State,
     StatePiece,
@@ -76,50 +77,26 @@ def cut_shards(
     """
     shards = []
     for index, (bucket, (low, high)) in enumerate(zip(plan.buckets, owned, strict=True)):
-        run: list[tuple[int, int, int]] = []  # parameter, and its elements by their place in the bucket
-        last = None
-        for span in bucket.spans:
-            start, stop = max(low, span.offset), min(high, span.offset + span.count)
-            if start >= stop:
-                continue
-            kind = kinds[span.parameter]
-            if run and kind != last:
-                shards += _cut(plan, index, run, kinds, longest)
-                run = []
-            run.append((span.parameter, start, stop))
-            last = kind
-        if run:
-            shards += _cut(plan, index, run, kinds, longest)
-    return shards
-
-
-def _cut(
-    plan: BucketPlan,
-    bucket: int,
-    run: Sequence[tuple[int, int, int]],
-    kinds: Sequence[tuple[int, Hashable]],
-    longest: Sequence[int | None],
-) -> list[Shard]:
-    """Cut elements of one kind that lie side by side into shards of at most the group's length."""
-    group = kinds[run[0][0]][0]
-    begin, end = run[0][1], run[-1][2]
-    offsets = {span.parameter: span.offset for span in plan.buckets[bucket].spans}
-    step = longest[group] or end - begin
-    shards = []
-    for start in range(begin, end, step):
-        stop = min(start + step, end)
-        spans = tuple(
-            ShardSpan(
-                parameter=parameter,
-                start=max(first, start) - offsets[parameter],
-                stop=min(last, stop) - offsets[parameter],
-                offset=max(first, start) - start,
-            )
-            for parameter, first, last in run
-            if max(first, start) < min(last, stop)
-        )
-        if spans:
-            shards.append(Shard(bucket=bucket, start=start, stop=stop, group=group, spans=spans))
+        bounds = [(one, max(low, one.offset), min(high, one.offset + one.count)) for one in bucket.spans]
+        inside = [(one, first, last) for one, first, last in bounds if first < last]
+        for (group, _more), found in groupby(inside, key=lambda one: kinds[one[0].parameter]):
+            run = list(found)  # elements of one kind that lie side by side
+            begin, end = run[0][1], run[-1][2]
+            step = longest[group] or end - begin
+            for start in range(begin, end, step):
+                stop = min(start + step, end)
+                spans = tuple(
+                    ShardSpan(
+                        parameter=one.parameter,
+                        start=max(first, start) - one.offset,
+                        stop=min(last, stop) - one.offset,
+                        offset=max(first, start) - start,
+                    )
+                    for one, first, last in run
+                    if max(first, start) < min(last, stop)
+                )
+                if spans:
+                    shards.append(Shard(bucket=index, start=start, stop=stop, group=group, spans=spans))
     return shards
 
 
@@ -155,15 +132,12 @@ class InnerOptimizer:
             kinds=kinds,
             longest=[_longest(group, exchanger) for group in groups],
         )
-        self._tensors = [
-            shard_tensor(
-                exchanger.parts[shard.bucket].parameters,
-                exchanger.parts[shard.bucket].gradients,
-                shard.start,
-                shard.stop,
-            )
-            for shard in self._shards
-        ]
+        self._tensors = []
+        for shard in self._shards:
+            part, place = exchanger.parts[shard.bucket], slice(shard.start, shard.stop)
+            tensor = part.parameters[place].detach()
+            tensor.grad = part.gradients[place]
+            self._tensors.append(tensor)
         self._optimizer: Any = base.__new__(base)
         self._optimizer.__dict__.update(attributes)
         for name in _HOOKS:
