@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.bucket_plan import Bucket, BucketPlan, plan_buckets
+from ringleader.collectives.bucket_plan import Bucket, plan_buckets
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.transports.regions import Region
@@ -93,19 +93,9 @@ class BucketMemory:
         self._apply_plan(None)
 
     @property
-    def plan(self) -> BucketPlan:
-        """Return where everything lies."""
-        return self._plan
-
-    @property
     def order(self) -> list[int]:
         """Return the parameters that have a place, in the order of the places."""
-        return [span.parameter for bucket in self._plan.buckets for span in bucket.spans]
-
-    @property
-    def members(self) -> list[int]:
-        """Return the number of gradients in each bucket."""
-        return [len(bucket.spans) for bucket in self._plan.buckets]
+        return [span.parameter for bucket in self.plan.buckets for span in bucket.spans]
 
     def in_bucket(self, at: int) -> bool:
         """Return whether a parameter's gradient lies in its place."""
@@ -145,21 +135,22 @@ class BucketMemory:
     def _apply_plan(self, order: Sequence[int] | None) -> None:
         """Give every parameter in ``order`` its place; the memory is allocated by the first plan."""
         config = self._config
-        self._plan = plan = plan_buckets(
+        self.plan = plan = plan_buckets(
             self._shapes, cap_bytes=config.cap_bytes, order=order, groups=config.groups
         )
+        """Where everything lies."""
         kinds = {bucket.memory: bucket for bucket in plan.buckets}
         for memory, count in plan.room:
             if memory not in self._resources.regions:
                 kind = kinds[memory]
                 self._resources.regions[memory] = self._allocate(kind.dtype, kind.device, count)
         self._resources.forget_buckets()
-        self.buckets += [self._bucket(index, planned, plan) for index, planned in enumerate(plan.buckets)]
-        for bucket in self.buckets:
-            self._engine.register_gradients(bucket.work)
         self.bucket_of = {}
         self.places = [None] * len(self.parameters)
-        for index, (planned, bucket) in enumerate(zip(plan.buckets, self.buckets, strict=True)):
+        for index, planned in enumerate(plan.buckets):
+            bucket = self._bucket(index, planned)
+            self.buckets.append(bucket)
+            self._engine.register_gradients(bucket.work)
             for span in planned.spans:
                 flat = bucket.values[span.offset : span.offset + span.count]
                 self.bucket_of[span.parameter] = index
@@ -172,7 +163,7 @@ class BucketMemory:
     @property
     def note(self) -> str:
         """Return what tells this plan from another."""
-        return f"plan {self._plan.digest:016x}"
+        return f"plan {self.plan.digest:016x}"
 
     def _allocate(self, dtype: str, device: str, count: int) -> tuple[Region, torch.Tensor]:
         own = next(one for one, name in DTYPES.items() if name == dtype)
@@ -183,7 +174,7 @@ class BucketMemory:
         region.mine.zero_()
         return region, (torch.zeros(count, dtype=own, device=device) if smaller else region.mine)
 
-    def _bucket(self, index: int, planned: Bucket, plan: BucketPlan) -> GradientBucket:
+    def _bucket(self, index: int, planned: Bucket) -> GradientBucket:
         config = self._config
         whole, memory = self._resources.regions[planned.memory]
         region = self._engine.cut(whole, planned.start, planned.count)

@@ -338,7 +338,7 @@ class GradientBuckets(GradientExchange):
         self._under_way.clear()
         self._versions.clear()
         self._loaded.clear()
-        self._missing = self._memory.members
+        self._missing = [len(bucket.spans) for bucket in self._memory.plan.buckets]
         if self._sequence is not None:
             self._sequence.begin()
 
