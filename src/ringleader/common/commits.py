@@ -107,14 +107,9 @@ class SessionPeers:
         BROADCAST_IN_PLACE.run(memory, name, global_process_set, 0)
 
 
-@dataclass(kw_only=True)
-class Offer:
-    """What rank 0 tells of its state: all but the bytes of the arrays."""
-
-    parts: list[tuple[str, bytes, list[tuple[Any, ...]], list[int]]] = field(default_factory=list)
-    """Name, outline, description of each array, bytes of each array."""
-    sums: list[list[int]] = field(default_factory=list)
-    """Checksum of each array."""
+Told = tuple[str, bytes, list[tuple[tuple[Any, ...], int, int]]]
+"""What rank 0 tells of a part of its state: name, outline, and of each array its description, its length in
+bytes, and its checksum; all but the bytes of the arrays."""
 
 
 @dataclass(kw_only=True)
@@ -289,14 +284,14 @@ class Commits:
         """
         parts, error = self._take_apart(captured)
         compares = shared and self.number > 0  # with nothing from a commit there is nothing alike
-        theirs = Offer()
+        theirs: list[Told] = []
         if self.peers.size > 1:
-            theirs = broadcast(_offer(parts, sums=compares) if self.peers.rank == 0 else None)
+            theirs = broadcast(_told(parts, sums=compares) if self.peers.rank == 0 else None)
         mine = {part.name: part for part in parts}
         wanted = [
             int(not (compares and _has(mine, name, at, spec, total)))
-            for (name, _outline, specs, _sizes), sums in zip(theirs.parts, theirs.sums, strict=True)
-            for at, (spec, total) in enumerate(zip(specs, sums, strict=True))
+            for name, _outline, arrays in theirs
+            for at, (spec, _nbytes, total) in enumerate(arrays)
         ]
         own = int(any(part.per_rank is not None for part in parts))
         failed, per_rank, newest, oldest, *moves = self.peers.most(
@@ -315,7 +310,7 @@ class Commits:
             received.values = self._taken(theirs, mine, moves, found)
         return received
 
-    def _bring(self, theirs: Offer, mine: Mapping[str, Part], moves: Sequence[int]) -> dict[int, Array]:
+    def _bring(self, theirs: list[Told], mine: Mapping[str, Part], moves: Sequence[int]) -> dict[int, Array]:
         """Broadcast the arrays that somebody wants; return them by their number among all arrays."""
         found: dict[int, Array] = {}
         for batch in _batches(theirs, moves):
@@ -330,19 +325,23 @@ class Commits:
         return found
 
     def _taken(
-        self, theirs: Offer, mine: Mapping[str, Part], moves: Sequence[int], found: Mapping[int, Array]
+        self,
+        theirs: list[Told],
+        mine: Mapping[str, Part],
+        moves: Sequence[int],
+        found: Mapping[int, Array],
     ) -> dict[str, Any]:
         """Return the values of parts that differ from rank 0's."""
         values: dict[str, Any] = {}
         number = 0
-        for name, outline, specs, sizes in theirs.parts:
-            numbers = range(number, number + len(specs))
-            number += len(specs)
+        for name, outline, described in theirs:
+            numbers = range(number, number + len(described))
+            number += len(described)
             own = mine.get(name)
             if own is not None and own.outline == outline and not any(moves[at] for at in numbers):
                 continue
             arrays = []
-            for at, (spec, nbytes) in enumerate(zip(specs, sizes, strict=True)):
+            for at, (spec, nbytes, _total) in enumerate(described):
                 memory = found.get(numbers[at])
                 if memory is None:
                     memory = numpy.empty(nbytes, "uint8")
@@ -352,11 +351,11 @@ class Commits:
         return values
 
 
-def _offer(parts: Sequence[Part], *, sums: bool) -> Offer:
-    return Offer(
-        parts=[(p.name, p.outline, p.specs, [one.nbytes for one in p.arrays]) for p in parts],
-        sums=[[one.checksum(0, one.nbytes) if sums else 0 for one in p.arrays] for p in parts],
-    )
+def _told(parts: Sequence[Part], *, sums: bool) -> list[Told]:
+    return [
+        (p.name, p.outline, [(a.spec, a.nbytes, a.checksum(0, a.nbytes) if sums else 0) for a in p.arrays])
+        for p in parts
+    ]
 
 
 def _has(mine: Mapping[str, Part], name: str, at: int, spec: tuple[Any, ...], total: int) -> bool:
@@ -367,12 +366,12 @@ def _has(mine: Mapping[str, Part], name: str, at: int, spec: tuple[Any, ...], to
     return part.arrays[at].checksum(0, part.arrays[at].nbytes) == total
 
 
-def _batches(theirs: Offer, moves: Sequence[int]) -> Iterator[list[tuple[int, str, int, int]]]:
+def _batches(theirs: list[Told], moves: Sequence[int]) -> Iterator[list[tuple[int, str, int, int]]]:
     """Yield arrays that travel together: number among all, part, number in the part, bytes."""
     batch: list[tuple[int, str, int, int]] = []
     total = number = 0
-    for name, _outline, _specs, sizes in theirs.parts:
-        for index, nbytes in enumerate(sizes):
+    for name, _outline, arrays in theirs:
+        for index, (_spec, nbytes, _total) in enumerate(arrays):
             if moves[number] and nbytes:
                 batch.append((number, name, index, nbytes))
                 total += nbytes

@@ -131,14 +131,10 @@ class TorchKernels:
             _scale_floats(array, factor)
         elif dtype in (torch.float16, torch.bfloat16):
             array.copy_(_scale_floats(array.float(), factor))
-        elif dtype != torch.bool:
-            self._scale_integers(array, factor)
-
-    def _scale_integers(self, array: torch.Tensor, factor: float) -> None:
-        if array.is_cpu:
+        elif dtype != torch.bool and array.is_cpu:
             scale_array(array.numpy(), factor)
-            return
-        scale_on_device(array, factor)
+        elif dtype != torch.bool:
+            scale_on_device(array, factor)
 
     def reduce(self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float) -> None:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
@@ -192,7 +188,7 @@ class TorchKernels:
     def flat_kernels(self, dtype: str) -> FlatKernels:
         """Return NumPy's for all types but the half ones: a call of them begins 1 µs sooner."""
         if dtype in HALF_TYPES:
-            return _TorchFlat(self)
+            return _TorchFlat(self.device)
         return NumpyFlat(take=_numpy_flat, give=torch.from_numpy)
 
     def dots(self, first: torch.Tensor, second: torch.Tensor) -> tuple[float, float, float]:
@@ -219,32 +215,24 @@ class TorchKernels:
         out.copy_(total.add_(second.to(inner) * of_second))
 
 
-class _TorchFlat:
+class _TorchFlat(TorchKernels):
     """See `ringleader.collectives.kernels.FlatKernels`: tensors of half types, for which NumPy is slow."""
 
-    def __init__(self, kernels: TorchKernels) -> None:
-        self.take = kernels.flat
-        self.over = kernels.over
-        self.scale = kernels.scale
-        self._reduce = kernels.reduce
+    take = TorchKernels.flat
 
     def give(self, flat: torch.Tensor) -> torch.Tensor:
         return flat
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        target.copy_(source)
-
-    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], None]:
-        return lambda source: self.copy(target, source)
+    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], Any]:
+        return target.copy_
 
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
-        reduce = self._reduce
-        return lambda out, parts: reduce(out, parts, op, factor)
+        return lambda out, parts: self.reduce(out, parts, op, factor)
 
     def reduction(
         self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
     ) -> Sequence[Callable[[], None]]:
-        return [partial(self._reduce, out, parts, op, factor)]
+        return [partial(self.reduce, out, parts, op, factor)]
 
 
 def _numpy_flat(tensor: torch.Tensor) -> Array:
