@@ -56,10 +56,10 @@ def rendezvous(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> R
 
     ``one_host`` says that all ranks share a host, which needs no network.
     """
-    candidates = [LOOPBACK] if one_host else _shared_addresses(mpi_calls)
-    reached = {LOOPBACK: LOOPBACK}
+    candidates, reached = [LOOPBACK], {LOOPBACK: LOOPBACK}
     if not one_host:
-        candidates, reached = _probe_all(mpi_calls, candidates)
+        of_rank_0 = _of_all(mpi_calls, addresses(os.environ) if mpi_calls.rank == 0 else [])[0]
+        candidates, reached = _probe_all(mpi_calls, of_rank_0)
     address = candidates[0]
     token = secrets.token_hex(16) if mpi_calls.rank == 0 else ""
     store, problem = None, ""
@@ -70,7 +70,7 @@ def rendezvous(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> R
         except RuntimeError as error:
             problem = f"rank 0 could not open a store: {error}"
     port = store.port if store is not None else 0
-    port, token, problem = json.loads(mpi_calls.messages(json.dumps([port, token, problem]).encode())[0])
+    port, token, problem = _of_all(mpi_calls, [port, token, problem])[0]
     if not problem and mpi_calls.rank:
         store, problem = call_in_thread(peer_wait, lambda: _connect_to_store(address, port, token))
     agree(mpi_calls, problem)
@@ -79,8 +79,7 @@ def rendezvous(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> R
 
 def agree(mpi_calls: MpiCalls, problem: str) -> None:
     """Raise on every rank of ``mpi_calls`` if one of them has a problem. Collective."""
-    problems = [message.decode() for message in mpi_calls.messages(problem.encode())]
-    for rank, text in enumerate(problems):
+    for rank, text in enumerate(_of_all(mpi_calls, problem)):
         if text:
             raise HorovodInternalError(f"torch.distributed cannot be used: {text} (rank {rank})")
 
@@ -112,10 +111,9 @@ def _connect_to_store(address: str, port: int, token: str) -> tuple[Any, str]:
     return None, f"another program answers at {address}:{port}"
 
 
-def _shared_addresses(mpi_calls: MpiCalls) -> list[str]:
-    """Return the addresses of rank 0's host, on every rank."""
-    mine = addresses(os.environ) if mpi_calls.rank == 0 else []
-    return list(json.loads(mpi_calls.messages(json.dumps(mine).encode())[0]))
+def _of_all(mpi_calls: MpiCalls, value: Any) -> list[Any]:
+    """Return every rank's value, which JSON can carry, in rank order. Collective."""
+    return [json.loads(one) for one in mpi_calls.messages(json.dumps(value).encode())]
 
 
 def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -133,7 +131,7 @@ def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str
         with ThreadPoolExecutor(max(1, len(candidates))) as pool:
             own_addresses = list(pool.map(lambda address: _own_address(address, port), candidates))
         reached = {address: own for address, own in zip(candidates, own_addresses, strict=True) if own}
-    reached_by_rank = [json.loads(one) for one in mpi_calls.messages(json.dumps(list(reached)).encode())]
+    reached_by_rank = _of_all(mpi_calls, list(reached))
     if listener:
         listener.close()
     common = [address for address in candidates if all(address in one for one in reached_by_rank)]
