@@ -14,15 +14,14 @@ import numpy
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.collectives.rank_group import Group
 from ringleader.common.numpy_adapter import Array, dtype_name, empty_like
 from ringleader.common.operation_kinds import OperationKinds, TensorKind
 from ringleader.common.submit_operation import describe_work
 
 
-def _work(group: Group, kind: str, array: Array, out: Array | None, **words: Any) -> Work:
+def _work(kind: str, array: Array, out: Array | None, **words: Any) -> Work:
     """Describe an operation; another framework's session (`begin_session`) has arrays of its own."""
-    take = group.engine.kernels.from_numpy
+    take = PROCESS.get().kernels.from_numpy
     mine = take(array)
     theirs = mine if out is array else None if out is None else take(out)
     return describe_work(kind, mine, theirs, dtype=dtype_name(array), shape=array.shape, **words)

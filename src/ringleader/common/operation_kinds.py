@@ -138,7 +138,7 @@ class TensorKind:
     like: Callable[[Any], Any]
     """Values → new memory for a result of their shape."""
     work: Callable[..., Work]
-    """Group, kind, values, result or None, and the words of `describe_work` → the work."""
+    """Kind, values, result or None, and the words of `describe_work` → the work."""
     splits: Callable[[Any], Sequence[int] | None]
     """The splits that a script gives → numbers."""
     result: Callable[[Work, Any], Any] | None
@@ -198,26 +198,26 @@ class OperationKinds:
         check_reduction(op, own.dtype(data), group)
         out = data if in_place else own.like(data)
         factors = {"prescale": prescale, "postscale": postscale}
-        return own.work(group, "allreduce", data, out, name=name, serial=serial, op=op, **factors)
+        return own.work("allreduce", data, out, name=name, serial=serial, op=op, **factors)
 
     def _allgather(self, group: Group, tensor: Any, name: str | None, serial: int, note: str = "") -> Work:
         check_rows(tensor.shape, "gathered")
         data = self._tensors.values(tensor, False)
-        return self._tensors.work(group, "allgather", data, None, name=name, serial=serial, note=note)
+        return self._tensors.work("allgather", data, None, name=name, serial=serial, note=note)
 
     def _broadcast(
         self, in_place: bool, group: Group, tensor: Any, name: str | None, serial: int, root_rank: int
     ) -> Work:
         root, data = group.root(root_rank), self._tensors.values(tensor, in_place)
         out = data if in_place else self._tensors.like(data)
-        return self._tensors.work(group, "broadcast", data, out, name=name, serial=serial, root=root)
+        return self._tensors.work("broadcast", data, out, name=name, serial=serial, root=root)
 
     def _alltoall(self, group: Group, tensor: Any, name: str | None, serial: int, splits: Any) -> Work:
         check_rows(tensor.shape, "split")
         own = self._tensors
         counts = check_splits(tensor.shape[0], own.splits(splits), group.ranks.size)
         data = own.values(tensor, False)
-        return own.work(group, "alltoall", data, None, name=name, serial=serial, splits=counts)
+        return own.work("alltoall", data, None, name=name, serial=serial, splits=counts)
 
     def _reducescatter(
         self,
@@ -233,4 +233,4 @@ class OperationKinds:
         op = check_scattered_reduction(op, own.dtype(tensor), group)
         check_rows(tensor.shape, "scattered")
         data, factors = own.values(tensor, False), {"prescale": prescale, "postscale": postscale}
-        return own.work(group, "reducescatter", data, None, name=name, serial=serial, op=op, **factors)
+        return own.work("reducescatter", data, None, name=name, serial=serial, op=op, **factors)
