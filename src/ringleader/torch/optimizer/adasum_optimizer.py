@@ -16,7 +16,6 @@ from typing import Any, Self
 import torch
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.consistency import ConsistencyCheck
 from ringleader.common.object_exchange import any_rank, gather_objects
 from ringleader.common.process_sets import global_process_set, group_of
 from ringleader.common.step_metrics import StepMetrics
@@ -24,8 +23,7 @@ from ringleader.torch.basics import session
 from ringleader.torch.compression.reducer import ErrorFeedbackCompressor
 from ringleader.torch.engine_operations import reduce_all, reduction
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin
-from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
-from ringleader.torch.optimizer.parameter_checksum import TENSORS
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 _SERIAL = itertools.count()
@@ -41,7 +39,6 @@ class AdasumMixin(OptimizerMixin):
         if isinstance(settings.compression, ErrorFeedbackCompressor):
             raise ValueError("this compression supports a sum or an average of gradients, not adasum")
         self._trained_parameters = TrainedParameters(drop_frozen=False)
-        self._check = ConsistencyCheck(self._base.__name__, TENSORS)
         return super().init_mixin(named=named, settings=settings, passes=passes)
 
     def prepare(self) -> None:
@@ -53,11 +50,8 @@ class AdasumMixin(OptimizerMixin):
             raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
         self._engine = group.engine
         self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
-        inside = self._trained_parameters.choose(self.param_groups)
-        everything = [p for group in self.param_groups for p in group["params"]]
-        self._trained = [everything[at] for at in sorted(inside)]
-        names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
-        self._named = [(names[p], p) for p in self._trained]
+        self._named = self._choose_trained()
+        self._trained = [parameter for _name, parameter in self._named]
         shapes = [(str(p.dtype), tuple(p.shape)) for p in self._trained]
         answers = gather_objects(self._engine, (next(_SERIAL), shapes), "adasum")
         self._serial = answers[0][0]

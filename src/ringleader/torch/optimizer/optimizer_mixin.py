@@ -5,13 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Self
 
 import torch
 
+from ringleader.common.consistency import ConsistencyCheck
 from ringleader.common.membership import membership
-from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
+from ringleader.torch.optimizer.parameter_checksum import TENSORS
+from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 
 class OptimizerMixin:
@@ -19,6 +22,7 @@ class OptimizerMixin:
 
     _mixin: type[OptimizerMixin]
     _base: type[torch.optim.Optimizer]
+    _trained_parameters: TrainedParameters
     param_groups: list[dict[str, Any]]
 
     def init_mixin(
@@ -26,6 +30,7 @@ class OptimizerMixin:
     ) -> Self:
         """Begin without the other ranks: they are joined by `prepare`, at the latest for the next step."""
         self._parameter_names = {tensor: name for name, tensor in named}
+        self._check = ConsistencyCheck(self._base.__name__, TENSORS)
         self._settings = settings
         self.backward_passes_per_step = passes
         self._passes: dict[torch.Tensor, int] = {}
@@ -50,6 +55,13 @@ class OptimizerMixin:
     def prepare(self) -> None:
         """Meet the other ranks. Collective."""
         raise NotImplementedError
+
+    def _choose_trained(self) -> list[tuple[str, torch.Tensor]]:
+        """Look at the parameters anew; return those that take part, with their names."""
+        names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
+        everything = [p for group in self.param_groups for p in group["params"]]
+        inside = sorted(self._trained_parameters.choose(self.param_groups))
+        return [(names[everything[at]], everything[at]) for at in inside]
 
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by backward when a parameter's gradient is there."""
@@ -220,15 +232,13 @@ _DIVIDED = "_ringleader_divided"
 """Attribute of an optimizer that was wrapped with ``shard=True``: the wrapped one, which has its state."""
 _LIVE: weakref.WeakSet[OptimizerMixin] = weakref.WeakSet()
 """All optimizers of ours."""
-_CLASSES: dict[tuple[Any, Any], Any] = {}
 
 
+@cache
 def class_of(mixin: Any, base: Any) -> Any:
     """Return the class of optimizers of class ``base`` behind ``mixin``; it has the name of ``base``."""
-    if (mixin, base) not in _CLASSES:
-        own = {"_mixin": mixin, "_base": base, "__module__": base.__module__}
-        _CLASSES[mixin, base] = type(base.__name__, (mixin, base), own)
-    return _CLASSES[mixin, base]
+    own = {"_mixin": mixin, "_base": base, "__module__": base.__module__}
+    return type(base.__name__, (mixin, base), own)
 
 
 def wrap(

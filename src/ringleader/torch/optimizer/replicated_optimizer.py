@@ -13,7 +13,6 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.common.autotune import Autotune, autotune
-from ringleader.common.consistency import ConsistencyCheck
 from ringleader.common.object_exchange import gather_objects
 from ringleader.common.process_sets import group_of, number_of
 from ringleader.common.reductions import Average
@@ -35,8 +34,7 @@ from ringleader.torch.optimizer.gradient_exchange import (
     idle_ones,
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
-from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
-from ringleader.torch.optimizer.parameter_checksum import TENSORS
+from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20
@@ -76,7 +74,6 @@ class ReplicatedMixin(OptimizerMixin):
         self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
-        self._check = ConsistencyCheck(self._base.__name__, TENSORS)
         return super().init_mixin(named=named, settings=settings, passes=passes)
 
     # peers
@@ -100,9 +97,7 @@ class ReplicatedMixin(OptimizerMixin):
         if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
             self._meets = group.ranks.size > 1
             return
-        names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
-        everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
-        self._named = [everything[at] for at in sorted(self._trained_parameters.choose(self.param_groups))]
+        self._named = self._choose_trained()
         mine = {id(p) for _name, p in self._named}
         for other in [other for other in _EXCHANGING if other is not self and other.holds(mine)]:
             if other._exchanger is not None and other._exchanger.under_way:
