@@ -196,8 +196,8 @@ class Exchange:
                 outcomes = synchronize_all(handles)
         except MismatchError as error:
             raise MismatchError(f"{error}. {HINT}") from error
-        for group, outcome in zip(places, outcomes, strict=True):
-            for at, result in zip(group, outcome, strict=True):
+        for those, outcome in zip(places, outcomes, strict=True):
+            for at, result in zip(those, outcome, strict=True):
                 results[at] = result
         metrics.exchanged()
         metrics.step()

@@ -14,7 +14,7 @@ from ringleader.common.step_metrics import session_metrics
 from ringleader.keras.generation import backend
 
 
-def _divided(gradient: Any, size: int) -> Any:
+def _divided(gradient: Any, size: Any) -> Any:
     return gradient / size
 
 
@@ -26,7 +26,7 @@ class BackendGradients:
     """Reduces the gradients of a step over the ranks, compiled or not."""
     agreed_minimum: Callable[[Any], Any]
     """Returns the least of a scalar over the ranks."""
-    scaled: Callable[[Any, int], Any] = _divided
+    scaled: Callable[[Any, Any], Any] = _divided
     """Returns a gradient divided by the number of ranks, sparse where it is sparse."""
     has_values: Callable[[], bool]
     """Whether variables have values where gradients are exchanged: not in a function that is traced."""

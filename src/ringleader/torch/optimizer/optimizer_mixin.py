@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -234,11 +234,15 @@ _LIVE: weakref.WeakSet[OptimizerMixin] = weakref.WeakSet()
 """All optimizers of ours."""
 
 
-@cache
+_CLASSES: dict[tuple[Any, Any], Any] = {}
+
+
 def class_of(mixin: Any, base: Any) -> Any:
     """Return the class of optimizers of class ``base`` behind ``mixin``; it has the name of ``base``."""
-    own = {"_mixin": mixin, "_base": base, "__module__": base.__module__}
-    return type(base.__name__, (mixin, base), own)
+    if (mixin, base) not in _CLASSES:
+        own = {"_mixin": mixin, "_base": base, "__module__": base.__module__}
+        _CLASSES[mixin, base] = type(base.__name__, (mixin, base), own)
+    return _CLASSES[mixin, base]
 
 
 def wrap(
