@@ -124,8 +124,10 @@ class BadWord(click.BadParameter):
 class Option(click.Option):
     """An option as a field declares it: it may have old spellings, and a shell can complete its values."""
 
-    def __init__(self, part: Part, declared: Declared) -> None:
-        """Take all from the field; ``declared`` is what this command says of it."""
+    def __init__(self, part: Part) -> None:
+        """Take all from the field."""
+        declared = part.declared
+        assert declared is not None
         self.part, self.old, self._choices = part, frozenset(declared.old), tuple(declared.choices)
         names = [*part.names, *declared.old, part.parameter]
         super().__init__(names, help=declared.help, **_attributes(part, declared))
@@ -230,8 +232,9 @@ def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
         ours = {name: value for name, value in changes.items() if hasattr(declared, name)}
         rest = {name: value for name, value in changes.items() if name not in ours}
         declared = replace(declared, attributes={**declared.attributes, **rest}, **ours)
+        part = replace(part, declared=declared)
     if not declared.attributes.get("positional"):
-        return Option(part, declared)
+        return Option(part)
     attributes = {name: value for name, value in declared.attributes.items() if name != "positional"}
     if attributes.pop("command", False):
         attributes |= {"type": click.UNPROCESSED, "shell_complete": complete_files}
