@@ -26,6 +26,10 @@ LEAST = "{}, must be at least {least:g}"
 """Messages about a number beyond its bounds that name them."""
 
 
+_LARGE = re.compile(r"\s*[-+]?(\d{30,}\.?\d*|\d+\.?\d*e\+?\d+)\s*", re.IGNORECASE)
+"""What `text_files` refuses although it is a number."""
+
+
 class WrongValueError(ValueError):
     """A word that is not a value of an option: what is wrong, and what to write instead."""
 
@@ -78,8 +82,8 @@ class Declared:
         if self.choices:
             if value in tuple(self.choices):
                 return None
-            return WrongValueError(f"{value[:80]!r} is unknown", self.hint or _one_of(self.choices))
-        if isinstance(value, bool) or not isinstance(value, int | float) or self._is_within(value):
+            return WrongValueError(f"{_shown(value)} is unknown", self.hint or _one_of(self.choices))
+        if not _is_number(value) or self._is_within(value):
             return None
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         what = self.wrong.format(shown, self.unit, least=self.least, most=self.most).rstrip()
@@ -97,6 +101,14 @@ class Declared:
         if self.above is not None:
             return f"use a number above {self.above:g}" + (f", at most {most}" if most else "")
         return f"use {self.least:g} to {most}" if most else f"use at least {self.least:g}"
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool)  # numpy's are numbers as well
+
+
+def _shown(value: object) -> str:
+    return repr(value[:80] if isinstance(value, str) else value)
 
 
 def _one_of(words: Collection[str]) -> str:
@@ -180,6 +192,16 @@ class Part:
         found = re.search(r"\b(?:int|float)\b", self.type)
         return "text" if found is None else found[0].replace("int", "integer")
 
+    def fault(self, value: Any) -> WrongValueError | None:
+        """Return what is wrong with a value that a program gave; ``None``: nothing."""
+        declared = self.declared
+        assert declared is not None
+        if value is None and "None" in self.type:
+            return None
+        if self.type.startswith(("int", "float")) and not _is_number(value):
+            return WrongValueError(f"{_shown(value)} is not a number")
+        return declared.fault(value)
+
     def read(self, text: str) -> Any:
         """Return the value of a word. Raises WrongValueError."""
         declared = self.declared
@@ -192,7 +214,9 @@ class Part:
             value = (declared.read or numbers.get(self.kind_of_value, str))(text)
         except WrongValueError:
             raise
-        except ValueError:
+        except ValueError as error:
+            if declared.read is None and _LARGE.fullmatch(text):
+                raise WrongValueError(str(error)) from None
             raise self._unreadable(text, is_whole) from None
         if not declared.choices and (wrong := declared.fault(value)):
             raise wrong
@@ -252,16 +276,14 @@ def parameter_name(name: str, names: tuple[str, ...]) -> str:
 
 
 def faults_of_values(values: Any) -> list[Fault]:
-    """Return what is beyond the bounds that options declare, in an object and the objects in it."""
+    """Return what is no value of an option or beyond its bounds, in an object and the objects in it."""
     found = []
     for part in parts(type(values)):
         value = getattr(values, part.name)
         if part.kind is not None and is_dataclass(value):
             found += faults_of_values(value)
-        elif part.declared is not None and value is not None:
-            wrong = part.declared.fault(value)
-            if wrong is not None:
-                found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
+        elif part.declared is not None and (wrong := part.fault(value)) is not None:
+            found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
     return found
 
 
