@@ -219,6 +219,10 @@ def variables_of(
     return {name: value for one in found for name, value in one.values}
 
 
+_ELASTIC = frozenset(("min_np", "max_np", "discovery_script", "min_hosts", "max_hosts"))
+"""Fields of ElasticOptions that make a job elastic."""
+
+
 def elastic_options(
     given: Mapping[str, Any],
     *,
@@ -232,8 +236,10 @@ def elastic_options(
     ``given``: those fields of ElasticOptions that were set. ``slurm_job``: Slurm's number of the job whose
     nodes are the hosts.
     """
-    if not given.keys() & {"min_np", "max_np", "discovery_script", "min_hosts", "max_hosts"}:
+    if not given.keys() & _ELASTIC:
         spellings = {part.name: part.spelling for part in parts(ElasticOptions)}
+        if any(spellings[name] == fault.where for name in _ELASTIC for fault in faults.found):
+            return None  # it was to be elastic, but for a wrong word
         for name in given:
             hint = "add --min-np, --max-np or --host-discovery-script"
             faults.add(spellings[name], "is for elastic jobs", hint)
