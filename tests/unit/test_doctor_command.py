@@ -223,4 +223,4 @@ def test_a_job_on_hosts_needs_no_directory_of_the_caller(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert job_on_hosts(Job(), HostOptions(hosts="h1,h2"), environ={}).workdir == "/"
+    assert job_on_hosts(Job(), HostOptions(hosts=("h1,h2",)), environ={}).workdir == "/"

@@ -290,10 +290,11 @@ def _refused(setting: Setting, path: Path, owner: str) -> Fault:
 
 def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[str]:
     """Return a value as the command line would have it; UsageError where it is of another kind."""
+    written = value
     if isinstance(value, str) and (option.nargs != 1 or (option.multiple and is_variable)):
         value = list(option.type.split_envvar_value(value))
     if option.nargs != 1 and (not isinstance(value, list) or len(value) != option.nargs):
-        raise click.UsageError(f"{value!r} is not a list of {option.nargs} values")
+        raise click.UsageError(f"{written!r} is not a list of {option.nargs} values")
     if is_variable:
         return value if isinstance(value, list) else [str(value)]
     if option.is_flag:
