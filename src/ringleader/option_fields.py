@@ -30,6 +30,11 @@ _LARGE = re.compile(r"\s*[-+]?(\d{30,}\.?\d*|\d+\.?\d*e\+?\d+)\s*", re.IGNORECAS
 """What `text_files` refuses although it is a number."""
 
 
+FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
+"""Families of commands that options may be declared for: commands that start ranks on hosts, ``scale``,
+``bench``, commands of jobs on Kubernetes, those of them that make Pods, ``doctor`` of a cluster's nodes."""
+
+
 class WrongValueError(ValueError):
     """A word that is not a value of an option: what is wrong, and what to write instead."""
 
@@ -49,7 +54,7 @@ class Declared:
     called: str = ""
     """Its spelling in messages; empty: the first long one."""
     where: frozenset[str] = frozenset()
-    """Which other families of commands have it: ``hosts``, ``scale``, ``bench``, ``cluster``."""
+    """Which other families of commands have it, of FAMILIES."""
     negated: bool = False
     """The option turns off what the field names: ``--no-prefix`` for ``prefix_output``."""
     metavar: str | None = None
@@ -120,10 +125,17 @@ _OURS = {part.name for part in fields(Declared)}
 
 def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
     """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
-    where = frozenset(said.pop("where", "").split())
+    where = _families(said.pop("where", ""))
     attributes = {name: said.pop(name) for name in said.keys() - _OURS}
     declared = Declared(help=help, names=names, where=where, attributes=attributes, **said)
     return field(default=default, metadata={_OPTION: declared})
+
+
+def _families(where: str) -> frozenset[str]:
+    found = frozenset(where.split())
+    if not found <= FAMILIES:
+        raise ValueError(f"no family of commands is called {' or '.join(found - FAMILIES)}")
+    return found
 
 
 def flag(help: str, *names: str, default: bool | None = False, **said: Any) -> Any:
@@ -155,6 +167,7 @@ def group(
     which they stand in the help. ``given``: the value is a mapping of those fields that were set, not an
     object. ``changed``: parameter → what is said of it otherwise.
     """
+    _families(where)
     how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
     return field(default_factory=dict if given else kind, metadata={_GROUP: how})
 

@@ -23,7 +23,7 @@ from ringleader.option_fields import faults_of_values, flag, group, many, option
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    often: int = option("How often.", default=3, least=1, most=9, unit="times", where="some")
+    often: int = option("How often.", default=3, least=1, most=9, unit="times", where="bench")
     also: bool = flag("Also.", "--no-also", default=True, negated=True)
 
 
@@ -33,7 +33,7 @@ class Outer:
     seconds: float | None = option("How long.", above=0, unit="seconds")
     names: tuple[str, ...] = many("Names.", "--name")
     inner: Inner = group(Inner, after="word")
-    part: Inner = group(Inner, where="some")
+    part: Inner = group(Inner, where="bench")
 
 
 def read(*words: str, kind: type[Any] = Outer) -> Any:
@@ -140,3 +140,10 @@ def test_values_of_another_type_are_faults(values: dict[str, Any], said: str) ->
 def test_numbers_of_numpy_are_numbers() -> None:
     assert not faults_of_values(Job(np=numpy.int64(4), timeout=numpy.float32(1.5)))  # type: ignore[arg-type]
     assert [one.where for one in faults_of_values(Job(np=numpy.int64(0)))] == ["-n"]  # type: ignore[arg-type]
+
+
+def test_a_misspelt_family_is_an_error() -> None:
+    with pytest.raises(ValueError, match="benhc"):
+        option("How often.", where="hosts benhc")
+    with pytest.raises(ValueError, match="benhc"):
+        group(Inner, where="benhc")

@@ -130,8 +130,9 @@ def _without_comment(text: str) -> str:
 class RankOptions:
     """What becomes variables of the ranks, and the opposite of ``--own-gpu``."""
 
-    all_gpus: bool = flag(
+    asked_for_all_gpus: bool = flag(
         "Let every rank see all GPUs of its host, the default: scripts pick that of their local rank.",
+        "--all-gpus",
         after="share_gpus",
         where="scale",
     )
@@ -184,7 +185,7 @@ def make_job(
         variables["RINGLEADER_TIMELINE"] = file
     if ranks.autotune:
         variables["RINGLEADER_AUTOTUNE"] = "1"
-    if ranks.all_gpus and not asked.all_gpus:
+    if ranks.asked_for_all_gpus and not asked.all_gpus:
         faults.add("--own-gpu", "contradicts --all-gpus", "leave one out; all GPUs are seen by default")
     require = asked.require
     if require:
