@@ -108,3 +108,23 @@ def test_wrong_words_are_reported_with_empty_names(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("text", ["1e40", "9" * 40])
 def test_a_number_that_is_too_large_is_a_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is too large" in said(capsys, "run", "--timeout", text, "true")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "doctor --timeout 0",
+        "doctor --active-seconds 0",
+        "image build --timeout 0 a.toml",
+        "image lock --timeout 0 a.toml",
+        "image build --timestamp -1 a.toml",
+    ],
+)
+def test_bounds_have_one_form(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    option, value = words.split()[-3:-1] if words.endswith("toml") else words.split()[-2:]
+    assert f"ringleader: {option}: {value} seconds\n" in said(capsys, *words.split())
+
+
+def test_one_path_of_a_lab_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "lab", "status", "--hostfile", "--ssh-config")
+    assert "--hostfile and --ssh-config: only one path is printed" in text

@@ -33,7 +33,7 @@ from ringleader.cli.options.kubernetes_options import (
     is_for_clusters,
     is_for_hosts,
 )
-from ringleader.cli.options.option_checks import Faults, ranks_of
+from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
 from ringleader.cli.typed_command import (
     Command,
@@ -161,7 +161,7 @@ class RunOptions:
         "Show the output of these ranks only; failures of others are still explained.",
         old=("--rank-filter",),
         metavar="0,3|0-3",
-        read=ranks_of,
+        read=read_ranks,
         after="quiet",
     )
     dry_run: bool = flag("Look at the hosts, then print what would be executed and stop.", after="workdir")
