@@ -128,3 +128,7 @@ def test_bounds_have_one_form(words: str, capsys: pytest.CaptureFixture[str]) ->
 def test_one_path_of_a_lab_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "lab", "status", "--hostfile", "--ssh-config")
     assert "--hostfile and --ssh-config: only one path is printed" in text
+
+
+def test_a_count_of_zero_is_misplaced_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--rdma-count: is for nodes of a cluster" in said(capsys, "doctor", "--rdma-count", "0")

@@ -137,7 +137,11 @@ class DoctorOptions:
             own = names_of(NodeOptions)
             given = {f"--{name.replace('_', '-')}": there[name] for name in there if name in own}
             what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
-        return [Fault(where=word, what=what, hint=hint) for word, value in given.items() if value]
+        return [
+            Fault(where=word, what=what, hint=hint)
+            for word, value in given.items()
+            if value or (value == 0 and value is not False)  # 0 was given
+        ]
 
 
 EVERYDAY = (
