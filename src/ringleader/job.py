@@ -360,7 +360,7 @@ def _faults_of_warm(job: Job) -> list[Fault]:
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
         return [Fault(where="--warm", what=what, hint="leave it out")]
-    if job.warm and not job.max_restarts:
+    if job.warm and not job.max_restarts and all(fault.where != "--max-restarts" for fault in job.faults):
         hint = "add --max-restarts N, or leave it out"
         return [Fault(where="--warm", what="means nothing without restarts", hint=hint)]
     return []

@@ -26,6 +26,15 @@ LEAST = "{}, must be at least {least:g}"
 """Messages about a number beyond its bounds that name them."""
 
 
+_LARGE = re.compile(r"\s*[-+]?(\d{30,}\.?\d*|\d+\.?\d*e\+?\d+)\s*", re.IGNORECASE)
+"""What `text_files` refuses although it is a number."""
+
+
+FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
+"""Families of commands that options may be declared for: commands that start ranks on hosts, ``scale``,
+``bench``, commands of jobs on Kubernetes, those of them that make Pods, ``doctor`` of a cluster's nodes."""
+
+
 class WrongValueError(ValueError):
     """A text that is not a value of an option: what is wrong, and what to write instead."""
 
@@ -45,7 +54,7 @@ class Declared:
     called: str = ""
     """Its spelling in messages; empty: the first long one."""
     where: frozenset[str] = frozenset()
-    """Which other families of commands have it: ``hosts``, ``scale``, ``bench``, ``cluster``."""
+    """Which other families of commands have it, of FAMILIES."""
     negated: bool = False
     """The option turns off what the field names: ``--no-prefix`` for ``prefix_output``."""
     metavar: str | None = None
@@ -78,8 +87,8 @@ class Declared:
         if self.choices:
             if value in tuple(self.choices):
                 return None
-            return WrongValueError(f"{value[:80]!r} is unknown", self.hint or _one_of(self.choices))
-        if isinstance(value, bool) or not isinstance(value, int | float) or self._is_within(value):
+            return WrongValueError(f"{_shown(value)} is unknown", self.hint or _one_of(self.choices))
+        if not _is_number(value) or self._is_within(value):
             return None
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         what = self.wrong.format(shown, self.unit, least=self.least, most=self.most).rstrip()
@@ -99,6 +108,14 @@ class Declared:
         return f"use {self.least:g} to {most}" if most else f"use at least {self.least:g}"
 
 
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool)  # numpy's are numbers as well
+
+
+def _shown(value: object) -> str:
+    return repr(value[:80] if isinstance(value, str) else value)
+
+
 def _one_of(words: Collection[str]) -> str:
     return f"use {' or '.join(words) if len(words) == 2 else 'one of ' + ', '.join(words)}"
 
@@ -108,10 +125,17 @@ _OURS = {part.name for part in fields(Declared)}
 
 def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
     """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
-    where = frozenset(said.pop("where", "").split())
+    where = _families(said.pop("where", ""))
     attributes = {name: said.pop(name) for name in said.keys() - _OURS}
     declared = Declared(help=help, names=names, where=where, attributes=attributes, **said)
     return field(default=default, metadata={_OPTION: declared})
+
+
+def _families(where: str) -> frozenset[str]:
+    found = frozenset(where.split())
+    if not found <= FAMILIES:
+        raise ValueError(f"no family of commands is called {' or '.join(found - FAMILIES)}")
+    return found
 
 
 def flag(help: str, *names: str, default: bool | None = False, **said: Any) -> Any:
@@ -143,6 +167,7 @@ def group(
     follow in the help. ``given``: the value is a mapping of the fields that were set, not an object.
     ``changed``: parameter → what this command declares differently.
     """
+    _families(where)
     how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
     return field(default_factory=dict if given else kind, metadata={_GROUP: how})
 
@@ -180,6 +205,16 @@ class Part:
         found = re.search(r"\b(?:int|float)\b", self.type)
         return "text" if found is None else found[0].replace("int", "integer")
 
+    def fault(self, value: Any) -> WrongValueError | None:
+        """Return what is wrong with a value that a program gave; ``None``: nothing."""
+        declared = self.declared
+        assert declared is not None
+        if value is None and "None" in self.type:
+            return None
+        if self.type.startswith(("int", "float")) and not _is_number(value):
+            return WrongValueError(f"{_shown(value)} is not a number")
+        return declared.fault(value)
+
     def read(self, text: str) -> Any:
         """Return the value of a text. Raises WrongValueError."""
         declared = self.declared
@@ -192,7 +227,9 @@ class Part:
             value = (declared.read or numbers.get(self.kind_of_value, str))(text)
         except WrongValueError:
             raise
-        except ValueError:
+        except ValueError as error:
+            if declared.read is None and _LARGE.fullmatch(text):
+                raise WrongValueError(str(error)) from None
             raise self._unreadable(text, is_whole) from None
         if not declared.choices and (wrong := declared.fault(value)):
             raise wrong
@@ -252,16 +289,14 @@ def parameter_name(name: str, names: tuple[str, ...]) -> str:
 
 
 def faults_of_values(values: Any) -> list[Fault]:
-    """Return what is beyond the bounds that options declare, in an object and the objects in it."""
+    """Return what is no value of an option or beyond its bounds, in an object and the objects in it."""
     found = []
     for part in parts(type(values)):
         value = getattr(values, part.name)
         if part.kind is not None and is_dataclass(value):
             found += faults_of_values(value)
-        elif part.declared is not None and value is not None:
-            wrong = part.declared.fault(value)
-            if wrong is not None:
-                found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
+        elif part.declared is not None and (wrong := part.fault(value)) is not None:
+            found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
     return found
 
 

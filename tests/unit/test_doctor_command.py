@@ -15,12 +15,15 @@ from tests import fabric_hosts
 
 from ringleader.cli.doctor import command
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
+from ringleader.cli.doctor.named_hosts import job_on_hosts
 from ringleader.cli.doctor.stored_facts import facts_text
+from ringleader.cli.options.host_options import HostOptions
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
 from ringleader.fabric.active.measurements import ActiveResults, PairRate, RankSpeed
 from ringleader.fabric.facts import HostFacts, MpiFacts, Software, from_document
 from ringleader.images.image_record import PLACE
+from ringleader.job import Job
 
 OPENMPI = MpiFacts(
     family="Open MPI",
@@ -211,3 +214,13 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
 def test_names_of_other_hosts_do_not_steer_the_terminal(call, stored):
     _, out, _ = call("doctor", "--facts-from", stored(facts("laptop", hostname="h1", system="\x1b[31mred")))
     assert "\x1b" not in out and "?[31mred" in out
+
+
+def test_a_job_on_hosts_needs_no_directory_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert job_on_hosts(Job(), HostOptions(hosts=("h1,h2",)), environ={}).workdir == "/"

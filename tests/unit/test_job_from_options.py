@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from tests.option_words import options_from
 
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, request_of
-from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import unexpanded
-from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS
-from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, SPAWN_EXEC, SPAWN_SSH
+from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import text_of
+from ringleader.option_fields import parts
+from ringleader.render.rdma.profiles import Spread
 
 TRAIN = ("python", "train.py", "--lr", "0.1")
 
@@ -335,3 +337,22 @@ def test_pods_are_valid_to_kubernetes(name: str) -> None:
             template["metadata"] = {"name": "p", **dict(spec.template.get("metadata", {}))}
             pod = {"apiVersion": "v1", "kind": "Pod", **template}
             kubernetes_validate.validate(pod, "1.33", strict=True)
+
+
+def test_empty_words_of_nics_ask_for_none() -> None:
+    request, faults = asked(rdma_resource="", rdma_claim_template="", rdma_device_class="")
+    assert not faults.found and request == asked()[0]
+
+
+def test_choices_are_the_values_that_are_known() -> None:
+    known: dict[str, list[str]] = {
+        "--rdma-spread": list(Spread),
+        "--mpi-implementation": list(MpiImplementation),
+        "--spawn": [SPAWN_SSH, SPAWN_EXEC],
+        "--clean-pod-policy": list(CleanPodPolicy),
+    }
+    kinds = (NicOptions, PodOptions, JobOptions)
+    choices = {
+        part.spelling: list(part.declared.choices) for kind in kinds for part in parts(kind) if part.declared
+    }
+    assert {name: sorted(choices[name]) for name in known} == {n: sorted(one) for n, one in known.items()}

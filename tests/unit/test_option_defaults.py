@@ -281,3 +281,48 @@ def test_a_byte_order_mark_hides_no_first_line(
 ) -> None:
     project(surroundings, "\ufeff[run]\nnp = 3\n")
     assert "3 ranks" in ranks(capsys)
+
+
+@pytest.mark.parametrize("text", ['"10 600"', "[10, 600]", '["10", "600"]'])
+def test_an_option_of_two_values(
+    text: str, surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(surroundings, f"[run]\nblacklist-cooldown-range = {text}\nmin-np = 1\n")
+    ranks(capsys)
+    code, out, err = call(capsys, "config", "--json")
+    assert code == 0 and '"600"' in out, err
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE", "600 10")
+    code, _, err = call(capsys, "run", "--dry-run", "true")
+    assert code == 2 and "600 10 is no range of seconds" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("10", "'10' is not a list of 2 values"), ("10 x", "'x' is not a number of seconds")],
+)
+def test_an_option_of_two_values_with_others(
+    text: str,
+    said: str,
+    surroundings: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE", text)
+    code, _, err = call(capsys, "run", "true")
+    assert code == 2 and f"RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE: {said}" in err
+    assert "--blacklist" not in err, "each fault is reported once"
+
+
+def test_faults_of_files_variables_and_words_are_reported_together(
+    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project(surroundings, '[run]\ngrace = "long"\n')
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_NP", "x")
+    code, _, err = call(capsys, "run", "--timeout", "y", "true")
+    assert code == 2
+    assert [line.partition(": ")[2] for line in err.splitlines() if line.startswith("ringleader: ")] == [
+        f"{file} [run] grace: 'long' is not a number of seconds",
+        "RINGLEADER_OPT_RUN_NP: 'x' is no whole number",
+        "--timeout: 'y' is not a number of seconds",
+    ]
+    assert call(capsys, "run", "--bogus", "true")[2].count("[run] grace") == 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import click
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -22,7 +23,7 @@ from ringleader.option_fields import faults_of_values, flag, group, many, option
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    often: int = option("How often.", default=3, least=1, most=9, unit="times", where="some")
+    often: int = option("How often.", default=3, least=1, most=9, unit="times", where="bench")
     also: bool = flag("Also.", "--no-also", default=True, negated=True)
 
 
@@ -32,7 +33,7 @@ class Outer:
     seconds: float | None = option("How long.", above=0, unit="seconds")
     names: tuple[str, ...] = many("Names.", "--name")
     inner: Inner = group(Inner, after="word")
-    part: Inner = group(Inner, where="some")
+    part: Inner = group(Inner, where="bench")
 
 
 def read(*words: str, kind: type[Any] = Outer) -> Any:
@@ -115,3 +116,34 @@ def test_run_from_python_takes_every_field_of_a_job() -> None:
     known = set(inspect.signature(inspect.unwrap(api.run)).parameters)
     other = {"command", "extra_mpirun_args", "faults", "in_step", "max_restarts", "warm"}
     assert {part.name for part in fields(Job)} - known == other
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"np": "4"}, "-n: '4' is not a number"),
+        ({"threads": "2"}, "--threads: '2' is not a number"),
+        ({"timeout": "90"}, "--timeout: '90' is not a number"),
+        ({"lost_after": None}, "--lost-after: None is not a number"),
+        ({"max_restarts": None}, "--max-restarts: None is not a number"),
+        ({"np": True}, "-n: True is not a number"),
+        ({"bind": None}, "--bind: None is unknown"),
+        ({"bind": 1}, "--bind: 1 is unknown"),
+        ({"ssh": Ssh(port="22")}, "--ssh-port: '22' is not a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_values_of_another_type_are_faults(values: dict[str, Any], said: str) -> None:
+    (fault,) = faults_of_values(Job(**values))
+    assert str(fault).splitlines()[0] == said
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert not faults_of_values(Job(np=numpy.int64(4), timeout=numpy.float32(1.5)))  # type: ignore[arg-type]
+    assert [one.where for one in faults_of_values(Job(np=numpy.int64(0)))] == ["-n"]  # type: ignore[arg-type]
+
+
+def test_a_misspelt_family_is_an_error() -> None:
+    with pytest.raises(ValueError, match="benhc"):
+        option("How often.", where="hosts benhc")
+    with pytest.raises(ValueError, match="benhc"):
+        group(Inner, where="benhc")

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
-from ringleader.cli.options.option_checks import ranks_of
+from ringleader.cli.options.option_checks import read_ranks
 from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import RunOptions, build_job, command
 from ringleader.cli.typed_command import Option, faults_of_words, full_help, options_of
@@ -331,10 +331,10 @@ def test_a_timeline_is_a_variable_of_the_ranks(words: str, expected: str) -> Non
 )
 def test_ranks_to_show(text: str, expected: set[int] | None) -> None:
     if expected is not None:
-        assert ranks_of(text) == expected
+        assert read_ranks(text) == expected
         return
     with pytest.raises(WrongValueError, match="names no ranks"):
-        ranks_of(text)
+        read_ranks(text)
 
 
 def test_a_rank_to_show_must_be_there() -> None:

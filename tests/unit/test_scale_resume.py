@@ -236,6 +236,10 @@ def test_hosts_that_are_added_are_kept_for_the_next_time(
             ("--warmup", "0.2", "--threads", "4"),
             ["--warmup: the run was measured with 0.3", "--threads: the run"],
         ),
+        (
+            ("--threads", "abc", "--replace"),
+            ["--threads: 'abc' is no whole number", "--resume and --replace"],
+        ),
         (("--replace",), ["--resume and --replace"]),
         (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot go on with A=2"]),
         (("-H", "h2:2,h1:2"), ["1x1: ran on h1, would run on h2 now"]),

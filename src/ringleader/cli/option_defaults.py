@@ -273,7 +273,7 @@ def _read(
         converted = [option.type.convert(text, option, ctx) for text in texts]
     except click.UsageError as error:
         return Fault(where=where, what=error.message.rstrip("."), hint=getattr(error, "hint", ""))
-    kept: object = tuple(texts) if option.multiple else converted[0] if option.is_flag else texts[0]
+    kept: object = tuple(texts) if _is_many(option) else converted[0] if option.is_flag else texts[0]
     return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
 
 
@@ -290,20 +290,29 @@ def _refused(setting: Setting, path: Path, owner: str) -> Fault:
 
 def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[str]:
     """Return a value as the command line would have it; UsageError where it is of another kind."""
+    written = value
+    if isinstance(value, str) and (option.nargs != 1 or (option.multiple and is_variable)):
+        value = list(option.type.split_envvar_value(value))
+    if option.nargs != 1 and (not isinstance(value, list) or len(value) != option.nargs):
+        raise click.UsageError(f"{written!r} is not a list of {option.nargs} values")
     if is_variable:
-        return list(option.type.split_envvar_value(str(value))) if option.multiple else [str(value)]
+        return value if isinstance(value, list) else [str(value)]
     if option.is_flag:
         if not isinstance(value, bool):
             raise click.UsageError(f"{value!r} is neither true nor false")
         return [str(value)]
-    values = value if option.multiple and isinstance(value, list) else [value]
+    values = value if _is_many(option) and isinstance(value, list) else [value]
     for one in values:
         if isinstance(one, bool) or not isinstance(one, str | int | float):
-            many = "a list of texts" if option.multiple else "a text or a number"
+            many = "a list of texts" if _is_many(option) else "a text or a number"
             raise click.UsageError(f"{one!r} is not {many}")
         if "\0" in str(one):
             raise click.UsageError(f"{one!r} has a NUL byte")
     return [str(one) for one in values]
+
+
+def _is_many(option: click.Option) -> bool:
+    return option.multiple or option.nargs != 1
 
 
 def _close(word: str, known: Iterable[str]) -> str:

@@ -91,7 +91,7 @@ REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
 
 _COMMAND_LINE, _VARIABLE = 9, 8
-_FAULTS = "ringleader.faults"
+_FAULTS, _WRONG = "ringleader.faults", "ringleader.wrong"
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -140,7 +140,10 @@ class Option(click.Option):
             if ctx.resilient_parsing:
                 raise
             what, hint = error.message.rstrip("."), getattr(error, "hint", "")
-            faults_of_words(ctx).append(Fault(where=self.part.spelling, what=what, hint=hint))
+            has_wrong_word(ctx).add(self.name or "")
+            is_variable = ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
+            if not is_variable or ctx.find_object(Configuration) is None:  # which names the variable
+                faults_of_words(ctx).append(Fault(where=self.part.spelling, what=what, hint=hint))
             return () if self.multiple else None
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -275,18 +278,21 @@ class Command(ShortHelp, Generic[Options]):
         self._options, self._run, self._overridden = options, run, overridden
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line; RequestError with all that is wrong in files and variables."""
+        """Read the command line; RequestError with all that is wrong where files and variables are wrong."""
         configuration = ctx.find_object(Configuration)
         if configuration is None:
             return super().parse_args(ctx, args)
         found = configuration.settings(ctx, self)
-        if found.faults and not {"-h", "--help", "--help-all"} & set(args):
-            raise RequestError(found.faults)
         ctx.default_map = found.default_map()
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError:
+            if not found.faults:
+                raise
+            raise RequestError(found.faults) from None
         faults = (*found.faults, *_empty_names(ctx))
         if faults:
-            raise RequestError(faults)
+            raise RequestError((*found.faults, *faults_of_words(ctx), *_empty_names(ctx)))
         if self._overridden is not None:
             strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
             strength = {name: number for name, number in strength.items() if number >= 0}
@@ -314,6 +320,12 @@ class Command(ShortHelp, Generic[Options]):
 def faults_of_words(ctx: click.Context) -> list[Fault]:
     """Return what is wrong with the words that were read so far."""
     found: list[Fault] = ctx.meta.setdefault(_FAULTS, [])
+    return found
+
+
+def has_wrong_word(ctx: click.Context) -> set[str]:
+    """Return the parameters whose word is no value; they have none, or their default."""
+    found: set[str] = ctx.meta.setdefault(_WRONG, set())
     return found
 
 

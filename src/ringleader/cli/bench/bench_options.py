@@ -103,7 +103,7 @@ def starting_context(options: BenchOptions, job: Job, measured: Sequence[str]) -
     )
 
 
-def measured(
+def measured_into_directory(
     options: BenchOptions,
     name: str,
     line: ProgressLine,

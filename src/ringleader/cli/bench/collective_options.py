@@ -120,7 +120,7 @@ SHORT_HELP = (
 )
 
 
-def ranks_of(job: Job) -> int | None:
+def number_of_ranks(job: Job) -> int | None:
     """Return how many ranks a job has; ``None``: only the hosts know their slots."""
     if job.np is not None:
         return job.np

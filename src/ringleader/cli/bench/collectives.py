@@ -19,13 +19,18 @@ from ringleader.bench.nccl_tests.json_parser import parse_json
 from ringleader.bench.nccl_tests.parsed_output import runs_of
 from ringleader.bench.nccl_tests.text_parser import parse_text
 from ringleader.bench.nccl_tests.text_table import as_text, comparison
-from ringleader.cli.bench.bench_options import measured, requested_job, run_name, starting_context
+from ringleader.cli.bench.bench_options import (
+    measured_into_directory,
+    requested_job,
+    run_name,
+    starting_context,
+)
 from ringleader.cli.bench.collective_options import (
     SHORT_HELP,
     CollectiveOptions,
     hidden,
     make_plan,
-    ranks_of,
+    number_of_ranks,
     steps_of,
     words_of,
 )
@@ -107,7 +112,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
     job = requested_job(options.shared, line, faults)
     if job.np is None and not job.hosts:
         job = replace(job, np=2)
-    ranks = ranks_of(job)
+    ranks = number_of_ranks(job)
     plan = make_plan(operation, options, ranks, faults)
     name = run_name(options.shared, operation, faults)
     if faults.found or plan is None or ranks is None:
@@ -120,7 +125,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         return 0
     maximum, factor, step = steps_of(options)
     context = starting_context(options.shared, job, words_of(plan.operation, options, ranks))
-    run, _ = measured(
+    run, _ = measured_into_directory(
         options.shared,
         name,
         line,

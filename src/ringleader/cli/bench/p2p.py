@@ -25,7 +25,7 @@ from ringleader.bench.program_results import read_output
 from ringleader.cli.bench.bench_options import (
     EVERYDAY,
     BenchOptions,
-    measured,
+    measured_into_directory,
     requested_job,
     run_name,
     show,
@@ -35,7 +35,7 @@ from ringleader.cli.bench.pair_text import as_text
 from ringleader.cli.json_output import opened
 from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.options.option_checks import Faults, ranks_of
+from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
@@ -97,7 +97,7 @@ class PairOptions:
     ranks: frozenset[int] | None = option(
         "Measure between these ranks only. [default: all; one on each host]",
         metavar="0,1,4|0-3",
-        read=ranks_of,
+        read=read_ranks,
     )
     per_host: int | None = option(
         "N ranks on each host. [default: 1; of one host 2]",
@@ -242,7 +242,7 @@ def measure_pairs(options: PairOptions) -> int:
         print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
         return 0
     context = starting_context(options.shared, asked.job, _words(options))
-    run, _ = measured(
+    run, _ = measured_into_directory(
         options.shared,
         asked.name,
         line,

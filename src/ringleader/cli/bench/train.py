@@ -27,7 +27,7 @@ from ringleader.cli import interrupts
 from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
 from ringleader.cli.bench.bench_options import BenchOptions
-from ringleader.cli.bench.collective_options import ranks_of
+from ringleader.cli.bench.collective_options import number_of_ranks
 from ringleader.cli.json_output import JsonFile
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
@@ -139,7 +139,7 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     """
     if job.threads is not None or "OMP_NUM_THREADS" in {**environ, **dict(job.env)}:
         return job.threads
-    ranks = ranks_of(job)
+    ranks = number_of_ranks(job)
     return None if ranks is None else max(1, cores // ranks)
 
 
@@ -190,7 +190,7 @@ def measure(options: TrainOptions) -> int:
         from ringleader.bench.training import training_job
         from ringleader.bench.training.training_answers import TrainingAnswers
     answers = TrainingAnswers(plan=plan)
-    _, code = bench_options.measured(
+    _, code = bench_options.measured_into_directory(
         options.shared,
         name,
         line,

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.options.host_options import PLACES, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
-from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import Fault
 from ringleader.job import Job
-from ringleader.option_fields import flag, group, many, names_of, option
+from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
 
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",
@@ -56,8 +55,7 @@ class DoctorOptions:
     active_seconds: float = option(
         "What the measurements of --active may take together.",
         default=30,
-        type=FiniteRange(min=0, min_open=True),
-        metavar="SECONDS",
+        **SECONDS,
     )
     image: bool = flag(
         "Test the image that this container was made of, or this machine: load and start things."
@@ -69,8 +67,7 @@ class DoctorOptions:
     timeout: float = option(
         "What everything may take together.",
         default=300,
-        type=FiniteRange(min=0, min_open=True),
-        metavar="SECONDS",
+        **SECONDS,
     )
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions, changed={"on": _ON})
@@ -140,7 +137,11 @@ class DoctorOptions:
             own = names_of(NodeOptions)
             given = {f"--{name.replace('_', '-')}": there[name] for name in there if name in own}
             what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
-        return [Fault(where=word, what=what, hint=hint) for word, value in given.items() if value]
+        return [
+            Fault(where=word, what=what, hint=hint)
+            for word, value in given.items()
+            if value or (value == 0 and value is not False)  # 0 was given
+        ]
 
 
 EVERYDAY = (

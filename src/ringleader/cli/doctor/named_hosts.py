@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from ringleader.cli import interrupts
 from ringleader.cli.doctor.doctor_options import DoctorOptions
-from ringleader.cli.options.host_options import HostOptions
-from ringleader.cli.options.rank_options import RankOptions
-from ringleader.cli.run.command import check_ssh_files, read_job
+from ringleader.cli.options.host_options import HostOptions, choose_hosts
+from ringleader.cli.options.rank_options import RankOptions, make_job
+from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import ProbeError
 from ringleader.job import Job, check
+from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.fabric.active.measurements import ActiveResults
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
     """Return a job on the hosts that are meant; its command is still to come.
 
+    It runs in ``/``, which every host has: the caller's directory need not exist there, nor here.
     Raises RequestError with all faults.
     """
     named = dataclasses.replace(asked, command=("true",))
-    job, _ = read_job(named, RankOptions(), where, environ=environ)
+    chosen = choose_hosts(where, asked.ssh, environ=environ, read=read_text, find_lab=find_lab)
+    job = make_job(named, RankOptions(), chosen=chosen, environ=environ, read=read_text, current_dir="/")
     check(job)
     check_ssh_files(job)
     return job

@@ -10,8 +10,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-import click
-
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
     RecipeOptions,
@@ -21,11 +19,11 @@ from ringleader.cli.image.recipe_options import (
 )
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.json_output import opened as opened_file
-from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
+from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.option_fields import flag, group, many, option
+from ringleader.option_fields import SECONDS, flag, group, many, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
@@ -108,7 +106,8 @@ class BuildOptions:
     timestamp: int | None = option(
         "Date of everything in the image, since 1970, so that the same recipe gives the same image. "
         "[default: SOURCE_DATE_EPOCH, else the time of the build]",
-        type=click.IntRange(min=0),
+        least=0,
+        unit="seconds",
         metavar="SECONDS",
     )
     no_check: bool = flag(NO_CHECK)
@@ -116,9 +115,7 @@ class BuildOptions:
     sbom: str | None = option(
         "Write the list of the image's packages, CycloneDX JSON; - prints it.", metavar="FILE"
     )
-    timeout: float = option(
-        "What the builder may take.", default=21600, type=FiniteRange(min=0, min_open=True), metavar="SECONDS"
-    )
+    timeout: float = option("What the builder may take.", default=21600, **SECONDS)
     dry_run: bool = flag("Print context, Dockerfile and the builder's command.")
     json: JsonOptions = group(JsonOptions)
     changes: RecipeOptions = group(RecipeOptions)

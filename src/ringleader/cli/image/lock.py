@@ -15,11 +15,11 @@ from ringleader.cli.image.recipe_options import (
     recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
+from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
 from ringleader.images import lock_file, pip_resolver
-from ringleader.option_fields import flag, group, option
+from ringleader.option_fields import SECONDS, flag, group, option
 
 HELP = """Write down every Python package that a recipe comes to, with version and hash.
 
@@ -42,9 +42,7 @@ class LockOptions:
         "Write to a file. [default: standard output]", "-o", "--output", metavar="FILE"
     )
     platform: str = option("[default: linux/amd64]", default="", metavar="OS/ARCH")
-    timeout: float = option(
-        "What pip may take.", default=600, type=FiniteRange(min=0, min_open=True), metavar="SECONDS"
-    )
+    timeout: float = option("What pip may take.", default=600, **SECONDS)
     no_check: bool = flag(NO_CHECK)
     dry_run: bool = flag("Print pip's command and ask nothing.")
     changes: RecipeOptions = group(RecipeOptions)

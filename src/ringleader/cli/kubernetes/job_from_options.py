@@ -51,7 +51,7 @@ def allocation(
 
     ``asked``: resources that the worker asks for besides. ``shm_size`` as it was read.
     """
-    if given == NicOptions():
+    if all(value in (None, "", ()) for value in vars(given).values()):  # a variable of the shell may be unset
         return None
     request = RdmaRequest(
         profile=given.rdma or "",

@@ -188,6 +188,9 @@ class StatusOptions(LabOptions):
 
 def status(options: StatusOptions) -> None:
     """Show every host of a lab."""
+    if options.hostfile and options.ssh_config:
+        where, hint = "--hostfile and --ssh-config", "leave one out"
+        raise RequestError("only one path is printed", where=where, hint=hint)
     lab = saved_state.current(options.name)
     if options.hostfile or options.ssh_config:
         print(lab.ssh_config if options.ssh_config else lab.hostfile)

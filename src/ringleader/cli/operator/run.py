@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import click
-
 from ringleader.cli.kubernetes.connection import needs_kubernetes
-from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.typed_command import Command
-from ringleader.option_fields import flag, option
+from ringleader.option_fields import LEAST, flag, option
 
 if TYPE_CHECKING:
     from ringleader.controller.runtime.process import ProcessOptions
@@ -53,7 +50,8 @@ class OperatorOptions:
     wait_timeout: float = option(
         "Seconds that a launcher waits for workers that have an address and do not answer.",
         default=900.0,
-        type=FiniteRange(min=0, min_open=True),
+        above=0,
+        unit="seconds",
     )
     exec_spawn: bool = flag(
         "Run jobs with ringleader/spawn: exec. [default: refuse them]", "--exec-spawn/--no-exec-spawn"
@@ -70,24 +68,32 @@ class OperatorOptions:
     cluster_domain: str = option("End of host names, such as cluster.local.", default="")
     host: str = option("Address that probes are answered on. [default: all]", default="")
     port: int = option(
-        "For /healthz, /readyz, /metrics; 0: none; -1: any.", default=8080, type=click.IntRange(-1, 65535)
+        "For /healthz, /readyz, /metrics; 0: none; -1: any.",
+        default=8080,
+        least=-1,
+        most=65535,
+        wrong="{} is not a port number",
     )
     silence: float = option(
         "Seconds without an answer of the API server after which it is not ready.",
         default=5.0,
-        type=FiniteRange(min=0, min_open=True),
+        above=0,
+        unit="seconds",
     )
-    monitoring_port: int | None = option(None, type=click.IntRange(-1, 65535), hidden=True)
-    kube_api_qps: float = option("Requests per second; 0: no limit.", default=1000.0, type=FiniteRange(min=0))
-    kube_api_burst: int = option("Requests at once after a rest.", default=2000, type=click.IntRange(min=1))
+    monitoring_port: int | None = option(
+        None, least=-1, most=65535, wrong="{} is not a port number", hidden=True
+    )
+    kube_api_qps: float = option("Requests per second; 0: no limit.", default=1000.0, least=0, wrong=LEAST)
+    kube_api_burst: int = option("Requests at once after a rest.", default=2000, least=1, wrong=LEAST)
     parallel_jobs: int = option(
         "Jobs that are looked at side by side.",
         default=32,
         old=("--threadiness",),
-        type=click.IntRange(min=1),
+        least=1,
+        wrong=LEAST,
     )
     parallel_requests: int = option(
-        "Requests under way at the same time, at most.", default=64, type=click.IntRange(min=1)
+        "Requests under way at the same time, at most.", default=64, least=1, wrong=LEAST
     )
     kubeconfig: str | None = option("As kubectl reads it.", old=("--kubeConfig",))
     context: str | None = option("Context of the kubeconfig.")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import click
 
 from ringleader import text_files
 from ringleader.errors import Fault, RequestError
@@ -42,7 +38,7 @@ class Faults:
         return None
 
 
-def ranks_of(text: str) -> frozenset[int]:
+def read_ranks(text: str) -> frozenset[int]:
     """Read ``0,3`` or ``0-3,7``. Raises WrongValueError."""
     found: set[int] = set()
     for part in text.split(","):
@@ -52,17 +48,6 @@ def ranks_of(text: str) -> frozenset[int]:
             raise WrongValueError(f"{part!r} names no ranks", "write 0,3 or 0-3")
         found.update(range(first, last + 1))
     return frozenset(found)
-
-
-class FiniteRange(click.FloatRange):
-    """A number within limits; neither ``nan`` nor an infinite one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or say that it is none."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
 
 
 def unwritable(option: str, path: str | None) -> list[Fault]:

@@ -130,8 +130,9 @@ def _without_comment(text: str) -> str:
 class RankOptions:
     """What becomes variables of the ranks, and the opposite of ``--own-gpu``."""
 
-    all_gpus: bool = flag(
+    asked_for_all_gpus: bool = flag(
         "Let every rank see all GPUs of its host, the default: scripts pick that of their local rank.",
+        "--all-gpus",
         after="share_gpus",
         where="scale",
     )
@@ -184,7 +185,7 @@ def make_job(
         variables["RINGLEADER_TIMELINE"] = file
     if ranks.autotune:
         variables["RINGLEADER_AUTOTUNE"] = "1"
-    if ranks.all_gpus and not asked.all_gpus:
+    if ranks.asked_for_all_gpus and not asked.all_gpus:
         faults.add("--own-gpu", "contradicts --all-gpus", "leave one out; all GPUs are seen by default")
     require = asked.require
     if require:
@@ -219,6 +220,10 @@ def variables_of(
     return {name: value for one in found for name, value in one.values}
 
 
+_ELASTIC = frozenset(("min_np", "max_np", "discovery_script", "min_hosts", "max_hosts"))
+"""Fields of ElasticOptions that make a job elastic."""
+
+
 def elastic_options(
     given: Mapping[str, Any],
     *,
@@ -232,8 +237,10 @@ def elastic_options(
     ``given``: those fields of ElasticOptions that were set. ``slurm_job``: Slurm's number of the job whose
     nodes are the hosts.
     """
-    if not given.keys() & {"min_np", "max_np", "discovery_script", "min_hosts", "max_hosts"}:
+    if not given.keys() & _ELASTIC:
         spellings = {part.name: part.spelling for part in parts(ElasticOptions)}
+        if any(spellings[name] == fault.where for name in _ELASTIC for fault in faults.found):
+            return None  # it was to be elastic, but for a wrong word
         for name in given:
             hint = "add --min-np, --max-np or --host-discovery-script"
             faults.add(spellings[name], "is for elastic jobs", hint)

@@ -96,8 +96,8 @@ class EnvOptions:
     format: str = option(
         "Lines for eval, a file for --env-file, the env of a container, or all as JSON.",
         default="shell",
-        metavar="shell|docker-env|kubernetes|json",
-        choices=("shell", "docker-env", "kubernetes", "json"),
+        metavar="|".join(transport_settings.FORMATS),
+        choices=tuple(transport_settings.FORMATS),
     )
 
 

@@ -108,7 +108,7 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
     if options.fail_below is not None:
         if options.against is None:
             yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")
-    elif options.allow_missing:
+    elif options.allow_missing and all(fault.where != "--fail-below" for fault in options.faults):
         yield Fault(where="--allow-missing", what="counts with --fail-below only")
     yield from unwritable("-o", options.output)
     if options.replace and options.output is None:

@@ -33,9 +33,16 @@ from ringleader.cli.options.kubernetes_options import (
     is_for_clusters,
     is_for_hosts,
 )
-from ringleader.cli.options.option_checks import Faults, ranks_of
+from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
-from ringleader.cli.typed_command import Command, given, is_full_help, spelling
+from ringleader.cli.typed_command import (
+    Command,
+    faults_of_words,
+    given,
+    has_wrong_word,
+    is_full_help,
+    spelling,
+)
 from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
@@ -154,7 +161,7 @@ class RunOptions:
         "Show the output of these ranks only; failures of others are still explained.",
         old=("--rank-filter",),
         metavar="0,3|0-3",
-        read=ranks_of,
+        read=read_ranks,
         after="quiet",
     )
     dry_run: bool = flag("Look at the hosts, then print what would be executed and stop.", after="workdir")
@@ -166,9 +173,10 @@ class RunOptions:
 def run_command(options: RunOptions) -> int:
     """Run the job; return the exit code."""
     on = options.hosts.on
-    misplaced = misplaced_options(click.get_current_context(), on)
+    context = click.get_current_context()
+    misplaced = misplaced_options(context, on)
     if misplaced:
-        raise RequestError(misplaced)
+        raise RequestError((*faults_of_words(context), *misplaced))
     if on in PLACES:
         from ringleader.cli.kubernetes.run_job import run_request
 
@@ -242,8 +250,8 @@ def means_nothing(parameter: click.Parameter) -> bool:
 
 def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
     """Return what is wrong with options that mean nothing where the job shall run."""
-    found = []
-    for one in given(ctx):
+    found: list[Fault] = []
+    for one in () if "on" in has_wrong_word(ctx) else given(ctx):
         if on in PLACES and means_nothing(one):
             hint = "leave it out: the cluster places the ranks"
             if one.name == "require":

@@ -89,7 +89,7 @@ def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
         cluster=options.cluster,
         options=JobOptions(
             job=job,
-            ranks=replace(options.ranks, all_gpus=False),
+            ranks=options.ranks,
             pods=options.pods,
             clean_pod_policy="None",  # at the end they tell their nodes; then all is deleted
         ),

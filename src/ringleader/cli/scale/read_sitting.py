@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from ringleader.cli.scale.scale_options import (
     threads_for,
 )
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import faults_of_words, given, options_of, spelling
+from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.ranks.processors import usable_cpus
@@ -96,9 +96,10 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     words = () if stored.request is None else stored.request.options
     kept = ctx.command.make_context("scale", list(words))
     now = {parameter.name or "": parameter for parameter in given(ctx)}
-    faults = [*_forbidden(now), *_disagreeing(now, ctx.params, kept.params)]
+    wrong = tuple(faults_of_words(ctx))
+    faults = [*_forbidden(now), *_disagreeing(now, ctx.params, kept.params, wrong=has_wrong_word(ctx))]
     if faults:
-        raise RequestError(faults)
+        raise RequestError((*wrong, *faults))
     values = _set_values(kept)
     if now.keys() & _NAMES_HOSTS:
         values = {name: value for name, value in values.items() if name not in _NAMES_HOSTS}
@@ -110,7 +111,6 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     merged["command"] = ctx.params["command"] or stored.context.command
     if "repeats" not in now:
         merged["repeats"] = stored.repeats
-    wrong = tuple(faults_of_words(ctx))
     return options_of(ScaleOptions, merged, faults=wrong), _words(ctx, values)
 
 
@@ -128,9 +128,16 @@ def _forbidden(now: Mapping[str, click.Parameter]) -> list[Fault]:
 
 
 def _disagreeing(
-    now: Mapping[str, click.Parameter], params: Mapping[str, Any], kept: Mapping[str, Any]
+    now: Mapping[str, click.Parameter],
+    params: Mapping[str, Any],
+    kept: Mapping[str, Any],
+    *,
+    wrong: Collection[str],
 ) -> list[Fault]:
-    """Return the options of this call that the stored run was measured without, or with another value."""
+    """Return the options of this call that the stored run was measured without, or with another value.
+
+    ``wrong``: parameters without a value, because their word is none.
+    """
     found = []
     for name, parameter in now.items():
         old, new = kept.get(name), params[name]
@@ -139,7 +146,7 @@ def _disagreeing(
             same = set(new) <= set(old or ())
         else:
             same = old == new
-        if name not in _MAY_DIFFER and not same:
+        if name not in _MAY_DIFFER | set(wrong) and not same:
             what = f"the run was measured with {_shown(old)}; it cannot go on with {_shown(new)}"
             hint = "leave it out, or begin a new run with another --name"
             found.append(Fault(where=spelling(parameter), what=what, hint=hint))
@@ -184,7 +191,7 @@ def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
     if options.resume is None:
         misplaced = misplaced_options(context, options.hosts.on)
         if misplaced:
-            raise RequestError(misplaced)
+            raise RequestError((*faults_of_words(context), *misplaced))
         return _sitting(options, kept_words(context), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)

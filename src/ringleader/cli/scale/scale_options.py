@@ -37,7 +37,7 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
-from ringleader.cli.typed_command import REPLACE, given, spelling
+from ringleader.cli.typed_command import REPLACE, given, has_wrong_word, spelling
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of
@@ -242,8 +242,8 @@ _OF_HOSTS = names_of(HostOptions) | names_of(Job, where="hosts scale") | names_o
 
 def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
     """Return what is wrong with options that mean nothing where the sizes shall run."""
-    found = []
-    for one in given(ctx):
+    found: list[Fault] = []
+    for one in () if "on" in has_wrong_word(ctx) else given(ctx):
         name = one.name or ""
         if on in PLACES and name in _OF_HOSTS and is_for_hosts(name) and name != "bind":
             hint = "leave it out: the cluster places the ranks"
