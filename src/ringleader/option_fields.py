@@ -20,14 +20,14 @@ from ringleader.value_class import dataclass, field
 _OPTION, _GROUP = "option", "group"
 PORT: Mapping[str, Any] = {"metavar": "PORT", "least": 1, "most": 65535, "wrong": "{} is not a port number"}
 SECONDS: Mapping[str, Any] = {"metavar": "SECONDS", "above": 0, "unit": "seconds"}
-"""What options say of a port, and of a duration."""
+"""Declarations of a port, and of a duration."""
 BEYOND = "{} is not from {least:g} to {most:g}"
 LEAST = "{}, must be at least {least:g}"
 """Messages about a number beyond its bounds that name them."""
 
 
 class WrongValueError(ValueError):
-    """A word that is not a value of an option: what is wrong, and what to write instead."""
+    """A text that is not a value of an option: what is wrong, and what to write instead."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         """Both as a Fault has them."""
@@ -37,7 +37,7 @@ class WrongValueError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What a field says of its option."""
+    """An option as a field declares it."""
 
     help: str | None
     names: tuple[str, ...]
@@ -50,18 +50,18 @@ class Declared:
     """The option turns off what the field names: ``--no-prefix`` for ``prefix_output``."""
     metavar: str | None = None
     read: Callable[[str], Any] | None = None
-    """Makes a value of a word, or raises WrongValueError; ``None``: as the field's type says."""
+    """Makes a value of a text, or raises WrongValueError; ``None``: by the type of the field."""
     choices: Collection[str] = ()
     least: float | None = None
     above: float | None = None
     """The value must be greater."""
     most: float | None = None
     unit: str = ""
-    """What a number counts, in the message about a wrong one: ``ranks asked for``."""
+    """What a number counts, for the message about a wrong one: ``threads``."""
     wrong: str = "{} {}"
     """That message, of the value and its unit."""
     unreadable: str = ""
-    """What is said of a word that is no number, where that needs other words."""
+    """The message about a text that is not a number; empty: the usual one."""
     hint: str = ""
     """What to write instead of a wrong value."""
     old: tuple[str, ...] = ()
@@ -139,9 +139,9 @@ def group(
 ) -> Any:
     """Return a field whose value is an object of options.
 
-    ``where``: only those options that are declared for one of these families. ``after``: the parameter behind
-    which they stand in the help. ``given``: the value is a mapping of those fields that were set, not an
-    object. ``changed``: parameter → what is said of it otherwise.
+    ``where``: only options that are declared for one of these families. ``after``: the parameter that they
+    follow in the help. ``given``: the value is a mapping of the fields that were set, not an object.
+    ``changed``: parameter → what this command declares differently.
     """
     how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
     return field(default_factory=dict if given else kind, metadata={_GROUP: how})
@@ -176,12 +176,12 @@ class Part:
 
     @property
     def kind_of_value(self) -> str:
-        """What a word stands for: ``integer``, ``float`` or ``text``."""
+        """What a text stands for: ``integer``, ``float`` or ``text``."""
         found = re.search(r"\b(?:int|float)\b", self.type)
         return "text" if found is None else found[0].replace("int", "integer")
 
     def read(self, text: str) -> Any:
-        """Return the value of a word. Raises WrongValueError."""
+        """Return the value of a text. Raises WrongValueError."""
         declared = self.declared
         assert declared is not None
         is_whole = self.kind_of_value == "integer"

@@ -15,8 +15,8 @@ from ringleader.bench.resumption import changed_hosts, changed_request, extended
 from ringleader.bench.scale import Scale
 from ringleader.bench.turn_order import turns, turns_left
 from ringleader.cli.scale.command import command
-from ringleader.cli.scale.read_sitting import read_sitting
-from ringleader.cli.scale.scale_options import ScaleOptions, Sitting
+from ringleader.cli.scale.read_sitting import Sitting, read_sitting
+from ringleader.cli.scale.scale_options import ScaleOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, options_of
 from ringleader.errors import RequestError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.cli.run.outcome_values import outcome_json
+from ringleader.cli.run.command import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire

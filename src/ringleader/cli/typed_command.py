@@ -1,8 +1,8 @@
 """Commands whose options are fields of a dataclass, which `ringleader.option_fields` declares.
 
-From the fields come click's parameters with old spellings and completion. Defaults of files and variables are
-put under them (`option_defaults`), and what is wrong with any word is told at once, together with what the
-command itself finds wrong where its options have a field ``faults``.
+From the fields come click's parameters with old spellings and completion. Defaults come from files and
+variables (`option_defaults`). All wrong values are reported at once; a command whose options have a field
+``faults`` gets them there and reports them with its own.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
 Changes = Mapping[str, Mapping[str, Any]]
-"""Parameter → what is said of it otherwise than its field declares: ``{"np": {"help": …}}``."""
+"""Parameter → what a command declares differently than its field: ``{"np": {"help": …}}``."""
 
 REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
@@ -95,7 +95,7 @@ _FAULTS = "ringleader.faults"
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
-    """Reads a word as a field declares it."""
+    """Reads a text as a field declares it."""
 
     def __init__(self, part: Part) -> None:
         """Keep the field."""
@@ -103,7 +103,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         self.name = part.kind_of_value
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value of a word; BadParameter where it has none."""
+        """Return the value of a text; BadParameter where it has none."""
         if not isinstance(value, str):
             return value
         try:
@@ -113,7 +113,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
 
 
 class BadWord(click.BadParameter):
-    """What is wrong with a word, and what to write instead."""
+    """What is wrong with a text, and what to write instead."""
 
     def __init__(self, wrong: WrongValueError, ctx: click.Context | None, param: click.Parameter | None):
         """Take both from the error."""
@@ -124,14 +124,16 @@ class BadWord(click.BadParameter):
 class Option(click.Option):
     """An option as a field declares it: it may have old spellings, and a shell can complete its values."""
 
-    def __init__(self, part: Part, declared: Declared) -> None:
-        """Take all from the field; ``declared`` is what this command says of it."""
+    def __init__(self, part: Part) -> None:
+        """Take all from the field."""
+        declared = part.declared
+        assert declared is not None
         self.part, self.old, self._choices = part, frozenset(declared.old), tuple(declared.choices)
         names = [*part.names, *declared.old, part.parameter]
         super().__init__(names, help=declared.help, **_attributes(part, declared))
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Read a value; what is wrong with it is kept, to be told with all other faults."""
+        """Read a value; a fault is kept, to be reported with all others."""
         try:
             return super().type_cast_value(ctx, value)
         except click.BadParameter as error:
@@ -230,8 +232,9 @@ def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
         ours = {name: value for name, value in changes.items() if hasattr(declared, name)}
         rest = {name: value for name, value in changes.items() if name not in ours}
         declared = replace(declared, attributes={**declared.attributes, **rest}, **ours)
+        part = replace(part, declared=declared)
     if not declared.attributes.get("positional"):
-        return Option(part, declared)
+        return Option(part)
     attributes = {name: value for name, value in declared.attributes.items() if name != "positional"}
     if attributes.pop("command", False):
         attributes |= {"type": click.UNPROCESSED, "shell_complete": complete_files}
@@ -259,7 +262,7 @@ class Command(ShortHelp, Generic[Options]):
     ) -> None:
         """``first``: parameters that lead the help. ``everyday``: those of the short help, if there is one.
 
-        ``changed``: what is said of parameters otherwise than their fields declare.
+        ``changed``: what this command declares differently than the fields.
 
         ``overridden`` returns those options that stronger ones make void: a host file in a configuration
         file, where the command line names the hosts.
@@ -315,7 +318,7 @@ def faults_of_words(ctx: click.Context) -> list[Fault]:
 
 
 def _takes_faults(kind: type) -> bool:
-    """Return whether a class of options tells of wrong words itself, with all else that is wrong."""
+    """Return whether a class of options has a field for faults, to report them with its own."""
     return any(
         one.name == "faults" or (one.kind is not None and _takes_faults(one.kind)) for one in parts(kind)
     )

@@ -16,15 +16,11 @@ from ringleader.collectives.operations import Work
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.numpy_adapter import Array, dtype_name, empty_like
 from ringleader.common.operation_kinds import OperationKinds, TensorKind
-from ringleader.common.submit_operation import describe_work
 
 
-def _work(kind: str, array: Array, out: Array | None, **words: Any) -> Work:
-    """Describe an operation; another framework's session (`begin_session`) has arrays of its own."""
-    take = PROCESS.get().kernels.from_numpy
-    mine = take(array)
-    theirs = mine if out is array else None if out is None else take(out)
-    return describe_work(kind, mine, theirs, dtype=dtype_name(array), shape=array.shape, **words)
+def _array(array: Array) -> Any:
+    """Return what the engine takes; another framework's session (`begin_session`) has arrays of its own."""
+    return PROCESS.get().kernels.from_numpy(array)
 
 
 def _result(work: Work, _array: Array) -> Array:
@@ -48,7 +44,8 @@ OPERATIONS = OperationKinds(
         values=_values,
         dtype=dtype_name,
         like=empty_like,
-        work=_work,
+        device=lambda _array: "cpu",
+        array=_array,
         splits=_splits,
         result=_result,
         in_place=lambda _work, array: array,

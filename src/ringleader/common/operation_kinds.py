@@ -19,7 +19,7 @@ from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.common.basics import rank
 from ringleader.common.process_sets import ProcessSet, group_of
 from ringleader.common.reductions import Adasum, Average, Sum
-from ringleader.common.submit_operation import Operation
+from ringleader.common.submit_operation import Operation, describe_work, signature_for
 
 # checks: refused before other ranks hear of the operation
 
@@ -137,8 +137,10 @@ class TensorKind:
     """Values → the neutral name of their type; `ValueError` where it cannot be carried."""
     like: Callable[[Any], Any]
     """Values → new memory for a result of their shape."""
-    work: Callable[..., Work]
-    """Kind, values, result or None, and the words of `describe_work` → the work."""
+    device: Callable[[Any], str]
+    """Values → the kind of device that they are on."""
+    array: Callable[[Any], Any] | None
+    """Values, or memory for a result → what the engine takes; None: that is the same."""
     splits: Callable[[Any], Sequence[int] | None]
     """The splits that a script gives → numbers."""
     result: Callable[[Work, Any], Any] | None
@@ -195,29 +197,34 @@ class OperationKinds:
     ) -> Work:
         own = self._tensors
         data = own.values(tensor, in_place)
-        check_reduction(op, own.dtype(data), group)
-        out = data if in_place else own.like(data)
-        factors = {"prescale": prescale, "postscale": postscale}
-        return own.work("allreduce", data, out, name=name, serial=serial, op=op, **factors)
+        dtype = own.dtype(data)
+        check_reduction(op, dtype, group)
+        # Not by `_work`: what the most frequent operation costs besides the exchange counts.
+        device, out = own.device(data), data if in_place else own.like(data)
+        signature, digest = signature_for(
+            "allreduce", dtype, data.shape, device, op, 0, prescale, postscale, ""
+        )
+        if own.array is not None:
+            mine = own.array(data)
+            data, out = mine, mine if in_place else own.array(out)
+        return Work(signature, digest, name=name, serial=serial, array=data, out=out)
 
     def _allgather(self, group: Group, tensor: Any, name: str | None, serial: int, note: str = "") -> Work:
         check_rows(tensor.shape, "gathered")
-        data = self._tensors.values(tensor, False)
-        return self._tensors.work("allgather", data, None, name=name, serial=serial, note=note)
+        return self._work("allgather", self._tensors.values(tensor, False), None, name, serial, note=note)
 
     def _broadcast(
         self, in_place: bool, group: Group, tensor: Any, name: str | None, serial: int, root_rank: int
     ) -> Work:
         root, data = group.root(root_rank), self._tensors.values(tensor, in_place)
         out = data if in_place else self._tensors.like(data)
-        return self._tensors.work("broadcast", data, out, name=name, serial=serial, root=root)
+        return self._work("broadcast", data, out, name, serial, root=root)
 
     def _alltoall(self, group: Group, tensor: Any, name: str | None, serial: int, splits: Any) -> Work:
         check_rows(tensor.shape, "split")
-        own = self._tensors
-        counts = check_splits(tensor.shape[0], own.splits(splits), group.ranks.size)
-        data = own.values(tensor, False)
-        return own.work("alltoall", data, None, name=name, serial=serial, splits=counts)
+        counts = check_splits(tensor.shape[0], self._tensors.splits(splits), group.ranks.size)
+        data = self._tensors.values(tensor, False)
+        return self._work("alltoall", data, None, name, serial, splits=counts)
 
     def _reducescatter(
         self,
@@ -229,8 +236,15 @@ class OperationKinds:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> Work:
-        own = self._tensors
-        op = check_scattered_reduction(op, own.dtype(tensor), group)
+        op = check_scattered_reduction(op, self._tensors.dtype(tensor), group)
         check_rows(tensor.shape, "scattered")
-        data, factors = own.values(tensor, False), {"prescale": prescale, "postscale": postscale}
-        return own.work("reducescatter", data, None, name=name, serial=serial, op=op, **factors)
+        data, factors = self._tensors.values(tensor, False), {"prescale": prescale, "postscale": postscale}
+        return self._work("reducescatter", data, None, name, serial, op=op, **factors)
+
+    def _work(self, kind: str, data: Any, out: Any, name: str | None, serial: int, **words: Any) -> Work:
+        """Describe an operation on values of a tensor; for the words see `describe_work`."""
+        own = self._tensors
+        mine = data if own.array is None else own.array(data)
+        theirs = mine if out is data else out if out is None or own.array is None else own.array(out)
+        words |= {"dtype": own.dtype(data), "shape": data.shape, "device": own.device(data)}
+        return describe_work(kind, mine, theirs, name=name, serial=serial, **words)

@@ -56,8 +56,12 @@ def into_tensor(work: Work, tensor: torch.Tensor) -> torch.Tensor:
 
 def describe(kind: str, data: torch.Tensor, out: torch.Tensor | None, **words: Any) -> Work:
     """Describe an operation on a contiguous tensor; for the words see `describe_work`."""
-    device = "cpu" if data.is_cpu else data.device.type
-    return describe_work(kind, data, out, dtype=dtype_name(data), shape=data.shape, device=device, **words)
+    words |= {"dtype": dtype_name(data), "shape": data.shape, "device": _device(data)}
+    return describe_work(kind, data, out, **words)
+
+
+def _device(data: torch.Tensor) -> str:
+    return "cpu" if data.is_cpu else data.device.type
 
 
 def _counts(splits: Splits) -> Sequence[int] | None:
@@ -83,7 +87,8 @@ OPERATIONS = OperationKinds(
         values=contiguous,
         dtype=dtype_name,
         like=torch.empty_like,
-        work=describe,
+        device=_device,
+        array=None,
         splits=_counts,
         result=None,
         in_place=into_tensor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.cli.json_output import JsonOptions
-from ringleader.cli.options.host_options import HostOptions
+from ringleader.cli.options.host_options import PLACES, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
 from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.typed_command import REPLACE
@@ -13,9 +13,9 @@ from ringleader.errors import Fault
 from ringleader.job import Job
 from ringleader.option_fields import flag, group, many, names_of, option
 
-PLACES = ("local", "ssh", "lab", "kubernetes")
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",
+    "choices": (*PLACES, "kubernetes"),
     "help": "Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
 }
 
@@ -123,9 +123,6 @@ class DoctorOptions:
                 for word, value in others.items()
                 if value
             ]
-        if self.hosts.on not in (None, *PLACES):
-            what, hint = f"{self.hosts.on!r} is unknown", f"use one of {', '.join(PLACES)}"
-            found.append(Fault(where="--on", what=what, hint=hint))
         found += self._misplaced()
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.option_fields import words_of
 
 if TYPE_CHECKING:
     from ringleader.kube.cluster import Cluster
@@ -89,9 +90,4 @@ def checked_namespace(name: str | None) -> str:
 
 def again(options: ClusterOptions) -> str:
     """Return the options that lead to the same place once more."""
-    given = (
-        ("--namespace", options.namespace),
-        ("--context", options.context),
-        ("--kubeconfig", options.kubeconfig),
-    )
-    return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value is not None)
+    return "".join(f" {shlex.quote(word)}" for word in words_of(options, ClusterOptions()))

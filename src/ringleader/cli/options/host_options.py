@@ -54,7 +54,9 @@ class HostOptions:
         "The hosts of the lab of this name. [default: RINGLEADER_LAB]", metavar="NAME"
     )
     on: str | None = option(
-        "Where to run; follows from the other options where it is left out.", metavar="local|ssh|lab"
+        "Where to run; follows from the other options where it is left out.",
+        metavar="local|ssh|lab",
+        choices=PLACES,
     )
     nnodes: str | None = option(
         "torchrun-compatible: take the first N hosts. One number, not a range.", metavar="N"
@@ -75,6 +77,7 @@ class HostOptions:
 
 ON = {
     "metavar": "local|ssh|lab|kubernetes|pods",
+    "choices": (*PLACES, "kubernetes", "pods"),
     "help": "Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but "
     "without an operator.",
 }
@@ -152,13 +155,7 @@ def _place(options: HostOptions, faults: Faults) -> str | None:
     words = [word for word, is_given in given.items() if is_given]
     if len(words) > 1:
         faults.add(" and ".join(words), "only one of them can name the hosts", "leave one of them out")
-    if options.on is not None and options.on not in PLACES:
-        faults.add(
-            "--on",
-            f"{options.on!r} is unknown",
-            f"use one of {', '.join(PLACES)}; with run also kubernetes, pods",
-        )
-    elif options.on == "local" and words:
+    if options.on == "local" and words:
         faults.add(
             f"--on local and {words[0]}", "local is this machine only", f"leave out {words[0]}, or --on"
         )

@@ -306,13 +306,15 @@ def _job(options: PredictOptions) -> MeasuredJob:
     if options.model is None and options.gradients is None:
         hint = "a profile, a run of `ringleader scale` or bench train, or --model NAME --rate N --batch N"
         faults.append(Fault(where="SOURCE", what="nothing says what is trained", hint=hint))
+    wrong = {fault.where for fault in options.faults}
     for name in ("rate", "batch"):
-        if getattr(options, name) is None:
+        if getattr(options, name) is None and f"--{name}" not in wrong:
             hint = {"rate": "samples per second of one rank", "batch": "samples of its step"}[name]
             faults.append(Fault(where=f"--{name}", what="is missing", hint=hint))
     if faults:
         raise RequestError(faults)
-    assert options.rate is not None and options.batch is not None
+    if options.rate is None or options.batch is None:
+        raise RequestError(())  # what is wrong with their words is in the options
     if known is None:
         step = options.batch / options.rate
         parts = even_segments(int(options.gradients or 0), 2 / 3 * step)

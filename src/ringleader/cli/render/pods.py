@@ -11,7 +11,7 @@ from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.render.request_options import (
+from ringleader.cli.render.mpijob import (
     NAME,
     claim_templates,
     request_of_options,

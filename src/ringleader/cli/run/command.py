@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringleader import __version__
 from ringleader.batch_system import slurm_job_id
 from ringleader.cli import interrupts
 from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
@@ -34,7 +35,6 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults, ranks_of
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
-from ringleader.cli.run.outcome_values import error_json, outcome_json
 from ringleader.cli.typed_command import Command, given, is_full_help, spelling
 from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError, RingleaderError
@@ -45,7 +45,89 @@ from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
-    from ringleader.launch.outcome import Outcome
+    from ringleader.launch.elastic_history import ElasticHistory
+    from ringleader.launch.outcome import Outcome, RankEnd
+
+FORMAT = 1
+"""Grows when a reader must change."""
+
+
+def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
+    """Return the outcome as JSON values. Seconds are seconds; ``null`` is what does not apply."""
+    from ringleader.fabric.facts import document  # once the job has ended, as it takes its time
+
+    plan = outcome.plan
+    failure = outcome.first_failure
+    return {
+        "format": FORMAT,
+        "ringleader": __version__,
+        "command": list(job.command),
+        "exit_code": outcome.exit_code,
+        "whose": outcome.whose,
+        "reason": outcome.reason,
+        "seconds": outcome.seconds,
+        "mpi": {"family": outcome.mpi.family, "version": outcome.mpi.version, "mpirun": outcome.mpi.mpirun},
+        "hosts": [
+            {"name": facts.host.name, "hostname": facts.hostname, "ranks": count}
+            for facts, count in zip(plan.hosts, plan.counts(), strict=True)
+        ],
+        "plan": [
+            {
+                "rank": place.rank,
+                "host": plan.hosts[place.host_index].host.name,
+                "local_rank": place.local_rank,
+                "cpus": list(place.cpus),
+                "threads": place.threads,
+                "gpu": place.gpu,
+            }
+            for place in plan.ranks
+        ],
+        "ranks": [_end(end) for end in outcome.ends],
+        "restarts": [vars(restart) for restart in outcome.restarts],
+        "first_failure": None if failure is None else _end(failure),
+        **({} if outcome.elastic is None else {"elastic": _history(outcome.elastic)}),
+        "consistency": [{k: v for k, v in one.items() if k != "kind"} for one in outcome.differences],
+        "proof": None if outcome.proof is None else document(outcome.proof),
+    }
+
+
+def error_json(error: RingleaderError, command: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is said of a job that did not come to an outcome."""
+    return {
+        "format": FORMAT,
+        "ringleader": __version__,
+        "command": list(command),
+        "exit_code": error.exit_code,
+        "whose": "ringleader",
+        "reason": str(error),
+        "faults": [{"where": f.where, "what": f.what, "hint": f.hint} for f in error.faults],
+    }
+
+
+def _history(history: ElasticHistory) -> dict[str, Any]:
+    from ringleader.launch.elastic_history import event_json
+
+    return {
+        "generations": history.generations,
+        "worlds": history.worlds,
+        "ranks_started": history.ranks_started,
+        "events": [event_json(event) for event in history.events],
+    }
+
+
+def _end(end: RankEnd) -> dict[str, Any]:
+    return {
+        "rank": end.rank,
+        "host": end.host,
+        "exit_code": end.exit_code,
+        "signal": end.signal,
+        "seconds": end.seconds,
+        "at": end.at,
+        "stopped": end.stopped,
+        "reason": end.reason,
+        "log": end.log,
+    }
+
 
 HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
 

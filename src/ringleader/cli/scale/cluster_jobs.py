@@ -22,7 +22,7 @@ from ringleader.cli.kubernetes.job_from_options import job_of, request_of
 from ringleader.cli.kubernetes.run_job import Where, check_operatorless, dry_run_text, work_of
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.scale.scale_options import ScaleOptions, Sitting, make_scale, stamp
+from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
 from ringleader.errors import Fault, RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
@@ -41,8 +41,13 @@ START_TIMEOUT = 900.0
 """Seconds that the Pods of a size may take to run: a sweep must not wait for ever for one that never fits."""
 
 
-def cluster_sitting(options: ScaleOptions, words: tuple[str, ...], stored: Run | None) -> Sitting:
-    """Return what is measured on Kubernetes; RequestError with every fault of every size's job."""
+def cluster_sitting(
+    options: ScaleOptions, words: tuple[str, ...], stored: Run | None
+) -> tuple[scale.Scale, ClusterJobs]:
+    """Return what is measured on Kubernetes, and what starts it.
+
+    RequestError with every fault of every size's job.
+    """
     faults = Faults(found=list(options.job.faults))
     on: Where = "pods" if options.hosts.on == "pods" else "kubernetes"
     if options.grid is None and stored is None:
@@ -65,7 +70,7 @@ def cluster_sitting(options: ScaleOptions, words: tuple[str, ...], stored: Run |
         hosts=host_words(job.hosts),
     )
     wanted = replace(wanted, request=request, image=options.pods.image or "")
-    return Sitting(wanted=wanted, stored=stored, cluster=jobs)
+    return wanted, jobs
 
 
 def _jobs_of_sizes(wanted: scale.Scale | None, job: Job) -> list[Job]:

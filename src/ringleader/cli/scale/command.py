@@ -20,11 +20,10 @@ from ringleader.cli import interrupts
 from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.run_directory import make_directory
-from ringleader.cli.scale.read_sitting import read_sitting, with_threads
+from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
 from ringleader.cli.scale.scale_options import (
     EVERYDAY,
     ScaleOptions,
-    Sitting,
     hosts_text,
 )
 from ringleader.cli.terminal_progress import ProgressLine

@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
+from ringleader.bench.scale import Scale, turns_of
+from ringleader.bench.turn_order import Turn, turns_left
 from ringleader.cli.options.kubernetes_options import PLACES
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.scale.scale_options import (
     ScaleOptions,
-    Sitting,
     make_scale,
     misplaced_options,
     stamp,
@@ -32,6 +33,9 @@ from ringleader.ranks.processors import usable_cpus
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Request, Run
+
+if TYPE_CHECKING:
+    from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
 _OF_THIS_CALL = frozenset(
     [
@@ -150,6 +154,25 @@ def _shown(value: object) -> str:
     return "the default" if value is None else str(value)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sitting:
+    """What this call measures, and what it goes on with."""
+
+    wanted: Scale
+    stored: Run | None = None
+    """The run that is resumed."""
+    directory: Path | None = None
+    """Of that run; a new one is made."""
+    cluster: ClusterJobs | None = None
+    """What starts the runs on Kubernetes; ``None``: they run on hosts."""
+    in_allocation: bool = False
+    """A batch system gave the hosts, so that their names differ from one sitting to the next."""
+
+    def turns_left(self, measured: Run | None) -> tuple[Turn, ...]:
+        """Return the runs that are still to be made where so much is measured."""
+        return turns_left(turns_of(self.wanted), measured)
+
+
 def cores_here() -> int:
     """Return how many CPUs this process may keep busy."""
     return usable_cpus()
@@ -182,7 +205,8 @@ def _sitting(
     if options.hosts.on in PLACES:
         from ringleader.cli.scale.cluster_jobs import cluster_sitting
 
-        return cluster_sitting(options, words, stored)
+        wanted, cluster = cluster_sitting(options, words, stored)
+        return Sitting(wanted=wanted, stored=stored, cluster=cluster)
     where = options.hosts
     job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)

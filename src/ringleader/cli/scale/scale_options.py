@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from pathlib import PurePath
 
 import click
 
@@ -25,8 +24,8 @@ from ringleader.bench.grid import (
 )
 from ringleader.bench.rates import WARMUP
 from ringleader.bench.resumption import extended_grid
-from ringleader.bench.scale import Scale, faults_of, turns_of
-from ringleader.bench.turn_order import IN_STEP_CHOICES, Turn, turns_left
+from ringleader.bench.scale import Scale, faults_of
+from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import (
@@ -44,9 +43,6 @@ from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.scaling import Run
-
-if TYPE_CHECKING:
-    from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,25 +252,6 @@ def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
             hint = "add --on kubernetes, or leave it out"
             found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sitting:
-    """What this call measures, and what it goes on with."""
-
-    wanted: Scale
-    stored: Run | None = None
-    """The run that is resumed."""
-    directory: Path | None = None
-    """Of that run; a new one is made."""
-    cluster: ClusterJobs | None = None
-    """What starts the runs on Kubernetes; ``None``: they run on hosts."""
-    in_allocation: bool = False
-    """A batch system gave the hosts, so that their names differ from one sitting to the next."""
-
-    def turns_left(self, measured: Run | None) -> tuple[Turn, ...]:
-        """Return the runs that are still to be made where so much is measured."""
-        return turns_left(turns_of(self.wanted), measured)
 
 
 def stamp() -> str:

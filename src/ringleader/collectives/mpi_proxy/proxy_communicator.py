@@ -60,8 +60,8 @@ class ProxyCommunicator(Communicator):
         self._asked_for = True
         words = f"{self._name}:{','.join(map(str, self._members))}"
         key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
-        twin = self._duplicate._number if self._duplicate is not None else 0
-        creation = self._channel.begin(Call.CREATE, self._number, key=key, peer=twin, listed=self._members)
+        second = self._duplicate._number if self._duplicate is not None else 0
+        creation = self._channel.begin(Call.CREATE, self._number, key=key, peer=second, listed=self._members)
         self._channel.finish_later(creation)
 
     def begin(self, call: Call, **operands: Any) -> ProxyRequest:
