@@ -132,6 +132,12 @@ class ProxyWorld:
                 raise TimeoutError(f"{words} after {seconds:g} s: {self.heard[-20:]}\n" + "\n".join(said))
             time.sleep(0.002)
 
+    def pids(self) -> dict[int, int]:
+        """Return the process ids of the ranks that are connected, by incarnation."""
+        with self.lock:
+            peers = [peer for service in self._services for peer in service._of_kind("rank")]
+            return {peer.hello["incarnation"]: peer.hello["pid"] for peer in peers}
+
     def heard_of(self, kind: str) -> list[dict[str, Any]]:
         """Return the events of a kind so far."""
         with self.lock:

@@ -84,12 +84,12 @@ class Job:
         """Kill a rank; the next generation has another one on its slot, or goes on without it."""
         with self.world.lock:
             incarnation, slot = self.world.members[rank]
-            hellos = {one["incarnation"]: one["pid"] for one in self.world.heard_of("rank_hello")}
+            pids = self.world.pids()
             members = [one for one in self.world.members if one[0] != incarnation]
             if replace:  # a new one comes last, but ranks of a host stay together
                 members.insert(rank, (self.spawn(slot, replace), slot))
             self.world.members = members
-            os.kill(hellos[incarnation], how)
+            os.kill(pids[incarnation], how)
         return incarnation
 
     def proxies(self, world: int = 0) -> dict[int, tuple[int, int]]:
@@ -112,11 +112,8 @@ class Job:
     def close(self) -> None:
         with self.world.lock:
             self.world.automatic = False
-            hellos = {one["incarnation"]: one["pid"] for one in self.world.heard_of("rank_hello")}
-            gone = {one["incarnation"] for one in self.world.heard_of("rank_gone")}
-            for incarnation, pid in hellos.items():
-                if incarnation not in gone:
-                    os.kill(pid, signal.SIGKILL)
+            for pid in self.world.pids().values():
+                os.kill(pid, signal.SIGKILL)
         assert self._forker.stdin is not None
         self._forker.stdin.close()
         self._forker.wait(10)

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from ringleader.collectives.communicator import Segment
 from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
+from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.registered_memory import (
     MOST_PREPARED,
     PreparedReduction,
     RegisteredMemory,
 )
+from ringleader.collectives.transports.staged_reductions import STAGING_BYTES
+from ringleader.collectives.transports.window import WindowTransport
 from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.common.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
@@ -149,6 +154,51 @@ def test_what_was_prepared_is_forgotten() -> None:
         last.prepare(lambda: None, lambda: None, 1)
         known.remember(last)
     assert last.stage is not None
+
+
+class CountingKernels(TorchKernels):
+    """Counts the views of memory that are cut."""
+
+    cuts = 0
+
+    def part(self, *arguments: Any) -> Any:
+        self.cuts += 1
+        return super().part(*arguments)
+
+
+class Memory(Segment):
+    """One rank's."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.parts = [memoryview(bytearray(nbytes))]
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -> None:
+    kernels, nothing, calls = CountingKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
+    flags: Any = SimpleNamespace(barrier=nothing)
+    registered = RegisteredMemory(
+        kernels, me=0, slices=1, chunk_bytes=64, new_segment=Memory, free_segment=nothing
+    )
+    cross: Any = SimpleNamespace(mpi_calls=calls, pieces=None, reduce_stream=lambda sums, dtype, op: sums)
+    transport = WindowTransport(
+        kernels=kernels,
+        flags=flags,
+        staging=Memory(STAGING_BYTES),
+        registered=registered,
+        plain=SimpleNamespace(mpi_calls=calls),  # type: ignore[arg-type]
+        traffic=GroupTraffic(),
+        cross=None if hosts == 1 else cross,
+    )
+    regions = [transport.register(32, "float32") for _ in range(300)]
+    gone = transport.register(32, "float32")
+    for region in regions:
+        transport.exchange(region, ReduceOp.SUM, 1.0)
+    before = kernels.cuts
+    registered.give_back(gone.segment)
+    for region in regions:
+        transport.exchange(region, ReduceOp.SUM, 1.0)
+    assert kernels.cuts == before
 
 
 def test_what_is_not_kept() -> None:

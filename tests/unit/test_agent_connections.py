@@ -209,3 +209,12 @@ def test_other_machines_are_listened_to_once_there_are_some() -> None:
             turn(selector, server)
             assert len(sock.recv(protocol.NONCE)) == protocol.NONCE, "it is challenged"
     server.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b'\xef\xbb\xbf{"kind": "x"}', '{"kind": "x"}'.encode("utf-16"), b'{"kind": "\xed\xa0\x80"}']
+)
+def test_a_message_is_utf_8(line: bytes) -> None:
+    """An agent passes a script's lines on as they are, within a message."""
+    with pytest.raises(protocol.ProtocolError):
+        protocol.read_message(line)

@@ -7,8 +7,11 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from ringleader.ranks.fork_server_process import RESTARTS, ForkServerProcess
 
 MODULE = """
     import ctypes, os
@@ -58,3 +61,48 @@ def test_a_forked_process_ends_as_python_does_but_for_what_was_there_before(tmp_
         "after: destructor of a library",
     ]
     assert (tmp_path / "file").read_text() == "written"
+
+
+NO_SOCKET = """
+    import os, socket
+    from ringleader.ranks import unix_messages
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not (pid := os.fork()):
+        os.dup2(theirs.fileno(), 3)
+        from ringleader.ranks.fork_server import serve
+        serve()
+    theirs.close()
+    unix_messages.send(ours, {"do": "import", "modules": [], "socket": "/nonexistent/warm.sock"})
+    print(unix_messages.receive(ours)[0], os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.process
+def test_one_that_serves_ranks_is_not_ready_without_its_socket() -> None:
+    words = [sys.executable, "-c", textwrap.dedent(NO_SOCKET)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    expected = {"do": "failed", "why": "/nonexistent/warm.sock: No such file or directory"}
+    assert done.stdout == f"{expected} 1\n", done.stderr
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_one_that_serves_ranks_is_started_again_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
+    """It may end right after each start, and nobody asks it for ranks until a restart."""
+    said: list[dict[str, Any]] = []
+    starts: list[int] = []
+    server: Any = ForkServerProcess({}, lambda **words: said.append(words), said.append, "/")
+    monkeypatch.setattr(server, "_start", lambda: starts.append(1))
+    server.prepare({"serves_ranks": True, "preload": ()})
+    for _ in range(RESTARTS + 1):
+        assert len(starts) <= RESTARTS + 1
+        assert not [one for one in said if one["do"] == "not_prepared"]
+        if ready:
+            server._heard({"do": "ready", "modules": [], "seconds": 0.1, "versions": {}})
+        server.ended(1 << 8)
+    assert len(starts) == RESTARTS + 1
+    assert [one["why"] for one in said if one["do"] == "not_prepared"] == [
+        "the fork server ended with exit code 1"
+    ]

@@ -96,7 +96,7 @@ def started(host: Host, ranks: list[RankConnection], number: int = 3) -> list[Ge
 
 def test_a_generation_begins(host: Host, pair: Any) -> None:
     ranks, proxies = pair
-    assert [one["incarnation"] for one in host.events("rank_hello")] == [10, 11]
+    assert [peer.hello["incarnation"] for peer in host.service._of_kind("rank")] == [10, 11]
     assert [one["world_rank"] for one in host.events("proxy_ready")] == [0, 1]
     told = {"after": 0, "commits": [4, 5], "reason": "start", "arrival": "new"}
     ranks[0].wait(**told)

@@ -88,6 +88,8 @@ def test_what_an_agent_that_was_let_go_says_of_its_host_does_not_count(tmp_path:
     agents.bye("h")
     assert says(do="committed", number=4, nbytes=1) is None
     assert says(do="notice", why="SIGTERM") is None
+    assert says(do="checkpoint_loading", path="/files/commit") is None
+    assert says(do="checkpoint_loaded", number=3, path="", refused=[]) is None
     assert says(do="rank_gone", incarnation=7) == {"do": "rank_gone", "incarnation": 7}
 
 

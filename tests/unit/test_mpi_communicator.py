@@ -122,3 +122,29 @@ def test_memory_without_bytes_is_taken() -> None:
     nothing = bytearray()
     name, (source, target), _ = called(Call.ALLTOALL, [1, 0, 2], source=nothing, target=nothing)
     assert name == "Ialltoallv" and source[1] == [0, 0, 0] == target[2]
+
+
+def test_a_duplicate_in_the_making_is_not_asked() -> None:
+    """MPI gives no answer about a communicator before the request that makes it is done."""
+    made, request = object(), object()
+    raw = Raw()
+    raw.Idup = lambda: (made, request)  # type: ignore[attr-defined]
+    duplicate, under_way = MpiCommunicator(MPI, raw).begin_duplicate()
+    assert (duplicate.comm, duplicate.rank, duplicate.size, under_way) == (made, 1, 3, request)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda comm: comm.duplicate(),
+        lambda comm: comm.begin_duplicate(),
+        lambda comm: comm.split([0, 0, 0]),
+        lambda comm: comm.part([0, 1], tag=1),
+        lambda comm: comm.in_order([2, 1, 0]),
+        lambda comm: comm.numbers_in(MpiCommunicator(MPI, Raw())),
+    ],
+)
+def test_none_is_made_of_one_in_another_order(make: Any) -> None:
+    """MPI would number its ranks as it does itself."""
+    with pytest.raises(AssertionError, match="another order"):
+        make(MpiCommunicator(MPI, Raw(), [2, 0, 1]))

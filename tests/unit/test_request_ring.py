@@ -7,13 +7,16 @@ import os
 import resource
 from collections import deque
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ringleader.collectives.communicator import Call
+from ringleader.collectives.exceptions import is_transport_error
 from ringleader.collectives.mpi_proxy.proxy import DescriptorWait
-from ringleader.collectives.mpi_proxy.proxy_communicator import SlicedCopy
-from ringleader.collectives.mpi_proxy.rank_memory import ALIGNMENT, BlockAllocator, address_of
+from ringleader.collectives.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
+from ringleader.collectives.mpi_proxy.rank_memory import ALIGNMENT, BlockAllocator, RankMemory, address_of
 from ringleader.collectives.mpi_proxy.request_ring import (
     DATA_START,
     RECORDS,
@@ -196,3 +199,24 @@ def test_packed_pieces() -> None:
     copy.unpack([address_of(other) + start for start in (10, 0, 20)])
     assert [other[at] for at in (0, 10, 12, 23)] == [0, 10, 12, 23]
     assert sum(other) == sum(packed)
+    for source in (other, scattered, memoryview(bytearray(24)), other):  # more than have their views kept
+        copy.pack([address_of(source) + start for start in (10, 0, 20)])
+        assert list(packed) == [*source[10:13], source[0], *source[20:24]]
+
+
+@pytest.mark.parametrize("why", [MemoryError("the host agent gives no memory: full"), OSError(12, "no room")])
+def test_no_shared_memory_is_an_operations_failure(why: Exception) -> None:
+    """An elastic job continues after it, and the text says how much was asked for."""
+
+    def refuse(key: str, nbytes: int) -> int:
+        raise why
+
+    unused: Any = None
+    memory = RankMemory(
+        memoryview(bytearray(RING_BYTES)), rank=0, new_memory=refuse, tell=unused, forget=unused
+    )
+    channel: Any = SimpleNamespace(memory=memory)
+    comm = ProxyCommunicator(channel, (0, 1), 0, "all", (0, 0), when_used=True)
+    with pytest.raises(RuntimeError, match="no shared memory of 1,000,000 bytes each") as caught:
+        comm.shared_memory(1_000_000)
+    assert is_transport_error(caught.value) and str(why) in str(caught.value)

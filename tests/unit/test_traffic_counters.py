@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from ringleader.fabric.facts import from_document
+from ringleader.fabric.readers.host import read_host
 from ringleader.fabric.transport_proof.evidence import CounterSnapshot
-from ringleader.ranks import ethtool_statistics, traffic_counters
+from ringleader.ranks import ethtool_statistics, rank_identity, traffic_counters
 
 PROC = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -173,3 +174,18 @@ class TestDriverStatistics:
         traffic_counters.add_driver_statistics(ports, interfaces, lambda: next(late), lambda name: told)
         assert [len(one["values"]) for one in interfaces.values()] == [1, 3, 1, 1]
         assert interfaces["b"]["values"]["tx_vport_rdma_unicast_bytes"] == 9
+
+
+def test_addresses_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe says so, and does not take an interface for one without addresses; counters do without."""
+
+    def refuse(*_arguments: Any) -> bytes:
+        raise OSError("no memory")
+
+    monkeypatch.setattr("fcntl.ioctl", refuse)
+    with pytest.raises(OSError, match="no memory"):
+        rank_identity.ipv4()
+    assert "no memory" in str(
+        [one.reason for one in read_host().unreadable if one.path == "network interfaces"]
+    )
+    assert traffic_counters.snapshot("/")["net_devices"]

@@ -50,18 +50,27 @@ class MpiCommunicator(Communicator):
     gathered array are received where they belong. Reductions are as MPI orders them.
     """
 
-    def __init__(self, mpi: Any, comm: Any, places: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        mpi: Any,
+        comm: Any,
+        places: Sequence[int] | None = None,
+        *,
+        like: MpiCommunicator | None = None,
+    ) -> None:
         """Take the module and a communicator, which goes to this one.
 
-        ``places``: by rank as it is numbered here, its number in ``comm``; None: the same.
+        ``places``: by rank as it is numbered here, its number in ``comm``; None: the same. ``like``: one with
+        the same ranks, where ``comm`` is still being made and can't be asked for them.
         """
         self._mpi, self.comm = mpi, comm
-        self.size: int = comm.size
+        known = comm if like is None else like.comm
+        self.size: int = known.size
         self._places = list(range(self.size) if places is None else places)
         self._ranks = sorted(range(self.size), key=self._places.__getitem__)
         """By number in ``comm``, the rank here."""
         self._reordered = self._ranks != list(range(self.size))
-        self.rank: int = self._ranks[comm.rank]
+        self.rank: int = self._ranks[known.rank]
 
     def begin(self, call: Call, **operands: Any) -> Request:
         name, arguments, options = self._call(call, **operands)
@@ -124,22 +133,27 @@ class MpiCommunicator(Communicator):
         return MpiCommunicator(self._mpi, comm)
 
     def duplicate(self) -> MpiCommunicator:
-        return MpiCommunicator(self._mpi, self.comm.Dup())
+        return MpiCommunicator(self._mpi, self._in_mpis_order().Dup())
 
     def begin_duplicate(self) -> tuple[MpiCommunicator, Request]:
         """Begin `duplicate`, and wait for nobody: the result is there when the request is done."""
-        made, request = self.comm.Idup()
-        return MpiCommunicator(self._mpi, made), request
+        made, request = self._in_mpis_order().Idup()
+        return MpiCommunicator(self._mpi, made, like=self), request
+
+    def _in_mpis_order(self) -> Any:
+        """Return the communicator of mpi4py's to make another one of: that has MPI's order of ranks."""
+        assert not self._reordered, "a communicator in another order than MPI's makes no others"
+        return self.comm
 
     def split(self, colors: Sequence[int]) -> MpiCommunicator:
-        return MpiCommunicator(self._mpi, self.comm.Split(color=colors[self.rank], key=self.rank))
+        return MpiCommunicator(self._mpi, self._in_mpis_order().Split(color=colors[self.rank], key=self.rank))
 
     def on_host(self) -> MpiCommunicator:
         kind = self._mpi.COMM_TYPE_SHARED
-        return MpiCommunicator(self._mpi, self.comm.Split_type(kind, key=self.rank))
+        return MpiCommunicator(self._mpi, self._in_mpis_order().Split_type(kind, key=self.rank))
 
     def part(self, ranks: Sequence[int], *, tag: int) -> MpiCommunicator:
-        whole = self.comm.Get_group()
+        whole = self._in_mpis_order().Get_group()
         group = whole.Incl(list(ranks))
         made = self.comm.Create_group(group, tag=tag)
         group.Free()
@@ -149,7 +163,7 @@ class MpiCommunicator(Communicator):
     def in_order(self, members: Sequence[int]) -> MpiCommunicator:
         """Return it with ranks in the order of its members, which are ascending in this one."""
         ascending = sorted(members)
-        return MpiCommunicator(self._mpi, self.comm, [ascending.index(one) for one in members])
+        return MpiCommunicator(self._mpi, self._in_mpis_order(), [ascending.index(one) for one in members])
 
     def free(self) -> None:
         if self.comm != self._mpi.COMM_SELF:
@@ -157,7 +171,7 @@ class MpiCommunicator(Communicator):
 
     def numbers_in(self, other: Communicator) -> list[int]:
         assert isinstance(other, MpiCommunicator)
-        ours, theirs = self.comm.Get_group(), other.comm.Get_group()
+        ours, theirs = self._in_mpis_order().Get_group(), other._in_mpis_order().Get_group()
         numbers = list(ours.Translate_ranks(list(range(self.size)), theirs))
         ours.Free()
         theirs.Free()

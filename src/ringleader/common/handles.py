@@ -118,11 +118,11 @@ def synchronize(handle: int) -> Any:
 def synchronize_all(handles: Sequence[int]) -> list[Any]:
     """Wait for all of several operations; return their results, or raise the first error."""
     results: list[Any] = []
-    error: HorovodInternalError | None = None
+    error: Exception | None = None
     for handle in handles:
         try:
             results.append(synchronize(handle))
-        except HorovodInternalError as failed:
+        except Exception as failed:
             error = error or failed
     if error is not None:
         raise error

@@ -111,13 +111,20 @@ class StepMetrics:
             self._descriptor = None  # the launcher is gone; training is not its business
 
 
-_METRICS: list[StepMetrics] = []
-"""The metrics of the session that lives, if any."""
+class SessionMetrics:
+    """Counts the steps of one optimizer, in the session that lives: anew in each."""
+
+    def __init__(self) -> None:
+        """Begin without a session."""
+        self._metrics: StepMetrics | None = None
+
+    def __call__(self) -> StepMetrics:
+        """Return the counter of the session that lives."""
+        session = PROCESS.get()
+        if self._metrics is None or self._metrics.engine is not session.engine:
+            self._metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
+        return self._metrics
 
 
-def session_metrics() -> StepMetrics:
-    """Return the counter of steps that adapters share whose exchange has no optimizer object of its own."""
-    session = PROCESS.get()
-    if not _METRICS or _METRICS[0].engine is not session.engine:
-        _METRICS[:] = [StepMetrics.from_environment(session.engine, timelines=session.timelines)]
-    return _METRICS[0]
+session_metrics = SessionMetrics()
+"""The counter that adapters share whose exchange has no optimizer object of its own."""

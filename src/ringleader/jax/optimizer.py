@@ -13,7 +13,7 @@ from ringleader.collectives.operations import ReduceOp
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum
-from ringleader.common.step_metrics import session_metrics
+from ringleader.common.step_metrics import SessionMetrics
 from ringleader.jax.arrays import flatten
 from ringleader.jax.collective import Allreduce
 from ringleader.jax.compression import Compression, Compressor
@@ -54,6 +54,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: at least 1")
     inner = optax.with_extra_args_support(optimizer)
+    metrics = SessionMetrics()
 
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
         leaves, structure, _tree_name = flatten(updates, "DistributedOptimizer")
@@ -61,7 +62,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         if gradient_predivide_factor != 1.0:
             size = group_of(process_set, "Allreduce").ranks.size
             words = (Sum, 1 / gradient_predivide_factor, gradient_predivide_factor / size)
-        exchange = GradientExchange(name=name or _tree_name, process_set=process_set, arguments=words)
+        exchange = GradientExchange(
+            name=name or _tree_name, process_set=process_set, arguments=words, metrics=metrics
+        )
         reduced = jax.tree_util.tree_unflatten(structure, run_reduction(exchange, leaves, compression))
         return inner.update(reduced, state, params, **extra_args)
 
@@ -75,9 +78,12 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 class GradientExchange(Allreduce):
     """The reduction of a step's gradients."""
 
+    metrics: SessionMetrics
+    """Counts the steps of the optimizer."""
+
     def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
         """Exchange arrays of the host and count the step."""
-        metrics = session_metrics()
+        metrics = self.metrics()
         metrics.set_buckets(1)
         metrics.exchange()
         try:

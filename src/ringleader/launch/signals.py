@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -61,11 +62,14 @@ def caught(numbers: tuple[signal.Signals, ...] = CAUGHT) -> Iterator[int | None]
 
 
 def has_terminal() -> bool:
-    """Return whether this process has a controlling terminal, whose end sends SIGHUP."""
+    """Return whether this process has a controlling terminal, whose end sends SIGHUP.
+
+    Any other error than that there is none, such as too many open files, says nothing about it.
+    """
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno not in (errno.ENXIO, errno.EIO)
     return True
 
 

@@ -15,7 +15,7 @@ from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
 from ringleader.common.gradient_settings import GradientSettings
 from ringleader.common.handles import synchronize_all
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.step_metrics import session_metrics
+from ringleader.common.step_metrics import SessionMetrics
 from ringleader.common.util import split_list
 from ringleader.mxnet.array_memory import ArgumentError, writeable_view
 from ringleader.mxnet.compression import NoneCompressor
@@ -52,6 +52,8 @@ class GradientReduction:
     def __init__(self, settings: GradientSettings) -> None:
         """Take the settings."""
         self._settings = settings
+        self.metrics = SessionMetrics()
+        """Counts the steps of the optimizer."""
 
     @property
     def others(self) -> bool:
@@ -80,7 +82,7 @@ class GradientReduction:
         if not self.others:
             self._meet()
             return
-        metrics = session_metrics()
+        metrics = self.metrics()
         metrics.gradient()
         compression = self._settings.compression
         small = [(name, *compression.compress(gradient)) for name, gradient in gradients]

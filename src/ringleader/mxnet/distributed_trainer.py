@@ -19,7 +19,6 @@ from ringleader.common.array_operations import ALLREDUCE
 from ringleader.common.consistency import ConsistencyCheck, array_kind
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Max
-from ringleader.common.step_metrics import session_metrics
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.compression import Compression
 from ringleader.mxnet.distributed_optimizer import (
@@ -95,7 +94,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
             super().step(batch_size, ignore_stale_grad)
         finally:
             self._ignore_stale_grad = False
-        session_metrics().step()
+        self._reduction.metrics().step()
 
     def _allreduce_grads(self) -> None:
         """Replace each gradient by the mean of the ranks'."""

@@ -252,7 +252,7 @@ class CommitFile:
 def _what_is_wrong(words: bytes, number: int, nbytes: int) -> str:
     """Return what is wrong with the words of a head that is not the one of commit ``number``."""
     try:
-        said = json.loads(words)
+        said = json.loads(words.decode())
         version, its_number, its_bytes = (said[name] for name in ("version", "number", "nbytes"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return "is damaged, or cut off: its head cannot be read"

@@ -23,7 +23,7 @@ from ringleader.ranks.rank_process_start import WarmRank
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
 
 ANSWER_SECONDS = 1.0
@@ -51,7 +51,7 @@ def serve() -> ForkedRank:
     if received is None:
         os._exit(0)
     order = received[0]
-    _import(control, [str(name) for name in order["modules"]])
+    ready = _import(control, [str(name) for name in order["modules"]])
     gc.collect()
     gc.freeze()  # what is there now is shared with all ranks: nobody need look through it, and copy it so
     kept = open_descriptors() - {CONTROL_FD}
@@ -59,8 +59,14 @@ def serve() -> ForkedRank:
         if "socket" in order:
             from ringleader.ranks.warm_rank_server import WarmRankServer
 
-            WarmRankServer(control, order["socket"]).serve()
+            try:
+                server = WarmRankServer(control, order["socket"])
+            except OSError as error:
+                _fail(control, {"why": f"{order['socket']}: {error.strerror}"})
+            unix_messages.send(control, ready)
+            server.serve()
         else:
+            unix_messages.send(control, ready)
             _serve_host_agent(control, agent, kept)
     except WarmRank as rank:
         return ForkedRank(argv=rank.argv, env=rank.env, report=rank.report, kept=kept)
@@ -83,15 +89,20 @@ def _serve_host_agent(control: socket.socket, agent: int, kept: set[int]) -> Non
             waits.close()
 
 
-def _import(control: socket.socket, names: list[str]) -> None:
-    """Import modules and say how it went; one that cannot be imported is an end."""
+def _import(control: socket.socket, names: list[str]) -> dict[str, Any]:
+    """Import modules and return the message ``ready``; one that cannot be imported is an end."""
     began = time.monotonic()
     if failure := import_all(names):
-        unix_messages.send(control, {"do": "failed", **failure})
-        os._exit(1)
+        _fail(control, failure)
     seconds = round(time.monotonic() - began, 3)
     versions = {name: _version(name) for name in dict.fromkeys(one.partition(".")[0] for one in names)}
-    unix_messages.send(control, {"do": "ready", "modules": names, "seconds": seconds, "versions": versions})
+    return {"do": "ready", "modules": names, "seconds": seconds, "versions": versions}
+
+
+def _fail(control: socket.socket, failure: dict[str, str]) -> NoReturn:
+    """Say why nothing can be forked from here, and end."""
+    unix_messages.send(control, {"do": "failed", **failure})
+    os._exit(1)
 
 
 def import_all(names: list[str]) -> dict[str, str]:

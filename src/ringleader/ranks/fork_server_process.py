@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PREPARE_SECONDS = 300.0
 """For all imports of the preload; frameworks on a slow file system take a minute."""
 RESTARTS = 3
-"""Times that it is started again before it has once been ready."""
+"""Times that it is started again before it has once been ready; one that serves ranks (``--warm``) in all."""
 KEPT_WORDS = 8 * 1024
 """Bytes of what it prints that are kept, from the end."""
 STANDBY_SECONDS = 0.3
@@ -164,11 +164,13 @@ class ForkServerProcess:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()]
         said = self._why or (f": {last[-1].strip()}" if last and not was_ready else "")
-        self._failures = 0 if was_ready else self._failures + 1
-        if self._words:
+        serves_ranks = bool(self._words.get("serves_ranks"))
+        self._failures = 0 if was_ready and not serves_ranks else self._failures + 1
+        again = bool(self._words) and not self._why and self._failures <= RESTARTS
+        if self._words and not (again and serves_ranks):
             why = self._why or f"the fork server ended with {how}{said}"
             self._say(do="not_prepared", why=why, lacks=self._lacks)
-        if self._words and not self._why and self._failures <= RESTARTS:
+        if again:
             self._start()
 
     def tick(self, now: float) -> None:
@@ -243,7 +245,7 @@ class ForkServerProcess:
 
     def _heard(self, words: dict[str, Any]) -> None:
         if words["do"] == "ready":
-            self.ready, self._give_up_at, self._failures = True, None, 0
+            self.ready, self._give_up_at = True, None
             if not self._words.get("serves_ranks"):
                 self._standby_at = time.monotonic() + STANDBY_SECONDS
             self._print()

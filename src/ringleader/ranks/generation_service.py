@@ -140,8 +140,8 @@ class GenerationService:
     ) -> None:
         """Listen at ``path``, which lies in a directory that only we can enter.
 
-        ``events`` takes what the launcher must hear: messages ``rank_hello``, ``rank_waiting``,
-        ``rank_attached``, ``rank_detached``, ``rank_gone``, ``proxy_ready``, ``proxy_gone``, ``committed``.
+        ``events`` takes what the launcher must hear: messages ``rank_waiting``, ``rank_attached``,
+        ``rank_detached``, ``rank_gone``, ``proxy_ready``, ``proxy_gone``, ``committed``.
         ``commit_memory`` is given the bytes that a rank asks for; it returns what to add to the answer and
         the descriptors to go with it, which stay its own.
         """
@@ -213,9 +213,7 @@ class GenerationService:
         peer.hello = message
         if message["kind"] == "proxy":
             self._tell("proxy_ready", message)
-        elif message["kind"] == "rank":
-            self._events({"do": "rank_hello", "incarnation": message["incarnation"], "pid": message["pid"]})
-        else:
+        elif message["kind"] != "rank":
             raise ValueError(message["kind"])
 
     def _heard_of_rank(self, peer: _Peer, what: str, message: dict[str, Any]) -> None:

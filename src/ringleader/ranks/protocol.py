@@ -132,7 +132,7 @@ class Decoder:
 def read_message(payload: bytes) -> dict[str, Any]:
     """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
     try:
-        words = json.loads(payload)
+        words = json.loads(payload.decode())  # of bytes it would take UTF-16, too
     except (ValueError, RecursionError) as error:
         raise ProtocolError("a message that is not JSON") from error
     if not isinstance(words, dict):

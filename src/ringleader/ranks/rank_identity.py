@@ -70,7 +70,7 @@ def daemon_name(pid: int) -> str:
 
 
 def ipv4() -> list[tuple[str, str]]:
-    """Pairs of interface and IPv4 address of this network namespace; none where the system does not say."""
+    """Pairs of interface and IPv4 address of this network namespace; OSError where they cannot be read."""
     import array
     import fcntl
     import struct
@@ -81,8 +81,6 @@ def ipv4() -> list[tuple[str, str]]:
     try:
         request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
         filled: int = struct.unpack("iL", fcntl.ioctl(sock, 0x8912, request))[0]  # SIOCGIFCONF
-    except OSError:
-        return []
     finally:
         sock.close()
     raw = buffer.tobytes()[:filled]

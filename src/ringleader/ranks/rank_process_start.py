@@ -195,8 +195,6 @@ class WarmRankClient:
         if received is None:
             raise WarmRankUnavailableError("the host's warm Python has ended")
         answer, _ = received
-        if answer["do"] == "cold":
-            raise WarmRankUnavailableError(str(answer["why"]))
         if answer["do"] == "started":
             self._sock.setblocking(False)
             return int(answer["pid"])

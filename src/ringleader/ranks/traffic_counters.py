@@ -14,6 +14,7 @@ import os
 import time
 
 from ringleader.ranks import ethtool_statistics, rank_identity
+from ringleader.ranks.fast_stdlib import suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -191,7 +192,11 @@ def _interfaces(reader: _Reader) -> dict[str, Any]:
 def _addresses(reader: _Reader) -> dict[str, list[str]]:
     """Return the addresses of each interface but link-local ones: IPv4 as such, IPv6 in 32 hex digits."""
     found: dict[str, list[str]] = {}
-    for name, address in rank_identity.ipv4() if not reader.root else ():
+    ipv4: list[tuple[str, str]] = []
+    if not reader.root:
+        with suppress(OSError):
+            ipv4 = rank_identity.ipv4()
+    for name, address in ipv4:
         if not address.startswith("169.254."):
             found.setdefault(name, []).append(address)
     for line in reader.text("/proc/self/net/if_inet6").splitlines():

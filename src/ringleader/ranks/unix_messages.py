@@ -147,13 +147,13 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     if not data:
         return None
     try:
-        message = json.loads(data)
+        message = json.loads(data.decode())
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
             raise ValueError("a message that is cut off, or not an object")
         if list(message) == [IN_MEMORY] and fds:
             nbytes, memory = message[IN_MEMORY], fds.pop(0)
             try:
-                message = json.loads(os.pread(memory, min(nbytes, LARGEST_BESIDE), 0))
+                message = json.loads(os.pread(memory, min(nbytes, LARGEST_BESIDE), 0).decode())
             finally:
                 os.close(memory)
             if not isinstance(message, dict):

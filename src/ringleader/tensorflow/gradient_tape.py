@@ -24,11 +24,19 @@ class DistributedTape:
 
     def init_tape(self, settings: GradientSettings) -> None:
         """Begin with no sources of this rank's own."""
-        self.process_set = settings.process_set
-        self.scale_local_gradients = settings.scale_local_gradients
         self._exchange = GradientExchange(settings, NAME)
         self._local_sources: dict[int, Any] = {}
         """Kept here, as what they are known by may not be another's."""
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks that exchange gradients."""
+        return self._exchange.settings.process_set
+
+    @property
+    def scale_local_gradients(self) -> bool:
+        """Whether gradients of local sources are divided by the number of ranks."""
+        return self._exchange.settings.scale_local_gradients
 
     def register_local_source(self, source: Any) -> None:
         """Have a variable or tensor keep its local gradients: they are not exchanged.

@@ -61,7 +61,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         tensors = [tensor.detach().cpu().contiguous() for tensor in tensors]
     synchronize_all([broadcast_async_(one, root_rank, f"optimizer.{at}") for at, one in enumerate(tensors)])
     if rank() != root_rank:
-        state = put_together(outline, tensors)
+        state = _filled(outline, tensors)
     if rank() != root_rank or sharded is not None:
         with loading_in_place(optimizer):
             optimizer.load_state_dict(state)
@@ -94,7 +94,7 @@ class _Tensors:
 class _Unpicklable:
     """Stands for a state that cannot be pickled, so that `broadcast_object` says why, on all ranks."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self._error = error
 
     def __reduce__(self) -> Any:
@@ -106,5 +106,18 @@ def _outline(state: Any) -> tuple[Any, list[torch.Tensor]]:
     try:
         part = take_apart("state", Captured(value=state), _Tensors())
     except UnpicklableError as error:
-        return _Unpicklable(error), []
+        return _Unpicklable(error.__cause__ or error), []
     return part.outline, cast("list[torch.Tensor]", part.arrays)
+
+
+def _filled(outline: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return the state of an outline.
+
+    PyTorch lists sparse tensors that are unpickled until the next `torch.load` validates them, which keeps
+    them alive. These are what the root has, so they are taken off the list.
+    """
+    listed: list[Any] = getattr(torch._utils, "_sparse_tensors_to_validate", [])
+    before = len(listed)
+    state = put_together(outline, tensors)
+    del listed[before:]
+    return state

@@ -118,6 +118,15 @@ for scale in (True, False):
     assert isinstance(found["rows"], tf.IndexedSlices)
     assert found["rows"].values.shape[0] == 2
 
+tape = local(True)(tf.GradientTape())
+assert tape.scale_local_gradients
+try:
+    tape.scale_local_gradients = False
+except AttributeError:
+    pass
+else:
+    raise AssertionError("it would change nothing")
+
 
 class Layer:
     """What a tape needs to see of a layer of Keras."""

@@ -153,8 +153,7 @@ class RankOptions:
         after="no_settings",
     )
     autotune: bool = flag(
-        "Try sizes of buckets, and sizes at which arrays go another way, during the first steps of a "
-        "training; go on with the best and say which.",
+        "Try sizes of buckets during the first steps of a training; go on with the best and say which.",
         after="timeline env_file",
         where="cluster",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from ringleader.collectives.communicator import ANY, Call, Communicator, memory_at
@@ -139,10 +140,19 @@ class ProxyCommunicator(Communicator):
     def shared_memory(self, nbytes: int) -> SharedMemory:
         self._children += 1
         key = f"{self._name}.{self._children}w{self._members[0]}"
-        return self._channel.memory.open(key, nbytes, self.size)
+        try:
+            return self._channel.memory.open(key, nbytes, self.size)
+        except (MemoryError, OSError) as error:
+            raise RuntimeError(
+                f"the ranks of this host get no shared memory of {nbytes:,} bytes each ({error})"
+            ) from error
 
     def packed_copy(self, address: int, lengths: Sequence[int]) -> SlicedCopy:
         return SlicedCopy(address, lengths)
+
+
+MOST_VIEWED = 2
+"""Lists of arrays whose views are kept: where arrays are taken from, and where results go."""
 
 
 class SlicedCopy:
@@ -150,19 +160,28 @@ class SlicedCopy:
 
     def __init__(self, address: int, lengths: Sequence[int]) -> None:
         """``address`` is that of the memory, ``lengths`` are the bytes of each array."""
-        self._lengths, self._memory = list(lengths), memory_at(address, sum(lengths))
+        memory, ends = memory_at(address, sum(lengths)), list(accumulate(lengths))
+        self._lengths = list(lengths)
+        self._slices = [memory[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+        self._viewed: list[tuple[list[int], list[Any]]] = []
 
     def pack(self, addresses: list[int]) -> None:
-        at = 0
-        for address, length in zip(addresses, self._lengths, strict=True):
-            self._memory[at : at + length] = memory_at(address, length)
-            at += length
+        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+            packed[:] = array
 
     def unpack(self, addresses: list[int]) -> None:
-        at = 0
-        for address, length in zip(addresses, self._lengths, strict=True):
-            memory_at(address, length)[:] = self._memory[at : at + length]
-            at += length
+        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+            array[:] = packed
+
+    def _views(self, addresses: list[int]) -> list[Any]:
+        """Return the arrays' memory. It is kept as long as they lie where they lay."""
+        for known, views in self._viewed:
+            if known == addresses:
+                return views
+        views = [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
+        self._viewed = [*self._viewed[1 - MOST_VIEWED :], (addresses, views)]
+        return views
 
     def close(self) -> None:
-        """See `communicator.PackedCopy`."""
+        """Keep no views of memory."""
+        self._viewed, self._slices = [], []

@@ -89,7 +89,11 @@ class BetweenHosts(LongArrays):
             return
         if not self.equal:
             self.flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
-        pieces = self.registered.pieces(region.location, region.dtype, region.count)
+        step = self.cross.pieces.nbytes
+        pieces = region.pieces.get(step)
+        if pieces is None:
+            region.pieces.clear()
+            pieces = region.pieces[step] = self.registered.cut(region.parts, region.dtype, region.count)
         kernels, chunks = self.kernels, iter(pieces)
         for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
             self.enter(WINDOW_REDUCE)

@@ -19,7 +19,7 @@ _OFFSET_BITS = 44
 MOST_PREPARED = 4096
 """So many prepared reductions are remembered at a time."""
 MOST_PLACES = 256
-"""So many places of memory have their views kept."""
+"""So many places that arrays were found at have their reducers kept; a `Region` keeps its own."""
 
 Reduce = Callable[[ReduceOp, float], None]
 _Place = tuple[int, str, int]
@@ -90,7 +90,6 @@ class RegisteredMemory:
         self._segments: list[Segment | None] = []
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
-        self._pieces: dict[_Place, list[list[Array]]] = {}
         self._reducers: dict[_Place, Reduce] = {}
         self._prepared: list[PreparedReduction] = []
 
@@ -127,7 +126,6 @@ class RegisteredMemory:
 
     def _forget(self) -> None:
         """Keep no views of memory."""
-        self._pieces.clear()
         self._reducers.clear()
         self._forget_prepared()
 
@@ -174,21 +172,15 @@ class RegisteredMemory:
         if known is None:
             if len(self._reducers) >= MOST_PLACES:
                 self._reducers.clear()
-            pieces = self._cut(self.parts(location, dtype, count), dtype, count)
-            known = self._reducers[key] = self._kernels.everywhere(pieces)
+            known = self._reducers[key] = self.reducer(self.parts(location, dtype, count), dtype, count)
         return known
 
-    def pieces(self, location: int, dtype: str, count: int) -> list[list[Array]]:
-        """Return this rank's slice of the memory at a location: per piece a view into everybody's memory."""
-        key = (location, dtype, count)
-        known = self._pieces.get(key)
-        if known is None:
-            if len(self._pieces) >= MOST_PLACES:
-                self._pieces.clear()
-            known = self._pieces[key] = self._cut(self.parts(location, dtype, count), dtype, count)
-        return known
+    def reducer(self, parts: Sequence[Array], dtype: str, count: int) -> Reduce:
+        """Return what reduces this rank's slice of everybody's memory, in everybody's memory."""
+        return self._kernels.everywhere(self.cut(parts, dtype, count))
 
-    def _cut(self, parts: Sequence[Array], dtype: str, count: int) -> list[list[Array]]:
+    def cut(self, parts: Sequence[Array], dtype: str, count: int) -> list[list[Array]]:
+        """Return this rank's slice of everybody's memory: per piece a view into each rank's."""
         itemsize = ITEMSIZE[dtype]
         # Slices begin at whole cache lines, so that no two ranks write to one line.
         line = 64 // itemsize

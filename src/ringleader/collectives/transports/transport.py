@@ -37,10 +37,13 @@ class Region:
     """The memory of every local rank there, 1-D."""
     span: tuple[int, int] | None = None
     """The elements that this rank owns, None where the memory is not divided."""
+    pieces: dict[int, list[list[Array]]] = field(default_factory=dict)
+    """Between hosts, by the bytes of a piece: this rank's slice of ``parts``, once it has been cut."""
     peers: list[tuple[int, int]] = field(default_factory=list)
     """The same of the ranks with this local rank on each host, once they have told each other."""
     reduce: Callable[[ReduceOp, float], None] | None = None
-    """Of memory divided on one host: reduces this rank's part of everybody's memory into its own."""
+    """On one host: reduces this rank's slice of everybody's memory in place; where the memory is divided,
+    this rank's part into its own memory."""
     publish: Callable[[], None] | None = None
     """Of memory divided on one host: copies this rank's part into everybody's memory. The caller knows that
     nobody uses the memory now, and has all ranks meet afterwards."""

@@ -288,7 +288,16 @@ class WindowTransport(Transport):
     def _region(self, segment: Segment, location: int, dtype: str, count: int) -> Region:
         parts = self.registered.parts(location, dtype, count)
         mine = parts[self.registered.me]
-        return Region(dtype=dtype, count=count, mine=mine, segment=segment, location=location, parts=parts)
+        reduce = self.registered.reducer(parts, dtype, count) if self._hosts is None else None
+        return Region(
+            dtype=dtype,
+            count=count,
+            mine=mine,
+            segment=segment,
+            location=location,
+            parts=parts,
+            reduce=reduce,
+        )
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place; all ranks have arrived with their values in it."""
@@ -298,11 +307,11 @@ class WindowTransport(Transport):
         self._traffic.shared += region.count * ITEMSIZE[region.dtype]
         if self._hosts is not None:
             self._hosts.exchange(region, op, factor)
-        elif region.reduce is not None:
-            region.reduce(op, factor)
         else:
-            self.registered.at(region.location, region.dtype, region.count)(op, factor)
-            self._flags.barrier()
+            assert region.reduce is not None
+            region.reduce(op, factor)
+            if region.span is None:
+                self._flags.barrier()
 
     def divide(self, region: Region, start: int, stop: int) -> Region | None:
         """See `Transport`; the region is all of a segment."""

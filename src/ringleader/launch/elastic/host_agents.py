@@ -30,7 +30,16 @@ START_SECONDS = 20.0
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
 so many seconds more: the launcher has long continued without it."""
-_OF_THE_HOST = ("prepared", "not_prepared", "committed", "commits_frozen", "notice", "host_failed")
+_OF_THE_HOST = (
+    "prepared",
+    "not_prepared",
+    "committed",
+    "commits_frozen",
+    "checkpoint_loading",
+    "checkpoint_loaded",
+    "notice",
+    "host_failed",
+)
 """Messages that report what a host has and does, for as long as its agent is the launcher's."""
 _SILENT = "nothing comes from there any more: the host or the network to it is down"
 
