@@ -7,12 +7,15 @@ in the launcher's volume is hidden there, as it is in a worker's Pod.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.interpreter import skip_where_mpirun_splits
+from tests.time_limits import patience
 
 from ringleader.job import Host, Job
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
@@ -151,7 +154,7 @@ def test_whole_names_reach_ssh(mpi: str, tmp_path: Path) -> None:
     )
     job = Job(command=("true",), hosts=hosts)
     record, ssh, hostfile = (tmp_path / name for name in ("record", "ssh", "hostfile"))
-    ssh.write_text(SSH.partition("name=")[0] + 'shift\nexec sh -c "$*"\n')
+    ssh.write_text(SSH.partition("name=")[0] + "while kill -0 $PPID; do sleep 0.1; done\n")  # no daemon
     ssh.chmod(0o755)
     command = mpirun_command(
         plan=place(job, facts),
@@ -167,6 +170,13 @@ def test_whole_names_reach_ssh(mpi: str, tmp_path: Path) -> None:
     )
     hostfile.write_text(command.hostfile)
     environ = scrubbed(os.environ) | {"RECORD": str(record)} | dict(command.environment)
-    done = subprocess.run(command.argv, env=environ, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    record.touch()
+    until = time.monotonic() + patience(30)
+    with subprocess.Popen(
+        command.argv, env=environ, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as mpirun:
+        while len(record.read_text().split()) < len(names) and mpirun.poll() is None:
+            assert time.monotonic() < until, record.read_text()
+            time.sleep(0.02)
+        os.killpg(mpirun.pid, signal.SIGKILL)
     assert sorted(record.read_text().split()) == names

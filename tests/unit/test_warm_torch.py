@@ -76,8 +76,8 @@ def test_ranks_train_and_their_first_line_comes_soon(launcher: Launcher, tmp_pat
     launcher.prepare(found.modules, env={"OMP_NUM_THREADS": "1"})  # as `elastic_hosts` has it
     env = {"OMP_NUM_THREADS": "2"}
     prepared = launcher.until("prepared")
-    assert prepared.modules == found.modules
-    assert prepared.modules[:3] == ("torch", "torch._dynamo", "ringleader.torch")
+    assert tuple(prepared.modules) == found.modules
+    assert found.modules[:3] == ("torch", "torch._dynamo", "ringleader.torch")
     seconds, answers = [], []
     for incarnation in range(5):
         ordered = time.monotonic()
