@@ -1,7 +1,8 @@
 """The decider of an elastic job: what is known and what happened → what is known then, and what to do.
 
 No clock (whoever calls says when), no input or output: ``decide`` changes the state (``membership_state``)
-and returns orders. What each fact changes is in ``membership_news``; the rules here hold after every fact:
+and returns orders. What each fact changes is in ``membership_news``; the rules here hold after every fact.
+More than 500 lines, because `decide` runs the rules in one fixed order and they are read together:
 
 * Whoever is waited for has a deadline. A rank that misses its own is ended and counts as failed, a host is
   refused, a world is ended.

@@ -2,6 +2,7 @@
 
 One ``State`` for a job, which ``membership`` changes by rules and ``membership_news`` by facts. The steps
 that both take are its methods: each changes it and adds the orders that follow. No clock, no input or output.
+More than 500 lines, because a step's change and its orders must agree with those of the other steps.
 """
 
 from __future__ import annotations
