@@ -18,7 +18,7 @@ import torch
 
 import ringleader.torch as hvd
 from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready, verdict
-from ringleader.collectives.operations import ReduceOp
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from rows import BY_CASE, required
 

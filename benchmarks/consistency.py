@@ -19,7 +19,7 @@ from torch import nn
 
 import ringleader.torch as hvd
 from _pairs import context, in_turns, keep, part, ratio, ready, verdict
-from ringleader.common import consistency
+from ringleader.adapters import consistency
 from step import CASES, stepper
 
 

@@ -97,10 +97,10 @@ def group_of_one(here: torch.device) -> Iterator[Any]:
     """Yield our transport over NCCL with this process as its only rank: a job of one rank makes none."""
     from mpi4py import MPI
 
-    from ringleader.collectives.framework_adapter import TransportContext
-    from ringleader.collectives.mpi_calls import MpiCalls
-    from ringleader.collectives.mpi_communicator import MpiCommunicator
-    from ringleader.collectives.peer_wait import PeerWait
+    from ringleader.engine.framework_adapter import TransportContext
+    from ringleader.engine.mpi_calls import MpiCalls
+    from ringleader.engine.mpi_communicator import MpiCommunicator
+    from ringleader.engine.peer_wait import PeerWait
     from ringleader.torch.basics import session
     from ringleader.torch.c10d.distributed_transport import DistributedTransport
     from ringleader.torch.kernels import TorchKernels
@@ -124,7 +124,7 @@ def group_of_one(here: torch.device) -> Iterator[Any]:
 
 def work_of(kind: str, array: torch.Tensor, **more: Any) -> Any:
     """Return what the engine hands to a transport."""
-    from ringleader.collectives.operations import Signature, Work, signature_digest
+    from ringleader.engine.operations import Signature, Work, signature_digest
 
     given = {"out": None} | {name: more.pop(name) for name in ("out", "splits") if name in more}
     shape = tuple(array.shape[1:] if kind in ("allgather", "alltoall") else array.shape)

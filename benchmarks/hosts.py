@@ -94,7 +94,7 @@ def ours(sizes: Sequence[int]) -> dict[str, Any]:
     import torch
 
     import ringleader.torch as hvd
-    from ringleader.collectives.operations import ReduceOp
+    from ringleader.engine.operations import ReduceOp
     from ringleader.torch.basics import session
 
     hvd.init()

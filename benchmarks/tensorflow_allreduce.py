@@ -41,8 +41,8 @@ def main() -> None:
     import tensorflow as tf
 
     import ringleader.tensorflow as hvd
-    from ringleader.common.array_operations import ALLREDUCE
-    from ringleader.common.basics import barrier
+    from ringleader.adapters.array_operations import ALLREDUCE
+    from ringleader.adapters.basics import barrier
 
     hvd.init()
     if args.pin:

@@ -96,7 +96,7 @@ def main() -> None:
     if under_mpirun(args.ranks, __file__, sys.argv[1:]):
         return
     import ringleader.tensorflow as hvd
-    from ringleader.common.basics import barrier
+    from ringleader.adapters.basics import barrier
 
     hvd.init()
     if args.pin:

@@ -23,10 +23,10 @@ from tests.system_programs import installable, program
 from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
-from ringleader.job import Job
 from ringleader.launch.launch_job import launch
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Outcome
+from ringleader.plan.job import Job
 
 # The same examples in every run, and none of them on a clock: what passes here passes on a busier machine.
 # HYPOTHESIS_PROFILE=explore pytest … draws others, for an evening's search.

@@ -18,16 +18,16 @@ from typing import Any
 
 from tests.time_limits import patience
 
-from ringleader.job import Family
+from ringleader.agents.commit_memory import CommitMemoryError, CommitStore
+from ringleader.agents.generation_service import GenerationService
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
-from ringleader.ranks.commit_memory import CommitMemoryError, CommitStore
-from ringleader.ranks.generation_service import GenerationService
+from ringleader.plan.job import Family
 from ringleader.render.mpirun_command import TABLE
 
 START_SECONDS = 60.0
 OVER_TCP = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi"}
 """What Open MPI 5 would find out by itself, in a second and a half."""
-PROXY = ("-m", "ringleader.collectives.mpi_proxy")
+PROXY = ("-m", "ringleader.engine.mpi_proxy")
 
 
 class ProxyWorld:

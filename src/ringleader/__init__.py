@@ -17,10 +17,10 @@ TYPE_CHECKING = False  # a type checker takes it for typing's, whose import woul
 if TYPE_CHECKING:
     from typing import Any
 
+    from ringleader.agents.training_progress import progress as progress
     from ringleader.api import run as run
-    from ringleader.ranks.training_progress import progress as progress
 
-_LAZY = {"run": "ringleader.api", "progress": "ringleader.ranks.training_progress"}
+_LAZY = {"run": "ringleader.api", "progress": "ringleader.agents.training_progress"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RankError, RequestError, StoppedError
 from ringleader.horovod_run import accepts_horovod
-from ringleader.host_list import parse_host_list
-from ringleader.job import Host, Job, Placement, Ssh
 from ringleader.launch.launch_job import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
 from ringleader.launch.rank_output.lines import PrefixedLines
 from ringleader.launch.rank_output.output_streams import StandardStreams
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.host_list import parse_host_list
+from ringleader.plan.job import Host, Job, Placement, Ssh
 
 R = TypeVar("R")
 
@@ -123,7 +123,7 @@ def run(
     """Call ``function(*args, **kwargs)`` on ``np`` ranks; return what each returned, in rank order.
 
     ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
-    other options are those of ``ringleader run``; see ``ringleader.job.Job``. Function, arguments and
+    other options are those of ``ringleader run``; see ``ringleader.plan.job.Job``. Function, arguments and
     results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work). The keywords of
     ``horovod.run`` are understood too, and then errors are Horovod's: see ``ringleader.horovod_run``.
 
@@ -137,7 +137,7 @@ def run(
     parsed, faults = _hosts(hosts)
     payload = _package(function, tuple(args), dict(kwargs or {}))
     job = Job(
-        command=(python or sys.executable, "-P", "-m", "ringleader.ranks.run_function"),
+        command=(python or sys.executable, "-P", "-m", "ringleader.agents.run_function"),
         hosts=parsed,
         ssh=ssh or Ssh(),
         placement=Placement(placement),

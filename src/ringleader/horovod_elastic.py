@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RequestError
+from ringleader.plan.elastic_options import ElasticOptions
 
 ELASTIC_TIMEOUT = "HOROVOD_ELASTIC_TIMEOUT"
 """Seconds for hosts to come, where no option says so."""

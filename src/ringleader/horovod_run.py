@@ -16,11 +16,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ringleader.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.errors import RankError, RequestError
 from ringleader.horovod_elastic import elastic_options
-from ringleader.host_list import parse_hostfile
-from ringleader.job import Ssh
+from ringleader.plan.elastic_options import RESET_LIMIT, ElasticOptions
+from ringleader.plan.host_list import parse_hostfile
+from ringleader.plan.job import Ssh
 from ringleader.render.rank_environment import OF_THE_COMMAND_LINE
 
 P = ParamSpec("P")

@@ -25,7 +25,7 @@ import torch
 from elastic_status import KINDS, PHASES, Status
 
 import ringleader.torch as hvd
-from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS
 
 
 def generation() -> int:

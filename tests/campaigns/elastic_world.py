@@ -26,7 +26,7 @@ from ringleader.lab.saved_state import Lab, LabHost
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
 ENDLESS = 10**9
-PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("ranks/host_agent.py",)
+PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("agents/host_agent.py",)
 DAEMON = ("prted", "orted", "hydra_pmi_proxy")
 """Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
 LOOK_SECONDS = 0.005

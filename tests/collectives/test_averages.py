@@ -12,9 +12,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ringleader.collectives.kernels import divisor_of
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import NumpyAdapter
+from ringleader.adapters.numpy_adapter import NumpyAdapter
+from ringleader.engine.kernels import divisor_of
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.kernels import TorchKernels, scale_on_device
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]

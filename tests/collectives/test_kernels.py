@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, is_aligned
-from ringleader.common.numpy_arithmetic import dtype_named
+from ringleader.adapters.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, is_aligned
+from ringleader.adapters.numpy_arithmetic import dtype_named
+from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels
 
 pytestmark = [pytest.mark.torch]

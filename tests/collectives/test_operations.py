@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.collectives.operations import ReduceOp, Signature, Work
-from ringleader.collectives.transports.adasum import power_of_two, weights
-from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.reduce_scatter import row_counts
+from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.transports.adasum import power_of_two, weights
+from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.engine.transports.reduce_scatter import row_counts
 from ringleader.torch.kernels import TorchKernels
 
 real_ranks = pytest.mark.mpi

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from ringleader.collectives.communicator import Segment
-from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
-from ringleader.collectives.traffic import GroupTraffic
-from ringleader.collectives.transports.registered_memory import (
+from ringleader.adapters.numpy_adapter import NumpyAdapter
+from ringleader.adapters.numpy_arithmetic import dtype_named, silent_caller
+from ringleader.engine.communicator import Segment
+from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
+from ringleader.engine.traffic import GroupTraffic
+from ringleader.engine.transports.registered_memory import (
     MOST_PREPARED,
     PreparedReduction,
     RegisteredMemory,
 )
-from ringleader.collectives.transports.staged_reductions import STAGING_BYTES
-from ringleader.collectives.transports.window import WindowTransport
-from ringleader.common.numpy_adapter import NumpyAdapter
-from ringleader.common.numpy_arithmetic import dtype_named, silent_caller
+from ringleader.engine.transports.staged_reductions import STAGING_BYTES
+from ringleader.engine.transports.window import WindowTransport
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
 from ringleader.torch.repeated_reductions import (
     CAPACITY,

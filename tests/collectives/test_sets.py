@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives.process_set_registry import SetTable, in_turn
+from ringleader.engine.process_set_registry import SetTable, in_turn
 
 
 def test_numbers_are_given_in_order_and_again() -> None:

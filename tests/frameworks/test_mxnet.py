@@ -46,7 +46,7 @@ def test_ranks_that_stop_early_may_join(train: Train) -> None:
 def test_differing_numbers_of_steps_end_with_an_error(train: Train, then: str, words: str) -> None:
     ended = train("mxnet_steps.py", then, ranks=2, python=str(PYTHON), timeout=60)
     assert ended.code not in (0, 124), ended.out + ended.err
-    assert "ringleader.collectives.exceptions." in ended.err and words in ended.err, ended.err
+    assert "ringleader.engine.exceptions." in ended.err and words in ended.err, ended.err
 
 
 @pytest.mark.parametrize("ranks", [2])

@@ -9,8 +9,8 @@ import pytest
 from ringleader.doctor.active_job import measure
 from ringleader.fabric.active.judge import judge
 from ringleader.fabric.check_result import Verdict
-from ringleader.job import Host, Job, Ssh
 from ringleader.lab import saved_state
+from ringleader.plan.job import Host, Job, Ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.long]
 

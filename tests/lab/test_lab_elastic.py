@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from tests.time_limits import patience
 
+from ringleader.agents import process_tree
 from ringleader.lab import kernel_state, saved_state
 from ringleader.lab.saved_state import LabHost
-from ringleader.ranks import process_tree
 
 pytestmark = pytest.mark.lab
 

@@ -23,7 +23,7 @@ print("up", flush=True)
 while True:
     time.sleep(0.05)  # MARK
 """
-KEY = "from ringleader.ranks import rank_identity as i; print(i.host_key(i.host_identity()))"
+KEY = "from ringleader.agents import rank_identity as i; print(i.host_key(i.host_identity()))"
 
 
 def until(condition, seconds=30.0):

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives.transports.pieces import FIRST_BYTES, LAST_BYTES, REPEATS
+from ringleader.engine.transports.pieces import FIRST_BYTES, LAST_BYTES, REPEATS
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi]
 
 PROGRAM = """
 import sys
 import numpy as np
-from ringleader.common.array_operations import ALLREDUCE
-from ringleader.common.basics import begin_session
-from ringleader.common.numpy_adapter import NumpyAdapter
-from ringleader.common.process_sets import global_process_set
-from ringleader.common.reductions import Sum
+from ringleader.adapters.array_operations import ALLREDUCE
+from ringleader.adapters.basics import begin_session
+from ringleader.adapters.numpy_adapter import NumpyAdapter
+from ringleader.adapters.process_sets import global_process_set
+from ringleader.adapters.reductions import Sum
 
 begin_session(NumpyAdapter, None, None)
 array = np.ones(2 << 20, "float32")

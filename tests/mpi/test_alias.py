@@ -50,7 +50,7 @@ below = "import horovod.common.util as u; print(u.__name__)"
 child = subprocess.run([sys.executable, "-c", below], capture_output=True, text=True)
 print("trained on", hvd.size(), type(optimizer).__name__, child.stdout.strip(), flush=True)
 """
-SAID = ["trained on 2 SGD ringleader.common.util"] * 2
+SAID = ["trained on 2 SGD ringleader.adapters.util"] * 2
 
 
 @pytest.mark.smoke

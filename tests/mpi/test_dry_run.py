@@ -14,7 +14,7 @@ from tests.interpreter import write_program
 
 from ringleader.cli.run.dry_run import FREE_PORT, JOB_ID, dry_run
 from ringleader.errors import StoppedError
-from ringleader.job import Host, Job, Ssh
+from ringleader.plan.job import Host, Job, Ssh
 
 pytestmark = pytest.mark.mpi
 

@@ -316,7 +316,7 @@ def test_ranks_that_return_are_not_started_again_though_their_only_host_leaves(w
         assert line, (seen, launcher.stderr.read())
         seen += line
     if how.startswith("SIG"):
-        agent = min(pid for pid, line in workplace.processes().items() if "ranks/host_agent.py" in line)
+        agent = min(pid for pid, line in workplace.processes().items() if "agents/host_agent.py" in line)
         os.kill(agent, signal.Signals[how])
     else:
         (workplace.tmp / "hosts").write_text("")

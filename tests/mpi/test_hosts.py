@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
 from ringleader.errors import RefusedError
-from ringleader.job import Host, Placement, Ssh
 from ringleader.lab import fault_injection, requirements, saved_state
+from ringleader.plan.job import Host, Placement, Ssh
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 

@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
 from ringleader.errors import RefusedError
-from ringleader.job import Host, Job
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.open_files_limit import open_files, open_files_needed
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Host, Job
+from ringleader.plan.rank_placement import HostFacts, place
 
 pytestmark = pytest.mark.mpi
 root_only = pytest.mark.root("mount a small file system")

@@ -16,8 +16,8 @@ from tests.control_groups import control_group
 pytestmark = pytest.mark.mpi
 ASK = """\
 from mpi4py import MPI
-from ringleader.collectives.group_communicators import open_communicators
-from ringleader.collectives.mpi_communicator import mpi_world
+from ringleader.engine.group_communicators import open_communicators
+from ringleader.engine.mpi_communicator import mpi_world
 world = mpi_world(MPI)
 base = world.everybody.duplicate()
 comms = open_communicators(world, base, numbers=range(base.size))

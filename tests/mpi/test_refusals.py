@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from ringleader.errors import LaunchError, RefusedError
-from ringleader.job import Host
 from ringleader.launch.host_probe.probe import Probe, probe
+from ringleader.plan.job import Host
 
 pytestmark = pytest.mark.mpi
 

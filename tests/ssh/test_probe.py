@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import sshd as servers
 
+from ringleader.agents import host_facts_script, rank_identity
 from ringleader.errors import ProbeError, RequestError
-from ringleader.job import Family, Host, Job, Mpi, Ssh
 from ringleader.launch.host_probe.probe import AGENT, probe
-from ringleader.rank_placement import duplicate_names
-from ringleader.ranks import host_facts_script, rank_identity
+from ringleader.plan.job import Family, Host, Job, Mpi, Ssh
+from ringleader.plan.rank_placement import duplicate_names
 
 pytestmark = pytest.mark.timeout(120)
 needs_root = pytest.mark.root("make namespaces")

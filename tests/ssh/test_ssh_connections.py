@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.time_limits import patience
 
-from ringleader.job import Host, Ssh
 from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
+from ringleader.plan.job import Host, Ssh
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
 HOSTILE = (
@@ -137,7 +137,8 @@ def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
     config = bench.config
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from ringleader.job import Host, Ssh; from ringleader.launch.ssh.connections import SshConnections\n"
+        "from ringleader.plan.job import Host, Ssh\n"
+        "from ringleader.launch.ssh.connections import SshConnections\n"
         "host = Host(name='h1')\n"
         f"ssh, base = Ssh(config={config!r}), Path({str(bench.base)!r})\n"
         "made = SshConnections(ssh, (host,), environ=os.environ, base=base)\n"

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.common.commits import CommitPeers, Commits
-from ringleader.common.membership import CommitMemory
-from ringleader.common.numpy_adapter import Array
-from ringleader.ranks import commit_memory
-from ringleader.ranks.commit_memory import CommitStore
+from ringleader.adapters.commits import CommitPeers, Commits
+from ringleader.adapters.membership import CommitMemory
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.agents import commit_memory
+from ringleader.agents.commit_memory import CommitStore
 
 SECONDS = 20
 

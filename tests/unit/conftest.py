@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.cli.main import main
-from ringleader.job import Family, Host, Mpi
-from ringleader.rank_placement import HostFacts
+from ringleader.plan.job import Family, Host, Mpi
+from ringleader.plan.rank_placement import HostFacts
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "run"
 

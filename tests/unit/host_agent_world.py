@@ -12,12 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ringleader.job import Host
+from ringleader.agents import protocol
 from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.rank_placement import HostFacts
-from ringleader.ranks import protocol
+from ringleader.plan.job import Host
+from ringleader.plan.rank_placement import HostFacts
 
 TOKEN = "secret"
 HOST = "h1"
@@ -246,7 +246,7 @@ def parent(pid: int) -> int:
 
 def below(pid: int) -> list[int]:
     """Every living process below one."""
-    from ringleader.ranks import process_tree
+    from ringleader.agents import process_tree
 
     return process_tree.below(pid)
 

@@ -16,10 +16,10 @@ from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
 from ringleader.fabric.active.judge import judge
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.facts import from_document
-from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.rank_placement import HostFacts, Plan
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan
 
 HOSTS = ("h1", "h2", "h3", "h4")
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from tests.time_limits import patience
 
+from ringleader.agents import protocol
+from ringleader.agents.launcher_connection import LauncherConnection
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.ranks import protocol
-from ringleader.ranks.launcher_connection import LauncherConnection
 
 TOKEN = "secret"
 

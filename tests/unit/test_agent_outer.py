@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.time_limits import patience
 
+from ringleader.agents import agent, agent_inner, agent_outer, job_directory, protocol
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.ranks import agent, agent_inner, agent_outer, job_directory, protocol
 
 pytestmark = pytest.mark.process
 

@@ -15,10 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.alias import directory
-from ringleader.alias.__main__ import Target, read, search_path
-from ringleader.alias.finder import AliasFinder
-from ringleader.common.util import (
+from ringleader.adapters.util import (
     env,
     extension_available,
     is_iterable,
@@ -26,6 +23,9 @@ from ringleader.common.util import (
     num_rank_is_power_2,
     split_list,
 )
+from ringleader.alias import directory
+from ringleader.alias.__main__ import Target, read, search_path
+from ringleader.alias.finder import AliasFinder
 from ringleader.runner.util.threads import in_thread
 
 pytestmark = pytest.mark.process
@@ -201,7 +201,7 @@ def test_the_directory_for_other_launchers(tmp_path: Path) -> None:
     done = python("-c", code, cwd=tmp_path, path=directory())
     assert done.returncode == 0, done.stderr
     name, file = done.stdout.strip().split(" ", 1)
-    assert name == "ringleader.common.util" and file.endswith("ringleader/__init__.py")
+    assert name == "ringleader.adapters.util" and file.endswith("ringleader/__init__.py")
 
 
 def test_python_dash_m(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_a_script_runs_as_if_python_had_been_given_it(tmp_path: Path) -> None:
     done = python("-m", "ringleader.alias", "my scripts/train.py", "-m", "a b", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (5, "")
     assert done.stdout.splitlines() == [
-        "ringleader.common.util ['my scripts/train.py', '-m', 'a b'] beside",
-        "['ringleader.common.util']",
+        "ringleader.adapters.util ['my scripts/train.py', '-m', 'a b'] beside",
+        "['ringleader.adapters.util']",
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ringleader.common.arrival_buckets import (
+from ringleader.adapters.arrival_buckets import (
     GAPS,
     LONGEST_PATIENCE,
     SHORTEST_PATIENCE,

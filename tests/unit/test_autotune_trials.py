@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.common.autotune import Trials
+from ringleader.adapters.autotune import Trials
 
 
 def _run(trials: Trials, seconds: dict[int | None, list[float]]) -> int:

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.batch_system import MOST_HOSTS, expand_counts, expand_nodes, find_allocation, slurm_job_id
-from ringleader.job import Host
+from ringleader.plan.batch_system import (
+    MOST_HOSTS,
+    expand_counts,
+    expand_nodes,
+    find_allocation,
+    slurm_job_id,
+)
+from ringleader.plan.job import Host
 
 
 def no_file(path: str) -> str:

@@ -31,8 +31,8 @@ from ringleader.cli.bench.train import lab_threads
 from ringleader.cli.bench.train_text import as_text, sentences
 from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job
 from ringleader.measurements.training import ARMS, Arm, LayerTime, StepSplit, TrainingRun
+from ringleader.plan.job import Host, Job
 from ringleader.predict.profile_document import from_document
 from ringleader.scaling import Context
 

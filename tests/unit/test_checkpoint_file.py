@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.ranks import checkpoint_file
-from ringleader.ranks.checkpoint_file import CheckpointError, CommitFile
+from ringleader.agents import checkpoint_file
+from ringleader.agents.checkpoint_file import CheckpointError, CommitFile
 
 CONTENT = bytes(range(256)) * 40
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ringleader.ranks import checkpoint_file, checkpoint_writer
-from ringleader.ranks.checkpoint_writer import CheckpointWriter
-from ringleader.ranks.commit_memory import CommitMemory, CommitStore
+from ringleader.agents import checkpoint_file, checkpoint_writer
+from ringleader.agents.checkpoint_writer import CheckpointWriter
+from ringleader.agents.commit_memory import CommitMemory, CommitStore
 
 pytestmark = pytest.mark.process
 SECONDS = 20.0

@@ -20,11 +20,11 @@ from ringleader.cli.bench.collectives import complaints, exit_code
 from ringleader.cli.main import main
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.facts import from_document
-from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
 from ringleader.measurements.collective import CollectiveRun, Timing, WrongResult
-from ringleader.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
 from ringleader.scaling import Context
 
 PLAN = CollectivePlan(

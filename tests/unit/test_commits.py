@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.commit_ranks import Job, ThreadPeers
 
-from ringleader.common.commit_layout import (
+from ringleader.adapters.commit_layout import (
     BLOCK,
     PAGE,
     Captured,
@@ -25,8 +25,8 @@ from ringleader.common.commit_layout import (
     take_apart,
     write_slice,
 )
-from ringleader.common.commits import CHECKED_ARRAYS, CHECKED_BYTES, CHUNK_BYTES, CommitError, Commits
-from ringleader.ranks.commit_memory import CommitStore
+from ringleader.adapters.commits import CHECKED_ARRAYS, CHECKED_BYTES, CHUNK_BYTES, CommitError, Commits
+from ringleader.agents.commit_memory import CommitStore
 from ringleader.torch.elastic.tensor_codec import TensorCodec, device_checksum
 
 Content = Callable[[], Mapping[str, Captured]]

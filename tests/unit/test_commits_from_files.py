@@ -9,9 +9,9 @@ import numpy
 import pytest
 import torch
 
-from ringleader.common.elastic import CommitError, ObjectState
-from ringleader.common.membership import ProcessCommits
-from ringleader.common.variables_state import VariablesState
+from ringleader.adapters.elastic import CommitError, ObjectState
+from ringleader.adapters.membership import ProcessCommits
+from ringleader.adapters.variables_state import VariablesState
 from ringleader.torch.elastic.state import RandomState, TorchState
 
 FILE = "/files/commit-000000000010.ringleader"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.errors import RequestError
-from ringleader.job import Host
 from ringleader.mpijob import yaml_text
+from ringleader.plan.job import Host
 from ringleader.render.compose import rdma_devices
 from ringleader.render.compose.application import application
 from ringleader.render.compose.application_files import File, KeyPair, Keys, files

@@ -8,8 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from ringleader.collectives.engine_settings import read_settings
-from ringleader.common.consistency import (
+from ringleader.adapters.consistency import (
     CHUNK,
     FEWEST,
     MOST_COST,
@@ -19,6 +18,7 @@ from ringleader.common.consistency import (
     difference,
     interval,
 )
+from ringleader.engine.engine_settings import read_settings
 
 
 @pytest.mark.parametrize(

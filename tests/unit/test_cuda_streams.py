@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tests.collectives.programs import fake_cuda
 
-from ringleader.collectives.operations import Signature, Work
+from ringleader.engine.operations import Signature, Work
 from ringleader.torch.cuda.cuda_streams import CudaStreams
 
 CPU = torch.device("cpu")

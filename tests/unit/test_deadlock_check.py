@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives import deadlock_check
-from ringleader.collectives.communicator import Call, Communicator
-from ringleader.collectives.deadlock_check import (
+from ringleader.engine import deadlock_check
+from ringleader.engine.communicator import Call, Communicator
+from ringleader.engine.deadlock_check import (
     DeadlockCheck,
     GroupWait,
     deadlock_across_groups,

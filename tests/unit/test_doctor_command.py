@@ -23,7 +23,7 @@ from ringleader.doctor.judgement import judge
 from ringleader.fabric.active.measurements import ActiveResults, PairRate, RankSpeed
 from ringleader.fabric.facts import HostFacts, MpiFacts, Software, from_document
 from ringleader.images.image_record import PLACE
-from ringleader.job import Job
+from ringleader.plan.job import Job
 
 OPENMPI = MpiFacts(
     family="Open MPI",

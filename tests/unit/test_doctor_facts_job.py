@@ -11,8 +11,8 @@ from ringleader.doctor.facts_job import one_rank_each, read_hosts
 from ringleader.doctor.facts_program import ROUNDS, compared_clocks
 from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
 from ringleader.fabric.facts import Clock, HostFacts, Process, Software, document
-from ringleader.job import Host, Job
 from ringleader.launch.rank_answer import parts_of
+from ringleader.plan.job import Host, Job
 
 JOB = Job(command=("true",), hosts=tuple(Host(name=f"h{number}", slots=8) for number in (1, 2, 3)))
 SILENT = Fault(where="host h2", what="nothing listens on it", hint="start sshd there")

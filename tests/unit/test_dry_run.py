@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringleader.job import Family, Job, Mpi, Placement
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Family, Job, Mpi, Placement
+from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.dry_run import Mpirun, dry_run_text, numbers, plan_table, split_environments
 from ringleader.render.mpirun_command import mpirun_command
 from ringleader.render.rank_environment import Master, RankEnvironment, master_address, rank_environment
@@ -25,7 +25,7 @@ def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
         plan=plan,
         mpi=mpi,
         job=job,
-        agent=("/venv/bin/python", "-I", "-S", "/venv/ringleader/ranks/agent.py"),
+        agent=("/venv/bin/python", "-I", "-S", "/venv/ringleader/agents/agent.py"),
         hostfile="/tmp/ringleader-0/JOB/hostfile",
         session="/tmp/ringleader-0/JOB/session",
         backing="/dev/shm/ringleader-JOB",

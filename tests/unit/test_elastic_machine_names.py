@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.job import Host, Job
 from ringleader.launch.elastic.layout import agent_number, machines_together, names_apart
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Host, Job
+from ringleader.plan.rank_placement import HostFacts, place
 
 
 def facts(name, slots, identity, cpus=(0, 1, 2, 3), **more):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.elastic_options import ElasticOptions
+from ringleader.plan.elastic_options import ElasticOptions
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ringleader.job import Job
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.orders import Spawn
 from ringleader.launch.supervision.session import Session
+from ringleader.plan.job import Job
 
 
 class Ranks(ElasticJob):

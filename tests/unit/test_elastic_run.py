@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.commits import CommitError
-from ringleader.common.elastic import HostMessages, HostUpdateResult, ObjectState, State
-from ringleader.common.membership import ProcessCommits
+from ringleader.adapters.commits import CommitError
+from ringleader.adapters.elastic import HostMessages, HostUpdateResult, ObjectState, State
+from ringleader.adapters.membership import ProcessCommits
 from ringleader.torch.elastic.state import (
     RandomState,
     StateHandler,

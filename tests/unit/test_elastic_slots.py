@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ringleader.job import Host, Job
 from ringleader.launch.elastic.job_context import slots_kept
-from ringleader.rank_placement import HostFacts, Plan, place
+from ringleader.plan.job import Host, Job
+from ringleader.plan.rank_placement import HostFacts, Plan, place
 
 
 def plan_of(*slots: int) -> Plan:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives.exceptions import WorldError
-from ringleader.collectives.mpi_proxy import membership
-from ringleader.ranks.generation_service import GenerationService
+from ringleader.agents.generation_service import GenerationService
+from ringleader.engine.exceptions import WorldError
+from ringleader.engine.mpi_proxy import membership
 
 pytestmark = pytest.mark.process
 SECONDS = 10.0

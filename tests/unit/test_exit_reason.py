@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ringleader.job import Family, Mpi
 from ringleader.launch.exit_reason import Cause, Why, how_it_ended, job_exit
 from ringleader.launch.message_words import ranks_named
 from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, daemons_lost_in, relevant_lines
 from ringleader.launch.outcome import RankEnd
+from ringleader.plan.job import Family, Mpi
 
 MPI = Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m/bin/mpirun", library="", prefix="/m")
 

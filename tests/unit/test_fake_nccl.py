@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.traffic import uncounted
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.operations import ReduceOp
+from ringleader.engine.traffic import uncounted
 from ringleader.torch.c10d.process_group import ProcessGroup
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "collectives" / "programs"))

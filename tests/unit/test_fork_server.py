@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.ranks.fork_server_process import RESTARTS, ForkServerProcess
+from ringleader.agents.fork_server_process import RESTARTS, ForkServerProcess
 
 MODULE = """
     import ctypes, os
@@ -31,7 +31,7 @@ MODULE = """
 """
 PROGRAM = """
     import os, sys
-    from ringleader.ranks.fork_server import import_all
+    from ringleader.agents.fork_server import import_all
 
     assert import_all(["before"]) == {}
     if pid := os.fork():
@@ -65,12 +65,12 @@ def test_a_forked_process_ends_as_python_does_but_for_what_was_there_before(tmp_
 
 NO_SOCKET = """
     import os, socket
-    from ringleader.ranks import unix_messages
+    from ringleader.agents import unix_messages
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not (pid := os.fork()):
         os.dup2(theirs.fileno(), 3)
-        from ringleader.ranks.fork_server import serve
+        from ringleader.agents.fork_server import serve
         serve()
     theirs.close()
     unix_messages.send(ours, {"do": "import", "modules": [], "socket": "/nonexistent/warm.sock"})

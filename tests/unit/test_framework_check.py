@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from ringleader.common import framework_check
-from ringleader.common.framework_check import check_framework, too_old
+from ringleader.adapters import framework_check
+from ringleader.adapters.framework_check import check_framework, too_old
 
 PROGRAM = """
 import importlib, sys

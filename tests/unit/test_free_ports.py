@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-from ringleader.ranks import rank_process
+from ringleader.agents import rank_process
 
 
 def test_a_port_for_jax_is_in_its_range_and_held() -> None:

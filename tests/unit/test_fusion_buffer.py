@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.fusion_buffer import FusionLimits, plan_batches
-from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import ReduceOp, Signature
+from ringleader.engine.fusion_buffer import FusionLimits, plan_batches
+from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.operations import ReduceOp, Signature
 
 FUSING = FusionLimits(small_bytes=4096, most_bytes=8192)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ringleader.ranks import unix_messages
-from ringleader.ranks.generation_page import BOTH, PageReader, PageWriter
-from ringleader.ranks.generation_service import RING_BYTES, GenerationService
-from ringleader.ranks.host_agent_client import (
+from ringleader.agents import unix_messages
+from ringleader.agents.generation_page import BOTH, PageReader, PageWriter
+from ringleader.agents.generation_service import RING_BYTES, GenerationService
+from ringleader.agents.host_agent_client import (
     AgentGoneError,
     Generation,
     LeaveError,

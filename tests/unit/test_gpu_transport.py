@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.framework_adapter import TransportContext
-from ringleader.collectives.group_communicators import RankLayout
-from ringleader.collectives.launch_order import LaunchOrder
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.traffic import uncounted
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.framework_adapter import TransportContext
+from ringleader.engine.group_communicators import RankLayout
+from ringleader.engine.launch_order import LaunchOrder
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.traffic import uncounted
 from ringleader.torch.c10d import process_group
 from ringleader.torch.c10d.process_group import ProcessGroup
 from ringleader.torch.cuda import own_gpu

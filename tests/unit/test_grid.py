@@ -6,7 +6,7 @@ import pytest
 
 from ringleader.bench.grid import Size, check_grid, default_grid, hosts_for, parse_grid, with_baseline
 from ringleader.errors import RequestError
-from ringleader.job import Host
+from ringleader.plan.job import Host
 
 
 def size(text: str) -> Size:

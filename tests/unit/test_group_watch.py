@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from tests.time_limits import patience
 
-from ringleader.collectives.exceptions import is_transport_error
-from ringleader.common.util import env
+from ringleader.adapters.util import env
+from ringleader.engine.exceptions import is_transport_error
 from ringleader.torch.c10d.connect import store_prefix
 from ringleader.torch.c10d.group_watch import LOOK_SECONDS, GroupWatch
 

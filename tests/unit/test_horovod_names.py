@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common import util
-from ringleader.common.basics import HorovodBasics
+from ringleader.adapters import util
+from ringleader.adapters.basics import HorovodBasics
 
 OPERATIONS = (
     "allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce grouped_allreduce_ "
@@ -88,7 +88,7 @@ for path, names in {NAMES!r}.items():
     missing = [name for name in names.split() if not hasattr(theirs, name)]
     assert not missing, (path, missing)
 from horovod.common.process_sets import ProcessSet
-import ringleader.common.process_sets as sets
+import ringleader.adapters.process_sets as sets
 assert ProcessSet is sets.ProcessSet
 import horovod.torch as hvd, horovod.torch.mpi_ops as ops
 assert all(getattr(hvd, name) is getattr(ops, name) for name in {OPERATIONS + BASICS + SETS!r}.split())

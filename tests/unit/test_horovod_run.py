@@ -12,10 +12,10 @@ import pytest
 
 import ringleader.runner
 from ringleader import api
-from ringleader.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.errors import RankError, RefusedError, RequestError
 from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, elastic_failure_text, translate
-from ringleader.job import Ssh
+from ringleader.plan.elastic_options import RESET_LIMIT, ElasticOptions
+from ringleader.plan.job import Ssh
 from ringleader.runner.elastic import driver
 from ringleader.runner.elastic.constants import RESET_LIMIT_EXCEEDED_MESSAGE
 from ringleader.torch import mpi_ops

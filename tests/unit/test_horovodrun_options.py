@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Host, Job
 from ringleader.runner import _HorovodArgs, launch
 from ringleader.runner.command_line import parse
 from ringleader.runner.common.util import config_parser

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import HOST, Launcher, alive, below, gone, host_facts
 
+from ringleader.agents import process_tree
+from ringleader.agents.host_agent_client import AgentGoneError, LeaveError, ProxyConnection
 from ringleader.launch.elastic.host_agents import HostAgents
-from ringleader.ranks import process_tree
-from ringleader.ranks.host_agent_client import AgentGoneError, LeaveError, ProxyConnection
 
 pytestmark = pytest.mark.process
 COMMITTING = """
     import os, time
-    from ringleader.ranks.commit_memory import CommitMemory
-    from ringleader.ranks.host_agent_client import RankConnection
+    from ringleader.agents.commit_memory import CommitMemory
+    from ringleader.agents.host_agent_client import RankConnection
     number = int(os.environ["RINGLEADER_INCARNATION"]) + 1
     agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], number)
     memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import HOST, Launcher, Rank, gone
 
+from ringleader.agents import checkpoint_file, protocol
 from ringleader.launch.elastic.orders import BeginGeneration, wire
-from ringleader.ranks import checkpoint_file, protocol
 
 pytestmark = pytest.mark.process
 BEGIN = """
     import os, sys, time
-    from ringleader.ranks.commit_memory import CommitMemory
-    from ringleader.ranks.host_agent_client import RankConnection
+    from ringleader.agents.commit_memory import CommitMemory
+    from ringleader.agents.host_agent_client import RankConnection
     agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], int(os.environ["RINGLEADER_INCARNATION"]))
     memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
     def commit(number, content):
@@ -35,7 +35,7 @@ def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launche
     for name in getattr(request, "param", {}):
         del os.environ[name]
     made.begin()
-    made.prepare(["ringleader.ranks.commit_memory"])
+    made.prepare(["ringleader.agents.commit_memory"])
     made.until("prepared")
     yield made
     made.close()
@@ -124,7 +124,7 @@ def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launch
     (files / names[1]).write_bytes((files / names[1]).read_bytes()[:-1])
     launcher.bye()
     launcher.begin()
-    launcher.prepare(["ringleader.ranks.commit_memory"])
+    launcher.prepare(["ringleader.agents.commit_memory"])
     launcher.until("prepared")
     launcher.agents.tell(HOST, do="load_checkpoint", directory=str(files))
     loaded = launcher.until("checkpoint_loaded")

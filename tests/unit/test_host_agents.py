@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ringleader.job import Job
+from ringleader.agents.commit_memory import FROZEN_SECONDS
+from ringleader.agents.protocol import MESSAGE, ProtocolError
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts, HostStart
 from ringleader.launch.elastic.elastic_job import ElasticJob
 from ringleader.launch.elastic.host_agents import HostAgents, ended_after
-from ringleader.ranks.commit_memory import FROZEN_SECONDS
-from ringleader.ranks.protocol import MESSAGE, ProtocolError
+from ringleader.plan.job import Job
 
 HELLO = {
     "do": "host_hello", "host": "h", "hostname": "h", "identity": "i", "pid": 1, "cpus": [0], "socket": "s",

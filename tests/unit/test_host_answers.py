@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.host_list import parse_host_list
-from ringleader.job import Host
 from ringleader.launch.elastic.host_offers import HostAnswers
 from ringleader.launch.elastic.host_sources import HostSourceError, hosts_in, no_answer, with_default_slots
+from ringleader.plan.host_list import parse_host_list
+from ringleader.plan.job import Host
 
 
 def hosts(text: str) -> tuple[Host, ...]:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.elastic_options import ElasticOptions
-from ringleader.job import Host
 from ringleader.launch.elastic.host_offers import HostBlacklist, HostOffers, stay_seconds
 from ringleader.launch.elastic.host_sources import FixedHosts
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Host
 
 COOLDOWN = (10.0, 100.0)
 

@@ -8,14 +8,14 @@ import shlex
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job, Ssh
 from ringleader.launch.host_probe.host_checks import faults_of, interpreted_script, script_of
 from ringleader.launch.host_probe.host_query import HostReport, cores_granted, question_of, report_of
 from ringleader.launch.host_probe.probe import is_this_machine, own_names, reached_by_ssh
 from ringleader.launch.host_probe.ssh_query import dropped, reached
 from ringleader.launch.ssh.connections import remote_command
 from ringleader.launch.ssh.failure_messages import Failure, explain
-from ringleader.rank_placement import duplicate_names, place
+from ringleader.plan.job import Host, Job, Ssh
+from ringleader.plan.rank_placement import duplicate_names, place
 
 SETTINGS = {"hostname": ("10.0.0.3",), "port": ("2222",), "user": ("alice",)}
 KEYS = ("/home/alice/.ssh/id_ed25519",)

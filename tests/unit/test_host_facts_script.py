@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.agents import fast_stdlib, hardware, host_facts_script, rank_identity
 from ringleader.launch.host_probe.ssh_query import program, read_answer
-from ringleader.ranks import fast_stdlib, hardware, host_facts_script, rank_identity
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.host_list import apply_torchrun, parse_host_list, parse_hostfile
-from ringleader.job import Host
+from ringleader.plan.host_list import apply_torchrun, parse_host_list, parse_hostfile
+from ringleader.plan.job import Host
 
 
 def host(name: str, slots: int | None = None, max_slots: int | None = None) -> Host:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from ringleader.agents import host_facts_script
 from ringleader.errors import ProbeError
-from ringleader.job import Host, Job
 from ringleader.launch.host_probe.host_checks import platform_faults
 from ringleader.launch.host_probe.host_query import MOST_NAMES, some_names
 from ringleader.launch.host_probe.probe import probe, remote_question
 from ringleader.launch.host_probe.ssh_query import SshQuery, ask_all
-from ringleader.ranks import host_facts_script
+from ringleader.plan.job import Host, Job
 
 
 def test_few_names_are_all_asked_of_every_host() -> None:

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from tests.time_limits import patience
 
-from ringleader.batch_system import find_allocation, slurm_job_id
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job
 from ringleader.launch.elastic.host_offers import HostNews, HostWatch, first_hosts
 from ringleader.launch.elastic.host_sources import (
     DiscoveryScript,
@@ -28,6 +25,9 @@ from ringleader.launch.elastic.host_sources import (
     slurm_nodes,
     source_of,
 )
+from ringleader.plan.batch_system import find_allocation, slurm_job_id
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Host, Job
 
 
 def named(hosts: tuple[Host, ...]) -> str:

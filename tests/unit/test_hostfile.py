@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.errors import RequestError
-from ringleader.host_list import parse_hostfile
-from ringleader.job import Family, Host, Job, Placement
-from ringleader.rank_placement import HostFacts, Plan, place
+from ringleader.plan.host_list import parse_hostfile
+from ringleader.plan.job import Family, Host, Job, Placement
+from ringleader.plan.rank_placement import HostFacts, Plan, place
 from ringleader.render.hostfile import bare_name, hostfile_text, in_turns, mpi_name, user_of
 
 Make = Callable[..., HostFacts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ringleader.collectives.operations import ReduceOp
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.c10d.process_group import InnerReduction, inner_reduction, nccl_too_old
 
 HALF = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError
-from ringleader.job import Host, Job, Ssh, check, faults_of
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Host, Job, Ssh, check, faults_of
 
 GOOD = Job(command=("python", "train.py"))
 

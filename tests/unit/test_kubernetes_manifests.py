@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringleader.errors import RequestError
-from ringleader.host_list import parse_hostfile
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.quantities import total
 from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import text_of
+from ringleader.plan.host_list import parse_hostfile
 from ringleader.render.kubernetes import exec_spawn, init_containers, job_validation, ssh_secret
 from ringleader.render.kubernetes.config_map import config_map, discover_hosts_text, hostfile_text
 from ringleader.render.kubernetes.gang_scheduling import gang_of, min_member, min_resources, pod_group

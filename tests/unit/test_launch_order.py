@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.launch_order import MOST_INTERRUPTIONS, Launch, LaunchOrder
+from ringleader.engine.launch_order import MOST_INTERRUPTIONS, Launch, LaunchOrder
 
 GROUPS = {0: (0, 1, 2, 3), 1: (0, 1), 2: (1, 2, 3), 3: (0, 2), 4: (3,)}
 """Ranks of each group."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringleader.agents.training_progress import rank_in_pod
 from ringleader.bench.launcher_log import LONGEST_LINE, LauncherLog, report_in
-from ringleader.ranks.training_progress import rank_in_pod
 
 
 class Heard:

@@ -54,7 +54,7 @@ def test_it_tells_the_outer_process_of_an_agent_and_waits_for_its_end(tmp_path: 
     program.parent.mkdir()
     program.write_text(AGENT)
     log = tmp_path / "log"
-    script = NOTICE.replace("ranks/host_[a]gent.py", f"{program.parent}/host_[a]gent.py")  # no other's agent
+    script = NOTICE.replace("agents/host_[a]gent.py", f"{program.parent}/host_[a]gent.py")  # no other's agent
     agent = subprocess.Popen((sys.executable, str(program), str(log)), stdout=subprocess.PIPE)
     try:
         assert agent.stdout is not None
@@ -70,5 +70,5 @@ def test_it_tells_the_outer_process_of_an_agent_and_waits_for_its_end(tmp_path: 
 
 @pytest.mark.process
 def test_where_there_is_no_agent_it_ends_at_once() -> None:
-    script = NOTICE.replace("ranks/host_[a]gent.py", "no-such-place/host_[a]gent.py")
+    script = NOTICE.replace("agents/host_[a]gent.py", "no-such-place/host_[a]gent.py")
     assert subprocess.run(("/bin/sh", "-c", script), capture_output=True, timeout=60).returncode == 0

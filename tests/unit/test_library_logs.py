@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.job import Family, Host, Job, Mpi
-from ringleader.rank_placement import HostFacts, RdmaPort, place
-from ringleader.ranks.library_logs import FILE_VARIABLES, LEVEL_VARIABLES, MOST_LINES, LibraryLogs
-from ringleader.ranks.rank_evidence import RankEvidence
+from ringleader.agents.library_logs import FILE_VARIABLES, LEVEL_VARIABLES, MOST_LINES, LibraryLogs
+from ringleader.agents.rank_evidence import RankEvidence
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, RdmaPort, place
 from ringleader.render.library_log_variables import library_log_variables
 
 NCCL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "{directory}/nccl.0.%h.%p.log"}

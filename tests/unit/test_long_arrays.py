@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
-from ringleader.collectives.transports.pieces import (
+from ringleader.engine.operations import ReduceOp
+from ringleader.engine.transports.long_arrays import LongArray, LongArrays
+from ringleader.engine.transports.pieces import (
     LEAST_PIECE,
     MEASURED_FROM_BYTES,
     MOST_DEPTH,

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from tests.time_limits import patience
 
+from ringleader.agents import protocol
 from ringleader.errors import LaunchError
-from ringleader.job import Family, Job, Mpi
 from ringleader.launch.lost_components import Lost
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.launch.supervision.end_notices import ranges
 from ringleader.launch.supervision.supervisor import Supervisor
-from ringleader.rank_placement import HostFacts, place
-from ringleader.ranks import protocol
+from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, place
 
 TOKEN = "secret"
 MANY = 2048

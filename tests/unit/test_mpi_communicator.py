@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives.communicator import ANY, DTYPES, OPERATIONS, Call
-from ringleader.collectives.mpi_communicator import MpiCommunicator
+from ringleader.engine.communicator import ANY, DTYPES, OPERATIONS, Call
+from ringleader.engine.mpi_communicator import MpiCommunicator
 
 NAMES = (
     "UINT8_T",

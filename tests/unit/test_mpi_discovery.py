@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RefusedError, RequestError, RingleaderError
-from ringleader.job import Family
 from ringleader.launch.mpirun import mpi_discovery
 from ringleader.launch.mpirun.mpi_discovery import (
     described,
@@ -18,6 +17,7 @@ from ringleader.launch.mpirun.mpi_discovery import (
     library_of,
     prefix_of,
 )
+from ringleader.plan.job import Family
 
 pytestmark = pytest.mark.process
 

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from ringleader.collectives import mpi_library
-from ringleader.collectives.engine_settings import read_settings
-from ringleader.collectives.exceptions import WorldError
+from ringleader.engine import mpi_library
+from ringleader.engine.engine_settings import read_settings
+from ringleader.engine.exceptions import WorldError
 
 
 @pytest.mark.parametrize("version", ["3.1.4", "4.0.3", "5.0.0"])

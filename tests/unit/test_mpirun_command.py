@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringleader.job import Family, Job, Mpi, Placement
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Family, Job, Mpi, Placement
+from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.mpirun_command import (
     SECRETS,
     TABLE,
@@ -23,7 +23,7 @@ from ringleader.render.mpirun_command import (
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]
 
-AGENT = ("/my venv/bin/python", "-I", "-S", "/my venv/ringleader/ranks/agent.py")
+AGENT = ("/my venv/bin/python", "-I", "-S", "/my venv/ringleader/agents/agent.py")
 SSH = ("/usr/bin/ssh", "-F", "/tmp/rl-ssh/config", "-x")
 OPEN_MPI = (Family.OPENMPI4, Family.OPENMPI5)
 

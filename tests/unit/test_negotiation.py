@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.negotiation import Decision, decide
-from ringleader.collectives.negotiation_round import NegotiationRound
-from ringleader.collectives.operations import JOIN, ReduceOp, Signature
-from ringleader.collectives.pending_operations import Limits, Pending, decode, encode
+from ringleader.engine.negotiation import Decision, decide
+from ringleader.engine.negotiation_round import NegotiationRound
+from ringleader.engine.operations import JOIN, ReduceOp, Signature
+from ringleader.engine.pending_operations import Limits, Pending, decode, encode
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
 GATHER = Signature(kind="allgather", dtype="float32", shape=(3,))

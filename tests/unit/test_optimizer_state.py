@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common import handles
-from ringleader.common.step_metrics import SessionMetrics, session_metrics
+from ringleader.adapters import handles
+from ringleader.adapters.step_metrics import SessionMetrics, session_metrics
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.functions import _filled, _outline
 
 

@@ -12,8 +12,8 @@ import pytest
 from ringleader.cli import option_defaults
 from ringleader.cli.main import main
 from ringleader.cli.options.host_options import overridden
-from ringleader.job import Family, Job, Mpi
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.rank_environment import Master, is_forwarded, rank_environment
 
 

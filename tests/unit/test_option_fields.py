@@ -15,10 +15,10 @@ from hypothesis import strategies as some
 from ringleader import api
 from ringleader.cli.run.command import RunOptions, command
 from ringleader.cli.typed_command import Command, faults_of_words, options_of
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RequestError
-from ringleader.job import Job, Placement, Ssh
 from ringleader.option_fields import faults_of_values, flag, group, many, option, words_of
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Job, Placement, Ssh
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ import pytest
 
 import ringleader
 from ringleader.bench.measurement_job import rank_program_job
-from ringleader.elastic_options import ElasticOptions
-from ringleader.job import Job
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Job
 
 SOURCES = Path(ringleader.__file__).parent
 START = re.compile(r'"-m", (?:"ringleader|"pip"|PROGRAM|program|\*program)')

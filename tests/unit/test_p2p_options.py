@@ -13,8 +13,8 @@ from ringleader.cli.bench.p2p import PairOptions, make_request
 from ringleader.cli.bench.pair_text import as_text, verdicts
 from ringleader.cli.main import main
 from ringleader.cli.options.option_checks import Faults
-from ringleader.job import Host, Job, Placement
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence, Transfer
+from ringleader.plan.job import Host, Job, Placement
 from ringleader.scaling import Context, HostContext
 
 

@@ -22,10 +22,10 @@ from ringleader.bench.pair_plan import (
 from ringleader.bench.pair_rounds import rank_rounds
 from ringleader.errors import Fault, LaunchError, RefusedError, StoppedError
 from ringleader.fabric.facts import from_document
-from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
 from ringleader.scaling import Context
 
 SIZES = (1, 1024, 1 << 20)

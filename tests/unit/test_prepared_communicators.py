@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.communicator import block_of
-from ringleader.collectives.mpi_communicator import MpiCommunicator
-from ringleader.collectives.mpi_proxy import prepared_communicators
-from ringleader.collectives.mpi_proxy.prepared_communicators import OF_ALL, PreparedCommunicators
+from ringleader.engine.communicator import block_of
+from ringleader.engine.mpi_communicator import MpiCommunicator
+from ringleader.engine.mpi_proxy import prepared_communicators
+from ringleader.engine.mpi_proxy.prepared_communicators import OF_ALL, PreparedCommunicators
 
 HOSTS = ((0, 1), (2, 3))
 """Proxies of each host, by their ranks in the world."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.common.process_sets import global_process_set, next_serial, number_of
+from ringleader.adapters.process_sets import global_process_set, next_serial, number_of
 
 
 @pytest.mark.parametrize("word", [None, 0, [0, 1]])

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tests.control_groups import control_group
 
-from ringleader.ranks import processors
-from ringleader.ranks.processors import CpuLimit, RankProcessors, granted, oversubscribed, quota
+from ringleader.agents import processors
+from ringleader.agents.processors import CpuLimit, RankProcessors, granted, oversubscribed, quota
 
 SYSTEMD_V1 = """\
 12:pids:/user.slice/user-1000.slice
@@ -156,7 +156,7 @@ def test_what_the_kernel_grants_a_real_group() -> None:
     with control_group(1.5) as group:
         program = (
             f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-            "from ringleader.ranks import processors as p\n"
+            "from ringleader.agents import processors as p\n"
             "print(p.cpu_limit(), p.usable_cpus(), [limit.group for limit in p.cpu_limits()])"
         )
         done = subprocess.run(

@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from ringleader.collectives.communicator import Call
-from ringleader.collectives.mpi_proxy.creation import Creation
-from ringleader.collectives.mpi_proxy.proxy import Proxy
-from ringleader.collectives.mpi_proxy.proxy_generation import Pending, ProxyGeneration
-from ringleader.collectives.mpi_proxy.request_ring import (
+from ringleader.engine.communicator import Call
+from ringleader.engine.mpi_proxy.creation import Creation
+from ringleader.engine.mpi_proxy.proxy import Proxy
+from ringleader.engine.mpi_proxy.proxy_generation import Pending, ProxyGeneration
+from ringleader.engine.mpi_proxy.request_ring import (
     DATA_START,
     Completion,
     Memory,

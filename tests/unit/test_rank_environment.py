@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ringleader.job import Family, Host, Job, Mpi
-from ringleader.rank_placement import HostFacts, Plan, place
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan, place
 from ringleader.render.jax_variables import jax_variables
 from ringleader.render.rank_environment import (
     NEVER_FORWARDED,

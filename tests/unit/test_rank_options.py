@@ -11,8 +11,8 @@ from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import RunOptions, build_job, command
 from ringleader.cli.typed_command import Option, faults_of_words, full_help, options_of
 from ringleader.errors import Fault, LabError, RequestError
-from ringleader.job import Host, Job, Placement, Ssh, faults_of
 from ringleader.option_fields import WrongValueError, names_of
+from ringleader.plan.job import Host, Job, Placement, Ssh, faults_of
 
 FILES = {
     "hosts.txt": "h1 slots=2\nh2:4\n",

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job, Placement
-from ringleader.rank_placement import HostFacts, Plan, place, share
+from ringleader.plan.job import Host, Job, Placement
+from ringleader.plan.rank_placement import HostFacts, Plan, place, share
 
 Make = Callable[..., HostFacts]
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from ringleader.collectives.communicator import Call
-from ringleader.collectives.exceptions import is_transport_error
-from ringleader.collectives.mpi_proxy.proxy import DescriptorWait
-from ringleader.collectives.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
-from ringleader.collectives.mpi_proxy.rank_memory import ALIGNMENT, BlockAllocator, RankMemory, address_of
-from ringleader.collectives.mpi_proxy.request_ring import (
+from ringleader.agents.generation_service import RING_BYTES
+from ringleader.engine.communicator import Call
+from ringleader.engine.exceptions import is_transport_error
+from ringleader.engine.mpi_proxy.proxy import DescriptorWait
+from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
+from ringleader.engine.mpi_proxy.rank_memory import ALIGNMENT, BlockAllocator, RankMemory, address_of
+from ringleader.engine.mpi_proxy.request_ring import (
     DATA_START,
     RECORDS,
     SLOTS,
@@ -27,7 +28,6 @@ from ringleader.collectives.mpi_proxy.request_ring import (
     RequestRing,
     Slots,
 )
-from ringleader.ranks.generation_service import RING_BYTES
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ringleader.errors import Fault, LaunchError, ProbeError, RefusedError, RingleaderError
-from ringleader.job import Job, faults_of
 from ringleader.launch import launch_job
 from ringleader.launch.exit_reason import Cause, Why, follows_a_restart
 from ringleader.launch.outcome import JobExit, RankEnd
+from ringleader.plan.job import Job, faults_of
 
 
 def ended(code: int = 3, first: RankEnd | None = None) -> JobExit:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.fusion_buffer import MOST_ROUND_PLANS, RoundPlans
-from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.fusion_buffer import MOST_ROUND_PLANS, RoundPlans
+from ringleader.engine.operations import MASK, ReduceOp, Signature, Work, signature_digest
 
 
 def work(

@@ -21,8 +21,8 @@ from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.fabric import facts as fabric_facts
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.job import Family, Host, Job, Mpi
-from ringleader.rank_placement import HostFacts, Plan, place
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan, place
 from ringleader.report.table import repetitions
 from ringleader.scaling import Point, Run, scalings, too_wide
 

@@ -10,7 +10,7 @@ from tests.unit.test_scale_resume import sitting
 from ringleader.bench.scale import job_of
 from ringleader.cli.scale.cluster_jobs import plan_of
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job
+from ringleader.plan.job import Host, Job
 
 KUBERNETES = ("--on", "kubernetes", "--namespace", "team", "--image", "example.org/train:1")
 

@@ -20,7 +20,7 @@ from ringleader.cli.scale.scale_options import ScaleOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, options_of
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job
+from ringleader.plan.job import Host, Job
 from ringleader.scaling import HostContext, Request, Run
 
 REQUEST = Request(workdir="/w", hosts=("h1:2", "h2:2"), script="train.py", script_digest="aa")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.collectives.communicator import (
+from ringleader.engine.communicator import (
     BLOCK_BYTES,
     SHORT_BYTES,
     block_of,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.ranks import temporary_directory
+from ringleader.agents import temporary_directory
 
 
 def make_many(place: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.common import basics
+from ringleader.adapters import basics
 
 
 @pytest.mark.process  # TensorFlow's import starts some

@@ -11,10 +11,10 @@ from ringleader.cli.run.command import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
 from ringleader.launch.rank_output.output_streams import DirectOutlet
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, place
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.timeline.chrome_trace import MOST_TRACKS, ChromeTrace
-from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
-from ringleader.collectives.timeline.recording import (
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.timeline.chrome_trace import MOST_TRACKS, ChromeTrace
+from ringleader.engine.timeline.observer import Observer, Stage, activity_of
+from ringleader.engine.timeline.recording import (
     TimelineOptions,
     Timelines,
     TraceFile,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.collectives.traffic import CommunicatorTraffic, GroupTraffic, LibraryBytes, as_report
+from ringleader.engine.traffic import CommunicatorTraffic, GroupTraffic, LibraryBytes, as_report
 
 
 def counted(*, rank: int = 0, size: int = 4, here: tuple[int, ...] = (0, 1)) -> CommunicatorTraffic:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ringleader.agents import ethtool_statistics, rank_identity, traffic_counters
 from ringleader.fabric.facts import from_document
 from ringleader.fabric.readers.host import read_host
 from ringleader.fabric.transport_proof.evidence import CounterSnapshot
-from ringleader.ranks import ethtool_statistics, rank_identity, traffic_counters
 
 PROC = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

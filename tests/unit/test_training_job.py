@@ -11,10 +11,10 @@ from ringleader.bench.training.training_answers import TrainingAnswers
 from ringleader.bench.training.training_job import measure
 from ringleader.bench.training.training_plan import TrainingPlan
 from ringleader.errors import LaunchError, RankError, RequestError, StoppedError
-from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.rank_placement import HostFacts, Plan
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan
 from ringleader.scaling import Context
 
 PLAN = TrainingPlan(model="mlp", batch=2, num_classes=10, repeats=2, steps=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.ranks.training_progress import INTERVAL, Reporter, cpu_model, report_fd
+from ringleader.agents.training_progress import INTERVAL, Reporter, cpu_model, report_fd
 
 
 class Clock:
@@ -138,7 +138,7 @@ def test_without_a_launcher_nothing_happens() -> None:
 
 SPAWN = """
 import multiprocessing, os, sys
-from ringleader.ranks.training_progress import report_fd
+from ringleader.agents.training_progress import report_fd
 
 def tell():
     print(report_fd({"RINGLEADER_REPORT_FD": "1"}), flush=True)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ringleader.fabric.transport_proof.evidence import Exchanged, LibraryTraffic, LogLines, MpiTransport
-from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.transport_evidence import engine_traffic, host_evidence, mpi_transport
-from ringleader.rank_placement import HostFacts, place
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, place
 
 OPENMPI = Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m", library="")
 MPICH = Mpi(family=Family.MPICH, version="4.2.0", mpirun="/m", library="")

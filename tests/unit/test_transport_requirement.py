@@ -8,10 +8,10 @@ import pytest
 
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.job import Host, Job
 from ringleader.launch.outcome import JobExit
 from ringleader.launch.transport_requirement import NOTHING_TOLD, faults_at_start, judged_exit
-from ringleader.rank_placement import HostFacts, Plan, RdmaPort, place
+from ringleader.plan.job import Host, Job
+from ringleader.plan.rank_placement import HostFacts, Plan, RdmaPort, place
 
 GOOD = JobExit(exit_code=0, whose="", reason="", first_failure=None)
 PORT = RdmaPort(

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from ringleader.job import Host, Job
+from ringleader.agents import protocol
+from ringleader.agents.launcher_connection import LauncherUnreachableError, connect
 from ringleader.launch.elastic import host_agents
 from ringleader.launch.ssh.connections import Reply
 from ringleader.launch.warm_hosts import WarmHosts
-from ringleader.rank_placement import HostFacts
-from ringleader.ranks import protocol
-from ringleader.ranks.launcher_connection import LauncherUnreachableError, connect
+from ringleader.plan.job import Host, Job
+from ringleader.plan.rank_placement import HostFacts
 
 pytestmark = pytest.mark.process
 HOST = HostFacts(host=Host(name="h1"), hostname="h1", identity="id", is_local=True, cpus=(0,))

@@ -62,13 +62,13 @@ class AliasFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return how a name under the alias is loaded; ModuleNotFoundError where the package has no such."""
-        top, dot, rest = fullname.partition(".")
-        if top != self.alias:
+        rest = fullname.removeprefix(self.alias)
+        if rest == fullname or rest[:1] not in ("", "."):
             return None
-        found = importlib.util.find_spec(self.real + dot + rest)
+        found = importlib.util.find_spec(self.real + rest)
         if found is None:
             # None would let the next finder answer, perhaps with another package of the alias's name.
-            raise ModuleNotFoundError(self._missing(fullname, rest), name=fullname)
+            raise ModuleNotFoundError(self._missing(fullname, rest[1:]), name=fullname)
         spec = ModuleSpec(fullname, SameModule(found), origin=found.origin)
         spec.submodule_search_locations = found.submodule_search_locations
         spec.cached = found.cached

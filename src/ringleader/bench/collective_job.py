@@ -14,7 +14,6 @@ from ringleader.bench.line_rate import line_rate
 from ringleader.bench.measurement_job import Finished, Launcher, rank_program_job, run
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.byte_size import byte_size
-from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
 from ringleader.measurements.collective import (
@@ -27,6 +26,7 @@ from ringleader.measurements.collective import (
     WrongResult,
 )
 from ringleader.measurements.run_context import with_facts
+from ringleader.plan.job import Job
 from ringleader.scaling import Context
 
 PROGRAM = "ringleader.bench.collective_program"

@@ -15,6 +15,7 @@ import os
 import sys
 from typing import Any
 
+from ringleader.agents.training_progress import context_of
 from ringleader.bench.collective_implementations.implementation import (
     Implementation,
 )
@@ -30,7 +31,6 @@ from ringleader.bench.operation_deadline import EXIT_CODE, OperationDeadline
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
-from ringleader.ranks.training_progress import context_of
 
 OPEN_SECONDS = 120.0
 """Until all ranks have imported their frameworks and met."""

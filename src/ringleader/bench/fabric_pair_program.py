@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 
+from ringleader.agents.training_progress import context_of
 from ringleader.bench.fabric_programs import (
     LISTEN_SECONDS,
     RdmaPort,
@@ -30,7 +31,6 @@ from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.bench.program_commands import PERFTEST, ProgramPlan, ProgramRun, command
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
-from ringleader.ranks.training_progress import context_of
 
 START_SECONDS = 20.0
 """Between the starts of two ranks, at most."""

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringleader.agents import parent_death
+from ringleader.agents.hardware import text
 from ringleader.fabric.active.perftest_output import (
     perftest_bandwidth,
     perftest_latency,
     ucx_bandwidth,
     ucx_latency,
 )
-from ringleader.ranks import parent_death
-from ringleader.ranks.hardware import text
 
 WRITE_BANDWIDTH, SEND_LATENCY = "ib_write_bw", "ib_send_lat"
 UCX_BANDWIDTH, UCX_LATENCY = "ucx_perftest tag_bw", "ucx_perftest tag_lat"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
-from ringleader.job import Host
+from ringleader.plan.job import Host
 
 _SIZE = re.compile(r"([0-9]{1,6})[x×*]([0-9]{1,6})")
 

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, Protocol
 
-from ringleader.ranks.training_progress import LOG_MARK
+from ringleader.agents.training_progress import LOG_MARK
 
 _REPORT = re.compile(rf"{LOG_MARK} ([0-9]{{1,7}}) (\{{.*\}})\s*$")
 LONGEST_LINE = 1 << 16

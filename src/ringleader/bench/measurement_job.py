@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 from ringleader.errors import RingleaderError, StoppedError
 from ringleader.fabric.facts import document
-from ringleader.job import Job, Placement
 from ringleader.launch.job_listener import JobListener
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
+from ringleader.plan.job import Job, Placement
 
 START_SECONDS = 120.0
 """What a job may take besides its measurements: starts on many hosts, imports from a slow file system."""

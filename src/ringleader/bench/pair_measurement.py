@@ -19,11 +19,11 @@ from ringleader.bench.pair_rounds import Round, rank_rounds
 from ringleader.bench.program_commands import OSU, ProgramPlan, osu_command, runs_of
 from ringleader.bench.program_results import in_order
 from ringleader.errors import Fault, RefusedError, RequestError, StoppedError
-from ringleader.job import Job
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.measurements.point_to_point import Place, PointToPointRun, names_of
 from ringleader.measurements.run_context import with_facts
+from ringleader.plan.job import Job
 from ringleader.scaling import Context
 
 PROGRAM = "ringleader.bench.pair_program"

@@ -19,6 +19,7 @@ import sys
 import time
 from typing import Any
 
+from ringleader.agents.training_progress import context_of
 from ringleader.bench.gpu_memory import GpuMemory, NoGpuMemoryError, gpu_memory
 from ringleader.bench.joint_calls import any_rank_says, end_mpi
 from ringleader.bench.pair_plan import PairPlan
@@ -26,7 +27,6 @@ from ringleader.bench.pair_sweep import PairSweep
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
-from ringleader.ranks.training_progress import context_of
 
 START_SECONDS = 20.0
 """Between the starts of two ranks, at most: the first round is so much longer."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy
 
+from ringleader.agents.hardware import text
 from ringleader.fabric.active.measurements import GpuCopy
-from ringleader.ranks.hardware import text
 
 KERNEL = 256
 """Rows of the matrices of the kernel: 2·256³ = 34 MFLOP, about a millisecond of one core, so that a rank that

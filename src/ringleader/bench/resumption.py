@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.scale import Scale
 from ringleader.errors import Fault
-from ringleader.job import Host
+from ringleader.plan.job import Host
 from ringleader.scaling import Run
 
 _ANEW = "begin a new run with another --name; ringleader report compares the two"

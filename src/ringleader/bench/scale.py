@@ -20,10 +20,10 @@ from ringleader.bench.turn_order import Turn, further_turns, in_step_sizes, turn
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
-from ringleader.job import Job
 from ringleader.measurements import run_context
 from ringleader.measurements.run_context import software_changes, with_facts
 from ringleader.metrics import Sample
+from ringleader.plan.job import Job
 from ringleader.scaling import Context, Point, Request, Run
 
 

@@ -1,1 +1,12 @@
-"""What Horovod keeps in ``horovod.common`` and scripts import from there; the name is Horovod's."""
+"""The import path of scripts, as in ``horovod.common.util``: another name of `ringleader.adapters`.
+
+No module lies here: what is imported below this name is the module of `ringleader.adapters` itself.
+"""
+
+import importlib
+import sys
+
+from ringleader.alias.finder import AliasFinder
+
+sys.meta_path.insert(0, AliasFinder(alias=__name__, real="ringleader.adapters"))
+sys.modules[__name__] = importlib.import_module("ringleader.adapters")

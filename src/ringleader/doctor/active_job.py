@@ -25,8 +25,8 @@ from ringleader.doctor.active_answers import Answers
 from ringleader.doctor.active_plan import ActivePlan, ProgramRun, direction_seconds
 from ringleader.fabric.active.link_isolation import suspects_of
 from ringleader.fabric.active.measurements import ActiveResults, ProgramNote
-from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
+from ringleader.plan.job import Job
 
 FIRST_PART, SECOND_PART, SPEED_PART = 0.6, 0.25, 0.03
 """Parts of the time: the first pass, the second, each measurement of a rank's own speed."""

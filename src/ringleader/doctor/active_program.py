@@ -19,6 +19,8 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from ringleader.agents import hardware
+from ringleader.agents.training_progress import machine_of
 from ringleader.bench.fabric_programs import available, run_client, run_server
 from ringleader.bench.joint_calls import end_mpi
 from ringleader.bench.peer_messages import PeerMessages
@@ -28,8 +30,6 @@ from ringleader.doctor.active_plan import LATENCY_PART, ActivePlan, ProgramRun
 from ringleader.fabric.active.measurements import GpuCopy
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
-from ringleader.ranks import hardware
-from ringleader.ranks.training_progress import machine_of
 
 START_SECONDS = 20.0
 """Between the starts of two ranks, at most: so much longer than a round's own time its end is for a partner

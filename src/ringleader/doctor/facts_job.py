@@ -12,9 +12,9 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, StoppedError
 from ringleader.fabric.facts import HostFacts, from_document
 from ringleader.fabric.readers.host import SECONDS
-from ringleader.job import Host, Job
 from ringleader.launch.job_listener import JobListener
 from ringleader.launch.outcome import Outcome
+from ringleader.plan.job import Host, Job
 
 PROGRAM = "ringleader.doctor.facts_program"
 Launch = Callable[..., Outcome]

@@ -32,8 +32,8 @@ def main() -> None:
 
 def _world() -> Any:
     """Return MPI's communicator of all ranks."""
-    from ringleader.collectives import mpi_library
-    from ringleader.collectives.engine_settings import read_settings
+    from ringleader.engine import mpi_library
+    from ringleader.engine.engine_settings import read_settings
 
     return mpi_library.load(read_settings(os.environ)).COMM_WORLD
 
@@ -67,6 +67,6 @@ def _offset(world: Any, rank: int, now: Callable[[], float]) -> tuple[float, flo
 
 if __name__ == "__main__":
     main()
-    from ringleader.collectives.mpi_library import finalize
+    from ringleader.engine.mpi_library import finalize
 
     finalize()

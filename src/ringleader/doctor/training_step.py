@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from ringleader.common.object_exchange import allgather_object
+from ringleader.adapters.object_exchange import allgather_object
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet")
 """Whose adapters there are, by their names."""

@@ -22,12 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ringleader.agents import parent_death, process_tree, temporary_directory
 from ringleader.doctor.image_facts import TwoRankTest
 from ringleader.doctor.import_checks import ImportChecks
 from ringleader.doctor.training_step import FRAMEWORKS
 from ringleader.doctor.two_rank_program import MARK
 from ringleader.images.builders import Answer, answer
-from ringleader.ranks import parent_death, process_tree, temporary_directory
 
 IMAGE_CONFIG = Path("/etc/ssh/sshd_config")
 PLACES = "/usr/sbin:/usr/local/sbin:/sbin"

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ringleader.agents import temporary_directory
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.images import ringleader_wheel
 from ringleader.images.build_command import CONTEXT, DOCKERFILE
 from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
-from ringleader.ranks import temporary_directory
 
 
 @dataclass(frozen=True, kw_only=True)

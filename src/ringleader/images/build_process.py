@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import BinaryIO
 
+from ringleader.agents import parent_death
 from ringleader.errors import StoppedError
 from ringleader.launch import signals
-from ringleader.ranks import parent_death
 
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL."""

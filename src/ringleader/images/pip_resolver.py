@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ringleader.agents import parent_death, temporary_directory
 from ringleader.errors import Fault, RefusedError
 from ringleader.images.builders import answer
 from ringleader.images.lock_file import Question, argv
 from ringleader.images.mirrors import without_credentials
-from ringleader.ranks import parent_death, temporary_directory
 
 LAST_LINES = 6
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from ringleader.common.numpy_adapter import Array, dtype_name
+from ringleader.adapters.numpy_adapter import Array, dtype_name
 
 LONGEST_NAME = 40
 """Characters of a tree's keys that an operation's name has."""

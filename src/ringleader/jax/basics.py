@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import jax
 
-from ringleader.common import basics, object_exchange
+from ringleader.adapters import basics, object_exchange
 
 __all__ = ["allgather_object", "barrier", "broadcast_object", "join", "shutdown"]
 

@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy
 from jax.experimental import io_callback
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.common.array_operations import OPERATIONS
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.process_sets import ProcessSet, group_of
-from ringleader.common.reductions import Average, Sum
-from ringleader.common.submit_operation import Operation
+from ringleader.adapters.array_operations import OPERATIONS
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.process_sets import ProcessSet, group_of
+from ringleader.adapters.reductions import Average, Sum
+from ringleader.adapters.submit_operation import Operation
+from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.jax.arrays import shapes_of, to_jax, to_numpy
 from ringleader.jax.basics import after_programs
 

@@ -19,8 +19,8 @@ from typing import Any
 import jax
 import numpy
 
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.numpy_arithmetic import dtype_named
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.numpy_arithmetic import dtype_named
 
 TARGET = "ringleader_host_call"
 METADATA = 1

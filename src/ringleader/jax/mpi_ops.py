@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common import names
-from ringleader.common.basics import init as init
-from ringleader.common.names import *
-from ringleader.common.util import nccl_built as nccl_built
+from ringleader.adapters import names
+from ringleader.adapters.basics import init as init
+from ringleader.adapters.names import *
+from ringleader.adapters.util import nccl_built as nccl_built
 from ringleader.jax import basics, operations
 from ringleader.jax.basics import *
 from ringleader.jax.compression import Compression as Compression

@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.compression import run_compressed
-from ringleader.common.numpy_adapter import dtype_name
-from ringleader.common.operation_kinds import (
+from ringleader.adapters.compression import run_compressed
+from ringleader.adapters.numpy_adapter import dtype_name
+from ringleader.adapters.operation_kinds import (
     check_reduction,
     check_rows,
     check_scattered_reduction,
     check_splits,
 )
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.reductions import Average, handle_average_backwards_compatibility
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
+from ringleader.engine.operations import ReduceOp
 from ringleader.jax.arrays import flatten, to_jax, to_numpy
 from ringleader.jax.basics import after_programs
 from ringleader.jax.collective import Allgather, Allreduce, Alltoall, Broadcast, Reducescatter, is_traced

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.reductions import Average, Sum
-from ringleader.common.step_metrics import SessionMetrics
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.reductions import Average, Sum
+from ringleader.adapters.step_metrics import SessionMetrics
+from ringleader.engine.operations import ReduceOp
 from ringleader.jax.arrays import flatten
 from ringleader.jax.collective import Allreduce
 from ringleader.jax.compression import Compression, Compressor

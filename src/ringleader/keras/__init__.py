@@ -9,12 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringleader.common import names
-from ringleader.common.basics import barrier as barrier
-from ringleader.common.basics import join as join
-from ringleader.common.basics import shutdown as shutdown
-from ringleader.common.names import *
-from ringleader.common.util import nccl_built as nccl_built
+from ringleader.adapters import names
+from ringleader.adapters.basics import barrier as barrier
+from ringleader.adapters.basics import join as join
+from ringleader.adapters.basics import shutdown as shutdown
+from ringleader.adapters.names import *
+from ringleader.adapters.util import nccl_built as nccl_built
 from ringleader.keras import callbacks as callbacks
 from ringleader.keras import generation, values
 from ringleader.keras.generation import *

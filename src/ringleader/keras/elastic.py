@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from ringleader.common.commit_layout import Captured
-from ringleader.common.elastic import CommitError, State, run_fn
-from ringleader.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.variables_state import ModelState, Read, Write
+from ringleader.adapters.commit_layout import Captured
+from ringleader.adapters.elastic import CommitError, State, run_fn
+from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.variables_state import ModelState, Read, Write
 from ringleader.keras.generation import backend, check_generation, keras
 from ringleader.keras.values import as_array
 

@@ -14,10 +14,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ringleader.common.basics import begin_session
-from ringleader.common.compression import ArrayCompression
-from ringleader.common.numpy_adapter import NumpyAdapter
-from ringleader.common.process_sets import ProcessSet
+from ringleader.adapters.basics import begin_session
+from ringleader.adapters.compression import ArrayCompression
+from ringleader.adapters.numpy_adapter import NumpyAdapter
+from ringleader.adapters.process_sets import ProcessSet
 
 __all__ = ["Compression", "cuda_built", "init", "rocm_built"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy
 
-from ringleader.common.array_operations import ALLGATHER, ALLREDUCE, BROADCAST, REDUCESCATTER
-from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.common.reductions import Average, handle_average_backwards_compatibility
+from ringleader.adapters.array_operations import ALLGATHER, ALLREDUCE, BROADCAST, REDUCESCATTER
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
 from ringleader.keras.generation import Compression, backend, is_keras2, keras
 
 __all__ = [

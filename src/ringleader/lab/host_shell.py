@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from ringleader.agents.processors import usable_cpus
 from ringleader.errors import LabError
 from ringleader.lab import kernel_state, requirements
 from ringleader.lab.config_files import session_variables
 from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.saved_state import Lab, LabHost
-from ringleader.ranks.processors import usable_cpus
 
 _TALK = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
 _IN_DIRECTORY = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'

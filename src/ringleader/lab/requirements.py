@@ -11,12 +11,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ringleader.agents.processors import usable_cpus
 from ringleader.errors import Fault, RefusedError
 from ringleader.lab import emulated_machine, initramfs
 from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.setup_plan import Machine
 from ringleader.lab.spec import LabSpec
-from ringleader.ranks.processors import usable_cpus
 
 TOOLS = {
     "ip": "iproute2",

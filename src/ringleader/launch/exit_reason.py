@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from ringleader.job import Mpi
 from ringleader.launch.lost_components import Lost, RootCause, outweighs
 from ringleader.launch.message_words import signal_name
 from ringleader.launch.mpirun.mpirun_output import relevant_lines
 from ringleader.launch.outcome import JobExit, RankEnd
+from ringleader.plan.job import Mpi
 from ringleader.value_class import dataclass
 
 TIMED_OUT = 124

@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringleader.agents import job_directory
 from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
-from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome, Restart
 from ringleader.launch.prepare import Prepared, Prober, prepare
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.ranks import job_directory
+from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterator
 
 from ringleader.errors import RefusedError
-from ringleader.rank_placement import Plan
+from ringleader.plan.rank_placement import Plan
 
 _OTHERS = 64
 """Files that each program has open besides."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ringleader.job import Mpi
-from ringleader.rank_placement import Plan
+from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import Plan
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:

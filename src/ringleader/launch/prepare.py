@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ringleader import batch_system
+from ringleader.agents import agent as agent_program
+from ringleader.agents import job_directory as leftovers
+from ringleader.agents import protocol, rank_identity
 from ringleader.errors import RefusedError
-from ringleader.job import Job, Mpi, check
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import Probe, probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.transport_settings import JobSettings, job_settings
-from ringleader.rank_placement import Plan, duplicate_names, place
-from ringleader.ranks import agent as agent_program
-from ringleader.ranks import job_directory as leftovers
-from ringleader.ranks import protocol, rank_identity
+from ringleader.plan import batch_system
+from ringleader.plan.job import Job, Mpi, check
+from ringleader.plan.rank_placement import Plan, duplicate_names, place
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import (
     FreePorts,
@@ -251,7 +251,7 @@ def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:
         return (python, "-I", "-S", path)
     pythons = {python: name for (python, _), name in places.items()}
     if len(pythons) == 1:
-        return (next(iter(pythons)), "-I", "-m", "ringleader.ranks.agent")
+        return (next(iter(pythons)), "-I", "-m", "ringleader.agents.agent")
     where = "; ".join(f"{python} on {name}" for python, name in pythons.items())
     raise RefusedError(
         f"the hosts run the agent with interpreters at different paths ({where})",

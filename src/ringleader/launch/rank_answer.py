@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ringleader.ranks.training_progress import report_fd
+from ringleader.agents.training_progress import report_fd
 
 KIND = "answer"
 PART = 100_000

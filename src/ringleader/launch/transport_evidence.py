@@ -19,8 +19,8 @@ from ringleader.fabric.transport_proof.evidence import (
     LogLines,
     MpiTransport,
 )
-from ringleader.job import Family, Mpi
-from ringleader.rank_placement import Plan
+from ringleader.plan.job import Family, Mpi
+from ringleader.plan.rank_placement import Plan
 
 Value = TypeVar("Value")
 

@@ -16,7 +16,7 @@ from ringleader.fabric.transport_proof.requirement import (
 )
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import JobExit
-from ringleader.rank_placement import HostFacts, Plan
+from ringleader.plan.rank_placement import HostFacts, Plan
 
 REFUSED = 3
 """Exit code of a job that went well, but not by the wire that was required."""

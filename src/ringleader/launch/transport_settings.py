@@ -7,9 +7,9 @@ from dataclasses import field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from ringleader.job import Job, Mpi
 from ringleader.launch.host_probe.host_query import HostReport
-from ringleader.rank_placement import Plan, RankPlace
+from ringleader.plan.job import Job, Mpi
+from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.rank_environment import interface_variables, is_forwarded
 from ringleader.value_class import dataclass
 

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
+from ringleader.agents import protocol
 from ringleader.errors import RequestError
-from ringleader.job import Job
 from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.elastic.job_context import file_reader
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import is_python
 from ringleader.launch.prepare import Prepared, control_variable
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.ranks import protocol
+from ringleader.plan.job import Job
 from ringleader.render.mpirun_command import scrubbed
 
 SILENCE_SECONDS = 30.0

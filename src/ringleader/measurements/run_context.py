@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.fabric.facts import HostFacts
-from ringleader.job import Mpi
-from ringleader.rank_placement import Plan
+from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import Plan
 from ringleader.scaling import Context, HostContext
 
 

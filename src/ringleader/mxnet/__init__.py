@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common.framework_check import check_framework
+from ringleader.adapters.framework_check import check_framework
 
 check_framework("mxnet", "MXNet", "docs/guides/mxnet.md has the versions that work")
 

@@ -14,7 +14,7 @@ import numpy
 from mxnet.base import _LIB, MXNetError, check_call
 from mxnet.ndarray import NDArray
 
-from ringleader.common.numpy_adapter import Array
+from ringleader.adapters.numpy_adapter import Array
 
 _WITH_DLPACK = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
 """Element types of which MXNet takes an array of NumPy's as it is."""

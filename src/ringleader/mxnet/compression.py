@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringleader.common.compression import Compressor, NoneCompressor
-from ringleader.common.compression import FP16ArrayCompressor as FP16Compressor
+from ringleader.adapters.compression import Compressor, NoneCompressor
+from ringleader.adapters.compression import FP16ArrayCompressor as FP16Compressor
 
 __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 

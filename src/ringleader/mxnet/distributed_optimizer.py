@@ -11,12 +11,12 @@ from typing import Any
 import mxnet
 from mxnet.ndarray import NDArray
 
-from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
-from ringleader.common.gradient_settings import GradientSettings
-from ringleader.common.handles import synchronize_all
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.step_metrics import SessionMetrics
-from ringleader.common.util import split_list
+from ringleader.adapters.array_operations import ALLREDUCE_IN_PLACE
+from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.handles import synchronize_all
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.step_metrics import SessionMetrics
+from ringleader.adapters.util import split_list
 from ringleader.mxnet.array_memory import ArgumentError, writeable_view
 from ringleader.mxnet.compression import NoneCompressor
 

@@ -13,12 +13,12 @@ from typing import Any
 import mxnet
 import numpy
 
-from ringleader.collectives.operations import digest_of
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.array_operations import ALLREDUCE
-from ringleader.common.consistency import ConsistencyCheck, array_kind
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.reductions import Max
+from ringleader.adapters.array_operations import ALLREDUCE
+from ringleader.adapters.consistency import ConsistencyCheck, array_kind
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.reductions import Max
+from ringleader.engine.operations import digest_of
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.compression import Compression
 from ringleader.mxnet.distributed_optimizer import (

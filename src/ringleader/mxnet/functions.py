@@ -8,8 +8,8 @@ from typing import Any
 from mxnet.gluon.parameter import DeferredInitializationError, Parameter, ParameterDict
 from mxnet.ndarray import NDArray
 
-from ringleader.common.basics import size
-from ringleader.common.object_exchange import allgather_object, broadcast_object
+from ringleader.adapters.basics import size
+from ringleader.adapters.object_exchange import allgather_object, broadcast_object
 from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.operations import broadcast_
 

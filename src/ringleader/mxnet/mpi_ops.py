@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common import names
-from ringleader.common.basics import HorovodBasics
-from ringleader.common.basics import barrier as barrier
-from ringleader.common.basics import init as init
-from ringleader.common.basics import join as join
-from ringleader.common.basics import shutdown as shutdown
-from ringleader.common.names import *
-from ringleader.common.util import nccl_built as nccl_built
+from ringleader.adapters import names
+from ringleader.adapters.basics import HorovodBasics
+from ringleader.adapters.basics import barrier as barrier
+from ringleader.adapters.basics import init as init
+from ringleader.adapters.basics import join as join
+from ringleader.adapters.basics import shutdown as shutdown
+from ringleader.adapters.names import *
+from ringleader.adapters.util import nccl_built as nccl_built
 from ringleader.mxnet import operations
 from ringleader.mxnet.array_memory import ArgumentError as ArgumentError
 from ringleader.mxnet.operations import *

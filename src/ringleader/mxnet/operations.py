@@ -15,9 +15,7 @@ from typing import Any
 import numpy
 from mxnet.ndarray import NDArray
 
-from ringleader.collectives.exceptions import NotInitializedError
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.array_operations import (
+from ringleader.adapters.array_operations import (
     ALLGATHER,
     ALLREDUCE,
     ALLREDUCE_IN_PLACE,
@@ -26,10 +24,12 @@ from ringleader.common.array_operations import (
     BROADCAST_IN_PLACE,
     REDUCESCATTER,
 )
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.common.reductions import Average, handle_average_backwards_compatibility
-from ringleader.common.submit_operation import Operation
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
+from ringleader.adapters.submit_operation import Operation
+from ringleader.engine.exceptions import NotInitializedError
+from ringleader.engine.operations import ReduceOp
 from ringleader.mxnet.array_memory import ArgumentError, array_of, read_only_view, writeable_view
 
 __all__ = [

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ringleader.job import Family, Job, Mpi
-from ringleader.rank_placement import Plan, RankPlace
+from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import ALIAS_END, mpi_name
 from ringleader.render.rank_environment import RankEnvironment, is_secret
 

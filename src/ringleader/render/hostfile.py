@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 
 from ringleader.errors import Fault, RequestError
-from ringleader.job import Family
-from ringleader.rank_placement import HostFacts, Plan
+from ringleader.plan.job import Family
+from ringleader.plan.rank_placement import HostFacts, Plan
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 

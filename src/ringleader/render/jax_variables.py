@@ -6,7 +6,7 @@ that Open MPI 5 does not set, and the numbers of ranks are variables that other 
 
 from __future__ import annotations
 
-from ringleader.job import Family
+from ringleader.plan.job import Family
 
 SIGN = "OMPI_MCA_orte_hnp_uri"
 """Where Open MPI 4 has its mpirun, ``<job number>.0;tcp://<address>:<port>``. Open MPI 5 ignores it."""

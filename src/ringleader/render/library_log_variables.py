@@ -1,15 +1,15 @@
 """Variables by which NCCL and UCX write a log of what they use into the job's directory. Pure.
 
-The agent sets those of a library only where the rank's environment has none of them (``ranks/library_logs``).
+The agent sets those of a library only where the rank's environment has none (``agents/library_logs``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ringleader.job import Family, Mpi
-from ringleader.rank_placement import Plan, RankPlace
-from ringleader.ranks.library_logs import DIRECTORY
+from ringleader.agents.library_logs import DIRECTORY
+from ringleader.plan.job import Family, Mpi
+from ringleader.plan.rank_placement import Plan, RankPlace
 
 
 def library_log_variables(plan: Plan, place: RankPlace, mpi: Mpi) -> dict[str, Mapping[str, str]]:

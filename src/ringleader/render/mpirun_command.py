@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import PurePosixPath
 
-from ringleader import batch_system
-from ringleader.job import Family, Job, Mpi
-from ringleader.rank_placement import Plan
+from ringleader.plan import batch_system
+from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.rank_placement import Plan
 from ringleader.render.hostfile import hostfile_text, in_turns
 from ringleader.value_class import dataclass
 

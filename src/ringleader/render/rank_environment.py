@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import PurePosixPath
 
-from ringleader.job import Family, Job, Mpi
-from ringleader.rank_placement import Plan, RankPlace
+from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
 from ringleader.render.jax_variables import jax_variables
 from ringleader.value_class import dataclass

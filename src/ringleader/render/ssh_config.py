@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringleader.job import Family, Host, Ssh
+from ringleader.plan.job import Family, Host, Ssh
 from ringleader.render.hostfile import bare_name, mpi_name, user_of
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ringleader import __version__
-from ringleader.common.util import (
+from ringleader.adapters.util import (
     ccl_built,
     ddl_built,
     extension_available,

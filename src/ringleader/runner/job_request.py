@@ -12,14 +12,14 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ringleader.batch_system import find_allocation
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, collected
 from ringleader.horovod_elastic import elastic_options
 from ringleader.horovod_run import START_TIMEOUT, accepts_new_host_keys, mpirun_words
-from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
-from ringleader.job import Host, Job, Ssh
 from ringleader.option_fields import words_of
+from ringleader.plan.batch_system import find_allocation
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.host_list import merge_hosts, parse_host_list, parse_hostfile
+from ringleader.plan.job import Host, Job, Ssh
 from ringleader.render.mpirun_command import KEPT, OUTER_MPI
 from ringleader.render.rank_environment import NEVER_FORWARDED, OF_THE_COMMAND_LINE, RESERVED
 from ringleader.runner.common.util import config_parser

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ringleader.common.util import gloo_built, mpi_built, nccl_built
+from ringleader.adapters.util import gloo_built, mpi_built, nccl_built
 from ringleader.horovod_run import IGNORED, NAMES, elastic_failure_text, failure_text
 from ringleader.runner.job_request import JobRequest, job_request, same_command
 from ringleader.runner.option_table import OPTIONS, HorovodrunOptions, options_of
@@ -98,7 +98,7 @@ def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Ou
     from ringleader.cli import interrupts
     from ringleader.cli.run.command import check_program, check_ssh_files, is_here
     from ringleader.errors import RingleaderError
-    from ringleader.job import check
+    from ringleader.plan.job import check
 
     request = job_request(options, environ=environ, read=read_text, current_dir=str(Path.cwd()))
     job = check(request.job)

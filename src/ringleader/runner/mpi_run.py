@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ringleader.errors import RingleaderError
-from ringleader.job import Family
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
+from ringleader.plan.job import Family
 from ringleader.runner.launch import run_settings
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
-from ringleader.job import CONSISTENCY
+from ringleader.plan.job import CONSISTENCY
 
 GENERAL, SSH, TUNEABLE, AUTOTUNE = "", "ssh", "tuneable parameters", "autotune"
 ELASTIC, TIMELINE, STALL, LIBRARY, LOGGING = "elastic", "timeline", "stall check", "library", "logging"

@@ -8,11 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringleader.common.framework_check import check_framework
+from ringleader.adapters.framework_check import check_framework
 
 check_framework("tensorflow", "TensorFlow", "pip install tensorflow")
 
-from ringleader.common.util import gpu_available as gpu_available
+from ringleader.adapters.util import gpu_available as gpu_available
 from ringleader.tensorflow import functions, mpi_ops
 from ringleader.tensorflow.compression import Compression as Compression
 from ringleader.tensorflow.distributed_optimizer import DistributedOptimizer as DistributedOptimizer

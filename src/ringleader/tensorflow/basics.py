@@ -13,9 +13,9 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common import basics
-from ringleader.common.process_sets import ProcessSet
+from ringleader.adapters import basics
+from ringleader.adapters.process_sets import ProcessSet
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.tensorflow.util import traced_as_written
 
 __all__ = [
@@ -38,7 +38,7 @@ UNKNOWN_SET = -3
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
-    """Join the other ranks; see `ringleader.common.basics.init`.
+    """Join the other ranks; see `ringleader.adapters.basics.init`.
 
     TensorFlow takes the memory of every GPU that it sees, so it is shown this rank's own, unless the script
     has chosen already.

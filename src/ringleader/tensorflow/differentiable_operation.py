@@ -18,12 +18,12 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.array_operations import OPERATIONS
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.process_sets import ProcessSet, number_of
-from ringleader.common.submit_operation import Operation
+from ringleader.adapters.array_operations import OPERATIONS
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.process_sets import ProcessSet, number_of
+from ringleader.adapters.submit_operation import Operation
+from ringleader.engine.exceptions import HorovodInternalError, MismatchError
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.tensorflow.eager_tensors import (
     argument_error,
     array_of,

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.common.reductions import Adasum, Average
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.reductions import Adasum, Average
 from ringleader.tensorflow.compression import Compression
 from ringleader.tensorflow.gradient_exchange import checked_settings
 from ringleader.tensorflow.session_optimizer import AdasumSessionOptimizer, SessionOptimizer

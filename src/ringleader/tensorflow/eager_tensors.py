@@ -14,11 +14,11 @@ import numpy
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from ringleader.collectives.exceptions import MismatchError, NotInitializedError
-from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.common.numpy_adapter import Array, is_aligned
-from ringleader.common.process_sets import ProcessSet
-from ringleader.common.submit_operation import Operation
+from ringleader.adapters.numpy_adapter import Array, is_aligned
+from ringleader.adapters.process_sets import ProcessSet
+from ringleader.adapters.submit_operation import Operation
+from ringleader.engine.exceptions import MismatchError, NotInitializedError
+from ringleader.engine.kernels import ITEMSIZE
 
 EagerTensor: type = tf.__internal__.EagerTensor
 _from_dlpack = tf.experimental.dlpack.from_dlpack

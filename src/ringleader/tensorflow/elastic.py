@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.elastic import CommitError, run_fn
-from ringleader.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.variables_state import ModelState, VariablesState
+from ringleader.adapters.elastic import CommitError, run_fn
+from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.variables_state import ModelState, VariablesState
 from ringleader.tensorflow.session_operations import renew_waiting_nodes
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common import object_exchange
-from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.adapters import object_exchange
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.operations import broadcast_
 from ringleader.tensorflow.util import traced_as_written
 

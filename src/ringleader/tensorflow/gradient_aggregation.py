@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.gradient_exchange import divided, key
 
 Exchange = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]

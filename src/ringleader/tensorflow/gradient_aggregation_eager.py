@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.gradient_aggregation import Exchange, LocalGradientAggregationHelper
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.collectives.exceptions import MismatchError
-from ringleader.collectives.kernels import Array
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.array_operations import ALLGATHER, ALLREDUCE
-from ringleader.common.gradient_settings import GradientSettings, checked_groups
-from ringleader.common.handles import synchronize_all
-from ringleader.common.process_sets import ProcessSet, group_of, number_of
-from ringleader.common.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
-from ringleader.common.step_metrics import session_metrics
+from ringleader.adapters.array_operations import ALLGATHER, ALLREDUCE
+from ringleader.adapters.gradient_settings import GradientSettings, checked_groups
+from ringleader.adapters.handles import synchronize_all
+from ringleader.adapters.process_sets import ProcessSet, group_of, number_of
+from ringleader.adapters.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
+from ringleader.adapters.step_metrics import session_metrics
+from ringleader.engine.exceptions import MismatchError
+from ringleader.engine.kernels import Array
+from ringleader.engine.operations import ReduceOp
 from ringleader.tensorflow.eager_tensors import (
     array_of,
     as_tensor,

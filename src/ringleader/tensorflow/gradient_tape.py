@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.gradient_settings import GradientSettings
-from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.common.reductions import Average
+from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.reductions import Average
 from ringleader.tensorflow.compression import Compression
 from ringleader.tensorflow.gradient_exchange import GradientExchange, checked_settings, key
 from ringleader.tensorflow.util import traced_as_written

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common import names
-from ringleader.common.basics import HorovodBasics
-from ringleader.common.basics import shutdown as shutdown
-from ringleader.common.names import *
-from ringleader.common.util import num_rank_is_power_2
+from ringleader.adapters import names
+from ringleader.adapters.basics import HorovodBasics
+from ringleader.adapters.basics import shutdown as shutdown
+from ringleader.adapters.names import *
+from ringleader.adapters.util import num_rank_is_power_2
 from ringleader.tensorflow import basics, operations
 from ringleader.tensorflow.basics import *
 from ringleader.tensorflow.operations import *

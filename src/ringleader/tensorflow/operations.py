@@ -10,14 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.collectives.exceptions import MismatchError
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.array_operations import OPERATIONS
-from ringleader.common.basics import rank
-from ringleader.common.compression import run_compressed
-from ringleader.common.numpy_adapter import empty_like
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.adapters.array_operations import OPERATIONS
+from ringleader.adapters.basics import rank
+from ringleader.adapters.compression import run_compressed
+from ringleader.adapters.numpy_adapter import empty_like
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.engine.exceptions import MismatchError
+from ringleader.engine.operations import ReduceOp
 from ringleader.tensorflow.compression import Compression, Compressor
 from ringleader.tensorflow.differentiable_operation import (
     ALLGATHER,

@@ -14,13 +14,13 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.operations import Work
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.arrival_buckets import BucketPlanner, Position
-from ringleader.common.object_exchange import sum_work
-from ringleader.common.step_metrics import session_metrics
+from ringleader.adapters.arrival_buckets import BucketPlanner, Position
+from ringleader.adapters.object_exchange import sum_work
+from ringleader.adapters.step_metrics import session_metrics
+from ringleader.engine.engine import Engine
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.operations import Work
+from ringleader.engine.process_lifecycle import PROCESS
 
 QUIET_SECONDS = 10.0
 """A rank that no operation has come to for so long counts as standing still: where all ranks do and ask for

@@ -23,9 +23,9 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from ringleader.common.numpy_adapter import Array
-from ringleader.common.process_sets import ProcessSet
-from ringleader.common.submit_operation import Operation
+from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.process_sets import ProcessSet
+from ringleader.adapters.submit_operation import Operation
 from ringleader.tensorflow.eager_tensors import argument_error
 from ringleader.tensorflow.session_exchange import EXCHANGES, Request
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.gradient_settings import GradientSettings
-from ringleader.common.reductions import Adasum
+from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.reductions import Adasum
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, local_variable
 from ringleader.tensorflow.gradient_exchange import GradientExchange, key
 from ringleader.tensorflow.operations import grouped_allreduce

@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.common.reductions import Sum
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.reductions import Sum
 from ringleader.tensorflow.operations import allgather, allreduce
 
 

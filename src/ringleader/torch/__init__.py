@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringleader.common.framework_check import OLDEST, check_framework
+from ringleader.adapters.framework_check import OLDEST, check_framework
 
 check_framework("torch", "PyTorch", f"pip install 'torch>={OLDEST['torch']}'", least=OLDEST["torch"])
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.framework_adapter import DeviceTransport, TransportContext
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.collectives.session import Session
-from ringleader.collectives.transports.transport import Transport
-from ringleader.common.basics import begin_session
-from ringleader.common.process_sets import ProcessSet
+from ringleader.adapters.basics import begin_session
+from ringleader.adapters.process_sets import ProcessSet
+from ringleader.engine.framework_adapter import DeviceTransport, TransportContext
+from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.engine.session import Session
+from ringleader.engine.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.cuda.gpu_transport import GpuTransport
@@ -23,7 +23,7 @@ __all__ = ["cuda_built", "init", "rocm_built"]
 
 
 class TorchAdapter(TorchKernels):
-    """See `ringleader.collectives.framework_adapter.FrameworkAdapter`. Each session has one."""
+    """See `ringleader.engine.framework_adapter.FrameworkAdapter`. Each session has one."""
 
     def __init__(self) -> None:
         """Begin without groups."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.operations import Work
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.operation_kinds import OperationKinds, TensorKind
-from ringleader.common.process_sets import ProcessSet
-from ringleader.common.submit_operation import Operation, describe_work
+from ringleader.adapters.operation_kinds import OperationKinds, TensorKind
+from ringleader.adapters.process_sets import ProcessSet
+from ringleader.adapters.submit_operation import Operation, describe_work
+from ringleader.engine.operations import Work
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.kernels import TorchKernels, dtype_name
 
 __all__ = [
@@ -99,7 +99,7 @@ OPERATIONS = OperationKinds(
 
 @dataclass(frozen=True)
 class _Calls:
-    """See `ringleader.common.operation_kinds.GradientCalls`."""
+    """See `ringleader.adapters.operation_kinds.GradientCalls`."""
 
     process_set: ProcessSet
     arguments: tuple[Any, ...]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.engine.engine import Engine
+from ringleader.engine.operations import ReduceOp, Work
 from ringleader.torch.differentiable import describe
 from ringleader.torch.kernels import TorchKernels
 

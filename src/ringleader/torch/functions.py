@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import torch
 
-from ringleader.common.basics import rank, size
-from ringleader.common.commit_layout import Captured, UnpicklableError, put_together, take_apart
-from ringleader.common.handles import synchronize_all
-from ringleader.common.object_exchange import allgather_object, broadcast_object
-from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.basics import rank, size
+from ringleader.adapters.commit_layout import Captured, UnpicklableError, put_together, take_apart
+from ringleader.adapters.handles import synchronize_all
+from ringleader.adapters.object_exchange import allgather_object, broadcast_object
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.torch.operations import broadcast_async_
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
@@ -82,7 +82,7 @@ def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None
 
 
 class _Tensors:
-    """Takes all dense tensors out of a state; see `ringleader.common.commit_layout.ArrayCodec`."""
+    """Takes all dense tensors out of a state; see `ringleader.adapters.commit_layout.ArrayCodec`."""
 
     def take(self, value: Any) -> Any:
         return value if isinstance(value, torch.Tensor) and not value.is_sparse else None

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ringleader.collectives.bucket_plan import ParameterShape, first_difference
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.object_exchange import gather_objects
+from ringleader.adapters.object_exchange import gather_objects
+from ringleader.engine.bucket_plan import ParameterShape, first_difference
+from ringleader.engine.engine import Engine
+from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.kernels import dtype_name
 
 Named = Sequence[tuple[str, torch.Tensor]]

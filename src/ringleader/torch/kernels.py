@@ -10,10 +10,8 @@ from typing import Any
 import numpy
 import torch
 
-from ringleader.collectives.kernels import FlatKernels, divisor_of
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import DOT_COUNT
-from ringleader.common.numpy_arithmetic import (
+from ringleader.adapters.numpy_adapter import DOT_COUNT
+from ringleader.adapters.numpy_arithmetic import (
     HALF_TYPES,
     Array,
     NumpyFlat,
@@ -21,7 +19,9 @@ from ringleader.common.numpy_arithmetic import (
     float_reduction,
     scale_integers,
 )
-from ringleader.common.numpy_arithmetic import scale as scale_array
+from ringleader.adapters.numpy_arithmetic import scale as scale_array
+from ringleader.engine.kernels import FlatKernels, divisor_of
+from ringleader.engine.operations import ReduceOp
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -55,7 +55,7 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 class TorchKernels:
-    """See `ringleader.collectives.kernels.Kernels`; arrays are tensors on one device."""
+    """See `ringleader.engine.kernels.Kernels`; arrays are tensors on one device."""
 
     def __init__(self, device: torch.device = CPU) -> None:
         """Take the device on which new tensors are made."""
@@ -216,7 +216,7 @@ class TorchKernels:
 
 
 class _TorchFlat(TorchKernels):
-    """See `ringleader.collectives.kernels.FlatKernels`: tensors of half types, for which NumPy is slow."""
+    """See `ringleader.engine.kernels.FlatKernels`: tensors of half types, for which NumPy is slow."""
 
     take = TorchKernels.flat
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.common import names
-from ringleader.common.basics import HorovodBasics
-from ringleader.common.basics import barrier as barrier
-from ringleader.common.basics import join as join
-from ringleader.common.basics import shutdown as shutdown
-from ringleader.common.handles import poll as poll
-from ringleader.common.handles import synchronize as synchronize
-from ringleader.common.names import *
-from ringleader.common.util import nccl_built as nccl_built
+from ringleader.adapters import names
+from ringleader.adapters.basics import HorovodBasics
+from ringleader.adapters.basics import barrier as barrier
+from ringleader.adapters.basics import join as join
+from ringleader.adapters.basics import shutdown as shutdown
+from ringleader.adapters.handles import poll as poll
+from ringleader.adapters.handles import synchronize as synchronize
+from ringleader.adapters.names import *
+from ringleader.adapters.util import nccl_built as nccl_built
 from ringleader.torch import basics, differentiable, operations
 from ringleader.torch.basics import *
 from ringleader.torch.compression import Compression as Compression

@@ -10,9 +10,8 @@ from weakref import ref
 
 import torch
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.compression import run_compressed
-from ringleader.common.handles import (
+from ringleader.adapters.compression import run_compressed
+from ringleader.adapters.handles import (
     CAPACITY,
     KEPT,
     NEXT_HANDLE,
@@ -21,7 +20,7 @@ from ringleader.common.handles import (
     new_handle,
     synchronize,
 )
-from ringleader.common.process_sets import (
+from ringleader.adapters.process_sets import (
     COUNTED,
     ProcessSet,
     begin_operation,
@@ -29,7 +28,8 @@ from ringleader.common.process_sets import (
     group_of,
     next_serial,
 )
-from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.differentiable import (
     OPERATIONS,

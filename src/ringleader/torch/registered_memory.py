@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.pending_operations import numbered
-from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.object_exchange import gather_objects
+from ringleader.adapters.object_exchange import gather_objects
+from ringleader.engine.engine import Engine
+from ringleader.engine.pending_operations import numbered
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.kernels import DTYPES
 
 __all__ = ["register_", "registered_empty"]

@@ -3,7 +3,7 @@
 To describe one (checks, signature, digest) takes longer than to reduce a few KiB. So a description that was
 used is kept, without its tensors, for tensors of the same types, shapes and names: of `allreduce_` in the
 group of ranks, with what is prepared for the memory of tensors that it was used for; of a group of tensors as
-single ones that are begun (`ringleader.common.handles.KeptReduction`), until it is asked for again.
+single ones that are begun (`ringleader.adapters.handles.KeptReduction`), until it is asked for again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp, RepeatedWork, Work
-from ringleader.collectives.rank_group import Group
-from ringleader.collectives.transports.registered_memory import PreparedReduction
-from ringleader.common.handles import KEPT_GROUPS, PENDING, new_handle
-from ringleader.common.process_sets import COUNTED, ProcessSet
+from ringleader.adapters.handles import KEPT_GROUPS, PENDING, new_handle
+from ringleader.adapters.process_sets import COUNTED, ProcessSet
+from ringleader.engine.engine import Engine
+from ringleader.engine.operations import ReduceOp, RepeatedWork, Work
+from ringleader.engine.rank_group import Group
+from ringleader.engine.transports.registered_memory import PreparedReduction
 from ringleader.torch.kernels import dtype_name, flat_at
 
 CAPACITY = 1024

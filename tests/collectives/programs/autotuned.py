@@ -8,7 +8,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.autotune import CANDIDATES
+from ringleader.adapters.autotune import CANDIDATES
 from ringleader.torch.basics import session
 
 hvd.init()

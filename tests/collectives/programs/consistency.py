@@ -8,7 +8,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common import consistency
+from ringleader.adapters import consistency
 from ringleader.torch.basics import session
 
 case, fault = sys.argv[1], sys.argv[2:]

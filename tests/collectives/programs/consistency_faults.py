@@ -8,7 +8,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common import consistency
+from ringleader.adapters import consistency
 from ringleader.torch.optimizer import optimizer_mixin
 from ringleader.torch.optimizer.memory_place import MemoryPlace
 

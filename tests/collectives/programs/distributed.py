@@ -9,12 +9,12 @@ import torch
 from fake_cuda import Gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.framework_adapter import TransportContext
-from ringleader.collectives.group_communicators import count_over
-from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.peer_wait import PeerWait
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.framework_adapter import TransportContext
+from ringleader.engine.group_communicators import count_over
+from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.peer_wait import PeerWait
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.cuda.cuda_streams import CudaStreams

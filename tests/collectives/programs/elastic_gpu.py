@@ -16,8 +16,8 @@ from fake_cuda import Gpu
 from fake_gpu import use_fake_gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.operations import Signature, Work, signature_digest
-from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.engine.operations import Signature, Work, signature_digest
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.c10d.group_watch import GroupWatch
 
 VICTIM, WAITS = int(sys.argv[1]), sys.argv[2] == "device"

@@ -88,7 +88,7 @@ def check_sets():
 
 
 if EVENTS.get("sets"):
-    from ringleader.common.process_sets import sets_of_script
+    from ringleader.adapters.process_sets import sets_of_script
 
     hvd.common_set = sets_of_script()[0][0]
 state.register_reset_callbacks([on_reset])

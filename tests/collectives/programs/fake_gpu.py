@@ -4,10 +4,10 @@ import torch
 from fake_cuda import Gpu
 from fake_nccl import install
 
-from ringleader.collectives.framework_adapter import TransportContext
-from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.operations import Signature, Work, signature_digest
-from ringleader.collectives.peer_wait import PeerWait
+from ringleader.engine.framework_adapter import TransportContext
+from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.operations import Signature, Work, signature_digest
+from ringleader.engine.peer_wait import PeerWait
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import missing

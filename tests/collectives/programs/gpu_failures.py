@@ -8,7 +8,7 @@ import torch
 from fake_gpu import on_gpu, use_fake_gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.operations import ReduceOp
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 
 ERRORS = {

@@ -7,7 +7,7 @@ import weakref
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.handles import CAPACITY, KEPT, KEPT_GROUPS, PENDING
+from ringleader.adapters.handles import CAPACITY, KEPT, KEPT_GROUPS, PENDING
 from ringleader.torch.basics import session
 
 hvd.init(process_sets="dynamic")

@@ -8,7 +8,7 @@ import torch
 from fake_gpu import use_fake_gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.torch.basics import session
 from ringleader.torch.cuda.gpu_transport import GpuTransport
 

@@ -13,12 +13,12 @@ if not MPI.Is_initialized():
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from ringleader.collectives.mpi_calls import MpiCalls  # noqa: E402
-from ringleader.collectives.mpi_communicator import MpiCommunicator  # noqa: E402
-from ringleader.collectives.operations import ReduceOp, Signature, Work  # noqa: E402
-from ringleader.collectives.peer_wait import PeerWait  # noqa: E402
-from ringleader.collectives.transports.plain_mpi import MpiTransport  # noqa: E402
-from ringleader.collectives.transports.reduce_scatter import reducescatter  # noqa: E402
+from ringleader.engine.mpi_calls import MpiCalls  # noqa: E402
+from ringleader.engine.mpi_communicator import MpiCommunicator  # noqa: E402
+from ringleader.engine.operations import ReduceOp, Signature, Work  # noqa: E402
+from ringleader.engine.peer_wait import PeerWait  # noqa: E402
+from ringleader.engine.transports.plain_mpi import MpiTransport  # noqa: E402
+from ringleader.engine.transports.reduce_scatter import reducescatter  # noqa: E402
 from ringleader.torch.kernels import TorchKernels  # noqa: E402
 
 PATIENT = sys.argv[1] == "patient"

@@ -6,7 +6,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.group_communicators import free_bytes
+from ringleader.engine.group_communicators import free_bytes
 from ringleader.torch.basics import session
 
 hvd.init()

@@ -6,8 +6,8 @@ import time
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.membership import membership
-from ringleader.common.process_sets import process_set_ids_and_ranks
+from ringleader.adapters.membership import membership
+from ringleader.adapters.process_sets import process_set_ids_and_ranks
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

@@ -3,7 +3,7 @@
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.process_sets import process_set_ids_and_ranks
+from ringleader.adapters.process_sets import process_set_ids_and_ranks
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

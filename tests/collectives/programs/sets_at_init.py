@@ -5,7 +5,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.process_sets import process_set_ids_and_ranks
+from ringleader.adapters.process_sets import process_set_ids_and_ranks
 
 
 def refused(error, call, *words):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ringleader.torch as hvd
-from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.engine.exceptions import HorovodInternalError
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

@@ -11,7 +11,7 @@ import torch
 import torch._dynamo  # which an optimizer's first step imports, for seconds
 
 import ringleader.torch as hvd
-from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS
 
 
 def say(**words):

@@ -8,7 +8,7 @@ import gc
 import torch
 
 import ringleader.torch as hvd
-from ringleader.common.membership import membership
+from ringleader.adapters.membership import membership
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 hvd.init()

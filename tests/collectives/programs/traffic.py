@@ -5,7 +5,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.traffic import as_report
+from ringleader.engine.traffic import as_report
 from ringleader.torch.basics import session
 
 MIB = 1 << 20

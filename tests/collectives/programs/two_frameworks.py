@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.common.array_operations import (
+from ringleader.adapters.array_operations import (
     ALLGATHER,
     ALLREDUCE,
     ALLREDUCE_IN_PLACE,
@@ -17,9 +16,10 @@ from ringleader.common.array_operations import (
     BROADCAST_IN_PLACE,
     REDUCESCATTER,
 )
-from ringleader.common.basics import begin_session, rank, shutdown, size
-from ringleader.common.numpy_adapter import NumpyAdapter
-from ringleader.common.process_sets import add_process_set, global_process_set
+from ringleader.adapters.basics import begin_session, rank, shutdown, size
+from ringleader.adapters.numpy_adapter import NumpyAdapter
+from ringleader.adapters.process_sets import add_process_set, global_process_set
+from ringleader.engine.exceptions import HorovodInternalError
 
 
 def check_numpy() -> None:

@@ -7,7 +7,7 @@ from fake_cuda import Gpu
 from fake_gpu import on_gpu, use_fake_gpu
 
 import ringleader.torch as hvd
-from ringleader.collectives.operations import ReduceOp
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from ringleader.torch.cuda.gpu_transport import GpuTransport
 

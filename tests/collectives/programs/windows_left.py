@@ -7,7 +7,7 @@ the second set of ranks 0 and 1 where the set of 0 and 2 was, before the first o
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS
 
 hvd.init()
 RANK = hvd.rank()

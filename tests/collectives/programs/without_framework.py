@@ -5,9 +5,7 @@ from array import array
 
 import numpy as np
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.common.array_operations import (
+from ringleader.adapters.array_operations import (
     ALLGATHER,
     ALLREDUCE,
     ALLREDUCE_IN_PLACE,
@@ -16,19 +14,19 @@ from ringleader.common.array_operations import (
     BROADCAST_IN_PLACE,
     REDUCESCATTER,
 )
-from ringleader.common.basics import barrier, begin_session, join, rank, shutdown, size
-from ringleader.common.handles import poll, synchronize
-from ringleader.common.numpy_adapter import ALIGNMENT, NumpyAdapter
-from ringleader.common.numpy_arithmetic import dtype_named
-from ringleader.common.object_exchange import (
+from ringleader.adapters.basics import barrier, begin_session, join, rank, shutdown, size
+from ringleader.adapters.handles import poll, synchronize
+from ringleader.adapters.numpy_adapter import ALIGNMENT, NumpyAdapter
+from ringleader.adapters.numpy_arithmetic import dtype_named
+from ringleader.adapters.object_exchange import (
     allgather_object,
     any_rank,
     broadcast_object,
     gather_objects,
     sum_numbers,
 )
-from ringleader.common.process_sets import add_process_set, global_process_set, group_of
-from ringleader.common.reductions import (
+from ringleader.adapters.process_sets import add_process_set, global_process_set, group_of
+from ringleader.adapters.reductions import (
     Average,
     Max,
     Min,
@@ -36,6 +34,8 @@ from ringleader.common.reductions import (
     Sum,
     handle_average_backwards_compatibility,
 )
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.kernels import ITEMSIZE
 
 begin_session(NumpyAdapter, None, "dynamic")
 RANK, SIZE = rank(), size()

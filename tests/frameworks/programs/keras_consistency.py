@@ -15,7 +15,7 @@ else:
     import keras
 
 import ringleader.keras as hvd
-from ringleader.common import consistency
+from ringleader.adapters import consistency
 
 consistency.interval = lambda *_seconds: 1
 hvd.init()

@@ -17,7 +17,7 @@ else:
     import keras
 
 import ringleader.keras as hvd  # noqa: E402
-from ringleader.common.process_sets import global_process_set, next_serial  # noqa: E402
+from ringleader.adapters.process_sets import global_process_set, next_serial  # noqa: E402
 
 KERAS2 = keras.__name__ == "tf_keras"
 BACKEND = "tensorflow" if KERAS2 else keras.backend.backend()

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 import ringleader.tensorflow as hvd
-from ringleader.common.basics import HorovodBasics
-from ringleader.common.util import extension_available, gpu_available
+from ringleader.adapters.basics import HorovodBasics
+from ringleader.adapters.util import extension_available, gpu_available
 
 NAMES = {
     "tensorflow": "init shutdown is_initialized rank size local_rank local_size cross_rank cross_size "

@@ -77,9 +77,9 @@ elif MODE == "interrupted":
 elif MODE == "forked":
     child = os.fork()
     if child == 0:
-        from ringleader.common.array_operations import ALLREDUCE
-        from ringleader.common.process_sets import global_process_set
-        from ringleader.common.reductions import Sum
+        from ringleader.adapters.array_operations import ALLREDUCE
+        from ringleader.adapters.process_sets import global_process_set
+        from ringleader.adapters.reductions import Sum
         from ringleader.tensorflow.session_exchange import EXCHANGES, Request
 
         made = ALLREDUCE.prepare([np.ones(3)], "child", global_process_set, (Sum,), grouped=False)

@@ -4,11 +4,11 @@ import sys
 
 import numpy as np
 
-from ringleader.common.array_operations import ALLREDUCE
-from ringleader.common.basics import begin_session
-from ringleader.common.numpy_adapter import NumpyAdapter
-from ringleader.common.process_sets import global_process_set
-from ringleader.common.reductions import Sum
+from ringleader.adapters.array_operations import ALLREDUCE
+from ringleader.adapters.basics import begin_session
+from ringleader.adapters.numpy_adapter import NumpyAdapter
+from ringleader.adapters.process_sets import global_process_set
+from ringleader.adapters.reductions import Sum
 
 begin_session(NumpyAdapter, None, None)
 array = np.arange(1 << 20, dtype="float32")

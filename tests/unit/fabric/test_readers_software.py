@@ -231,7 +231,7 @@ class TestPackages:
 def test_readers_need_only_the_standard_library():
     """Their text may be sent to a host on which nothing of ours is installed."""
     allowed = {*sys.stdlib_module_names, "ringleader"}
-    ours = ("ringleader.fabric.facts", "ringleader.fabric.readers", "ringleader.ranks")
+    ours = ("ringleader.fabric.facts", "ringleader.fabric.readers", "ringleader.agents")
     for path in Path(readers.__file__).parent.glob("*.py"):
         text = path.read_text()
         assert "__file__" not in text, path.name

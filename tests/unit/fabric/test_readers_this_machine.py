@@ -14,10 +14,10 @@ from importlib import metadata
 
 import pytest
 
+from ringleader.agents.hardware import cpu_list
 from ringleader.fabric.facts import UNLIMITED
 from ringleader.fabric.readers import libraries, read_host, software
 from ringleader.fabric.readers.sysfs_files import Files
-from ringleader.ranks.hardware import cpu_list
 
 pytestmark = pytest.mark.process
 

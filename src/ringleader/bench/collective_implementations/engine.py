@@ -10,7 +10,7 @@ from ringleader.bench.collective_implementations.implementation import Call, Not
 from ringleader.bench.collective_implementations.memory import Memory, bytes_of_tensor
 from ringleader.bench.collective_plan import REDUCING
 from ringleader.bench.collective_values import Array, Case
-from ringleader.collectives.operations import ReduceOp
+from ringleader.engine.operations import ReduceOp
 
 REDUCTIONS = {
     "sum": ReduceOp.SUM,
@@ -84,19 +84,19 @@ class TorchEngine:
 
 
 class NumpyEngine:
-    """``ringleader.common.array_operations``."""
+    """``ringleader.adapters.array_operations``."""
 
     def __init__(self) -> None:
         """Join the other ranks."""
-        from ringleader.common import basics
+        from ringleader.adapters import basics
 
         basics.init()
         self._basics = basics
 
     def prepare(self, case: Case, send: Memory, receive: Memory, *, in_place: bool) -> Call:
         """See ``Implementation``."""
-        from ringleader.common import array_operations as operations
-        from ringleader.common.process_sets import global_process_set as everyone
+        from ringleader.adapters import array_operations as operations
+        from ringleader.adapters.process_sets import global_process_set as everyone
 
         refuse(case, in_place)
         source = receive if in_place else send

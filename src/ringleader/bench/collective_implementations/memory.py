@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy
 
+from ringleader.adapters.numpy_adapter import aligned_empty
 from ringleader.bench.collective_plan import DTYPES
 from ringleader.bench.collective_values import Array
-from ringleader.common.numpy_adapter import aligned_empty
 
 
 class Memory:

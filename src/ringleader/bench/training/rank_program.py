@@ -26,16 +26,16 @@ from typing import Any
 import torch
 
 import ringleader.torch as hvd
+from ringleader.agents.training_progress import context_of
 from ringleader.bench.training.batches import Batches, open_batches
 from ringleader.bench.training.data_folder import DataError
 from ringleader.bench.training.layer_times import layer_times
 from ringleader.bench.training.training_arms import TrainingArm, missing_arms
 from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, order_of
-from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
 from ringleader.measurements.training import ALONE, COUPLED, DDP_GLOO, DDP_NCCL, UNCOUPLED
-from ringleader.ranks.training_progress import context_of
 
 LAYER_STEPS = 10
 """Steps in which layers are timed, at most."""

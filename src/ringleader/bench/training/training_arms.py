@@ -18,7 +18,7 @@ from ringleader.bench.training.models import build, loss_of
 from ringleader.bench.training.step_clock import StepClock, clock_of
 from ringleader.bench.training.step_split import RankTimes
 from ringleader.bench.training.training_plan import TrainingPlan
-from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.measurements.training import DDP_GLOO, DDP_NCCL, IN_STEP, RINGLEADER, SHARDED
 
 RATES = {"sgd": 0.01, "momentum": 0.01, "adam": 0.001, "adamw": 0.001}

@@ -14,10 +14,10 @@ from ringleader.bench.measurement_job import run as run_job
 from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training, turn_text
 from ringleader.bench.training.training_plan import TrainingPlan
 from ringleader.errors import Fault, RankError, RequestError, StoppedError
-from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.measurements.run_context import with_facts
 from ringleader.measurements.training import TrainingRun
+from ringleader.plan.job import Job
 from ringleader.scaling import Context
 
 PROGRAM = "ringleader.bench.training.rank_program"

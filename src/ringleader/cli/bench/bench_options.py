@@ -25,9 +25,9 @@ from ringleader.cli.run_directory import run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import RequestError
-from ringleader.job import Job, faults_of
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import flag, group, option
+from ringleader.plan.job import Job, faults_of
 from ringleader.scaling import Context
 
 Result = TypeVar("Result")

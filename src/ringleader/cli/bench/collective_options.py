@@ -23,8 +23,8 @@ from ringleader.bench.message_sizes import MOST_SIZES, size_in_bytes
 from ringleader.cli.bench.bench_options import EVERYDAY, BenchOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Changes
-from ringleader.job import Job
 from ringleader.option_fields import group, option
+from ringleader.plan.job import Job
 
 FACTOR = 4
 """Between two sizes where neither ``-f`` nor ``-i`` is given: nine sizes from 1 KiB to 64 MiB."""

@@ -41,9 +41,9 @@ from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
-from ringleader.job import Job, Placement
 from ringleader.measurements.point_to_point import Place, PointToPointRun
 from ringleader.option_fields import flag, group, option
+from ringleader.plan.job import Job, Placement
 from ringleader.scaling import Context
 from ringleader.text_files import printed, read_text
 

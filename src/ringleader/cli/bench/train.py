@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringleader.agents.processors import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
 from ringleader.bench.training.measured_profile import profile_text
@@ -35,10 +36,9 @@ from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
-from ringleader.job import Job
 from ringleader.measurements.training import ARMS, TrainingRun
 from ringleader.option_fields import group, option
-from ringleader.ranks.processors import usable_cpus
+from ringleader.plan.job import Job
 from ringleader.text_files import write_text
 
 if TYPE_CHECKING:

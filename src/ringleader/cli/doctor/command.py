@@ -18,8 +18,8 @@ from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command, given, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.job import Job
 from ringleader.option_fields import names_of
+from ringleader.plan.job import Job
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:

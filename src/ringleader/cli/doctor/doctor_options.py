@@ -9,8 +9,8 @@ from ringleader.cli.options.host_options import PLACES, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import Fault
-from ringleader.job import Job
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
+from ringleader.plan.job import Job
 
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",

@@ -14,7 +14,7 @@ from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import ProbeError
-from ringleader.job import Job, check
+from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:

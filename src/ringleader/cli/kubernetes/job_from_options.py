@@ -11,15 +11,15 @@ from ringleader.cli.kubernetes import option_syntax
 from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
-from ringleader.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.errors import RequestError, collected
-from ringleader.job import Placement, faults_of_mpirun_words
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import check
 from ringleader.option_fields import faults_of_values
+from ringleader.plan.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
+from ringleader.plan.job import Placement, faults_of_mpirun_words
 from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma.advice import advice_on
 from ringleader.render.rdma.allocation import NicAllocation, allocate

@@ -18,11 +18,11 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import given, spelling
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.option_fields import flag, group, option, parts
+from ringleader.plan.elastic_options import ElasticOptions
 
 HELP = """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ringleader.batch_system import Allocation, find_allocation, nested_launch
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.typed_command import Strength
 from ringleader.errors import Fault
-from ringleader.host_list import Parsed, apply_torchrun, merge_hosts, parse_host_list, parse_hostfile
-from ringleader.job import Host, Ssh
 from ringleader.option_fields import flag, many, option
+from ringleader.plan.batch_system import Allocation, find_allocation, nested_launch
+from ringleader.plan.host_list import Parsed, apply_torchrun, merge_hosts, parse_host_list, parse_hostfile
+from ringleader.plan.job import Host, Ssh
 from ringleader.value_class import dataclass, field
 
 PLACES = ("local", "ssh", "lab")

@@ -7,9 +7,9 @@ from typing import Any
 
 from ringleader.cli.json_output import OF_A_JOB, JsonOptions
 from ringleader.cli.options.rank_options import RankOptions
-from ringleader.elastic_options import ElasticOptions
-from ringleader.job import Job
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Job
 from ringleader.value_class import dataclass
 
 PLACES = ("kubernetes", "pods")

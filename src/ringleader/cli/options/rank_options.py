@@ -12,10 +12,10 @@ from typing import Any
 
 from ringleader.cli.options.host_options import Chosen
 from ringleader.cli.options.option_checks import Faults, ReadText
-from ringleader.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.errors import Fault, collected
-from ringleader.job import Job
 from ringleader.option_fields import flag, many, option, parts
+from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
+from ringleader.plan.job import Job
 from ringleader.render.rank_environment import RESERVED
 from ringleader.value_class import dataclass
 

@@ -17,9 +17,9 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import parse_assignments
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault
-from ringleader.host_list import merge_hosts, parse_hostfile
-from ringleader.job import Host
 from ringleader.option_fields import flag, group, many, option
+from ringleader.plan.host_list import merge_hosts, parse_hostfile
+from ringleader.plan.job import Host
 from ringleader.render.compose.request import FOLDER, SSH_CONFIG, ComposeRequest, Mount, Network, Target, User
 
 if TYPE_CHECKING:

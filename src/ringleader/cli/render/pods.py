@@ -19,8 +19,8 @@ from ringleader.cli.render.mpijob import (
     show_objects,
 )
 from ringleader.cli.typed_command import Command, given, spelling
-from ringleader.elastic_options import ElasticOptions
 from ringleader.option_fields import flag, group, names_of
+from ringleader.plan.elastic_options import ElasticOptions
 
 HELP = """Print a job as plain Pods: what run --on pods would send, without the keys.
 

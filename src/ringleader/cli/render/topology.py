@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringleader import text_files
+from ringleader.agents.hardware import output
 from ringleader.cli.doctor.stored_facts import read_facts
 from ringleader.cli.json_output import dumped
 from ringleader.cli.options.option_checks import unwritable, write_text
@@ -22,7 +23,6 @@ from ringleader.fabric.topology.matrix import topology_matrix
 from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
 from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.option_fields import option
-from ringleader.ranks.hardware import output
 from ringleader.render import transport_settings
 from ringleader.render.host_topology import topology_text, topology_values
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ringleader import __version__
-from ringleader.batch_system import slurm_job_id
 from ringleader.cli import interrupts
 from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
@@ -43,10 +42,11 @@ from ringleader.cli.typed_command import (
     is_full_help,
     spelling,
 )
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import Fault, RequestError, RingleaderError
-from ringleader.job import Job, check
 from ringleader.option_fields import flag, group, option
+from ringleader.plan.batch_system import slurm_job_id
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Job, check
 from ringleader.render.rank_environment import search_path
 from ringleader.text_files import read_text
 from ringleader.value_class import dataclass

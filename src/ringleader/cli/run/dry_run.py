@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringleader.job import Job
+from ringleader.agents.library_logs import DIRECTORY
 from ringleader.launch import signals
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, prepare
-from ringleader.ranks.library_logs import DIRECTORY
+from ringleader.plan.job import Job
 from ringleader.render.dry_run import Mpirun, dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment
 from ringleader.render.transport_settings import dry_run_lines

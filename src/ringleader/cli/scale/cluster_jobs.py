@@ -26,9 +26,9 @@ from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
 from ringleader.errors import Fault, RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.job import Host, Job, Mpi
 from ringleader.mpijob.model import MPIJob
-from ringleader.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.plan.job import Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
 from ringleader.scaling import Request, Run
 from ringleader.text_files import read_text
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from ringleader.agents.processors import usable_cpus
+from ringleader.agents.training_progress import cpu_model
 from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
 from ringleader.bench.scale import Scale, turns_of
@@ -28,9 +30,7 @@ from ringleader.cli.scale.scale_options import (
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.job import Job
-from ringleader.ranks.processors import usable_cpus
-from ringleader.ranks.training_progress import cpu_model
+from ringleader.plan.job import Job
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Request, Run
 

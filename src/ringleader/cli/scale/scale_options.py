@@ -39,9 +39,9 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.typed_command import REPLACE, given, has_wrong_word, spelling
 from ringleader.errors import Fault, RequestError, collected
-from ringleader.job import Host, Job
-from ringleader.job import faults_of as job_faults_of
 from ringleader.option_fields import flag, group, names_of, option
+from ringleader.plan.job import Host, Job
+from ringleader.plan.job import faults_of as job_faults_of
 from ringleader.scaling import Run
 
 

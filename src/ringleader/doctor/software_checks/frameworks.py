@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringleader.common.framework_check import OLDEST
+from ringleader.adapters.framework_check import OLDEST
 from ringleader.doctor.software_checks.installed_versions import (
     FRAMEWORKS,
     installed,

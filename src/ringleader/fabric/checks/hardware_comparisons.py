@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ringleader.agents.host_facts_script import BRIDGES
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.checks.comparison import Comparison, Hosts, odd_hosts, same
@@ -13,7 +14,6 @@ from ringleader.fabric.checks.roce import preferred_gid
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.rate_text import bit_rate
 from ringleader.fabric.wires import Wire, wire_of_port
-from ringleader.ranks.host_facts_script import BRIDGES
 
 OWN_ADDRESS = "give each host an address of its own; look whether one is a clone of the other"
 

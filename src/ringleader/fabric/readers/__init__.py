@@ -1,6 +1,6 @@
 """The facts of a host, read below a root that can be replaced; one module for each area.
 
-Only the standard library, ``ringleader.ranks`` and ``fabric.facts``: no program is started, no package
+Only the standard library, ``ringleader.agents`` and ``fabric.facts``: no program is started, no package
 imported.
 """
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from ringleader.agents.processors import cpu_limit
 from ringleader.fabric.facts import UNLIMITED, ControlGroup, RdmaLimit
 from ringleader.fabric.readers.sysfs_files import Files, number
-from ringleader.ranks.processors import cpu_limit
 
 MOUNT = "sys/fs/cgroup"
 NO_LIMIT = 1 << 62

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ringleader.agents import ethtool_statistics, host_facts_script, rank_identity
 from ringleader.fabric.facts import (
     TOO_LATE,
     UNLIMITED,
@@ -38,7 +39,6 @@ from ringleader.fabric.readers import (
     software,
 )
 from ringleader.fabric.readers.sysfs_files import Files
-from ringleader.ranks import ethtool_statistics, host_facts_script, rank_identity
 
 SECONDS = 5.0
 """What all reading may take; what is not there by then is left out, and named."""

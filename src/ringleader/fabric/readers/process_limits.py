@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ringleader.agents.hardware import cpu_list
 from ringleader.fabric.facts import UNLIMITED, Limit, Process
 from ringleader.fabric.readers.sysfs_files import Files, number
-from ringleader.ranks.hardware import cpu_list
 
 LIMITS = {
     "Max locked memory": "memlock",

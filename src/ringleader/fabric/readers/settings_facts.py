@@ -1,6 +1,6 @@
 """What settings of transports follow from, read on a host of a job and printed for its launcher.
 
-``ranks/host_facts_script.py`` runs ``main`` in a process of its own on hosts that have an RDMA device.
+``agents/host_facts_script.py`` runs ``main`` in a process of its own on hosts that have an RDMA device.
 """
 
 from __future__ import annotations

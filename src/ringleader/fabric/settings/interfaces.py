@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ringleader.agents.host_facts_script import BRIDGES
 from ringleader.fabric.facts import HostFacts, NetDevice
-from ringleader.ranks.host_facts_script import BRIDGES
 
 _WIRELESS = "wl"
 

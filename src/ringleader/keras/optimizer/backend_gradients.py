@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.common.array_operations import ALLREDUCE, ALLREDUCE_IN_PLACE
-from ringleader.common.gradient_settings import GradientSettings
-from ringleader.common.reductions import Min
-from ringleader.common.step_metrics import session_metrics
+from ringleader.adapters.array_operations import ALLREDUCE, ALLREDUCE_IN_PLACE
+from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.reductions import Min
+from ringleader.adapters.step_metrics import session_metrics
 from ringleader.keras.generation import backend
 
 

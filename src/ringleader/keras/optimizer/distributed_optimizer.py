@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from ringleader.common.gradient_settings import GradientSettings, checked_groups
-from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.adapters.gradient_settings import GradientSettings, checked_groups
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.keras.generation import Compression, backend, check_optimizer, is_keras2, keras
 from ringleader.keras.optimizer.exchanging_optimizer import base_class, distributed_class
 

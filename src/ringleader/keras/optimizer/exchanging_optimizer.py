@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.common.consistency import ConsistencyCheck, array_kind
-from ringleader.common.gradient_settings import GradientSettings
-from ringleader.common.process_sets import group_of
+from ringleader.adapters.consistency import ConsistencyCheck, array_kind
+from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.process_sets import group_of
 from ringleader.keras.optimizer.backend_gradients import backend_gradients
 from ringleader.keras.values import as_array
 

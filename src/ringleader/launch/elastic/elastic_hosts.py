@@ -15,6 +15,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from ringleader.agents import host_facts_script
+from ringleader.agents.fast_stdlib import socket
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
@@ -26,9 +28,7 @@ from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
 from ringleader.launch.prepare import control_variable
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
-from ringleader.rank_placement import is_own_name, slots_of
-from ringleader.ranks import host_facts_script
-from ringleader.ranks.fast_stdlib import socket
+from ringleader.plan.rank_placement import is_own_name, slots_of
 from ringleader.render.mpirun_command import scrubbed
 
 PERSIST_SECONDS = 600

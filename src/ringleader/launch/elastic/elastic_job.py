@@ -13,6 +13,8 @@ import time
 from collections import deque
 from typing import Any
 
+from ringleader.agents import protocol
+from ringleader.agents.host_agent_client import INCARNATION, SLOT
 from ringleader.launch import signals
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
@@ -32,9 +34,7 @@ from ringleader.launch.supervision.agent_connections import AgentConnection, Age
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.session import FLUSH_SECONDS, Session
 from ringleader.launch.supervision.supervisor import LOST_SECONDS
-from ringleader.rank_placement import RankPlace
-from ringleader.ranks import protocol
-from ringleader.ranks.host_agent_client import INCARNATION, SLOT
+from ringleader.plan.rank_placement import RankPlace
 from ringleader.render.rank_environment import FreePorts
 
 LEAVE_SECONDS = 10.0

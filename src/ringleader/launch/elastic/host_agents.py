@@ -1,6 +1,6 @@
 """The host agents of an elastic job: started on this machine and over ssh, heard, told.
 
-One process per host (``ranks/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
+One process per host (``agents/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
 rank agents, the memory of generations and the commits. It connects to the same server as the rank agents do;
 the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in threads,
 and those that failed come out of ``failed``. What a host's agent says becomes a fact (``facts``) or is about
@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
 from typing import Any
 
+from ringleader.agents import protocol
+from ringleader.agents.commit_memory import LIMIT_VARIABLE
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.rank_placement import HostFacts
-from ringleader.ranks import protocol
-from ringleader.ranks.commit_memory import LIMIT_VARIABLE
+from ringleader.plan.rank_placement import HostFacts
 
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
@@ -193,7 +193,7 @@ class HostAgents:
     # --- telling ------------------------------------------------------------------------------------------
 
     def tell(self, host: str, /, **words: Any) -> None:
-        """Send a message to a host's agent, if it is there (``ranks/host_agent_loop.ORDERS``)."""
+        """Send a message to a host's agent, if it is there (``agents/host_agent_loop.ORDERS``)."""
         if (connection := self._connections.get(host)) is not None:
             self._server.send(connection, protocol.message(**words))
 

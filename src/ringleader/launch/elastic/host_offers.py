@@ -15,9 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.errors import RefusedError
-from ringleader.job import Host
 from ringleader.launch.elastic.facts import HostsSeen
 from ringleader.launch.elastic.host_sources import (
     FixedHosts,
@@ -27,6 +25,8 @@ from ringleader.launch.elastic.host_sources import (
     no_answer,
     usable,
 )
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Host
 
 CONFIRM_SECONDS = 1.0
 """Between an answer that is another one and the look that confirms it."""

@@ -19,12 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ringleader.batch_system import expand_nodes
-from ringleader.elastic_options import ElasticOptions
+from ringleader.agents import parent_death
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.host_list import parse_hostfile
-from ringleader.job import Host, Job
-from ringleader.ranks import parent_death
+from ringleader.plan.batch_system import expand_nodes
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.host_list import parse_hostfile
+from ringleader.plan.job import Host, Job
 from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
 

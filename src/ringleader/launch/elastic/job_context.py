@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ringleader.elastic_options import ElasticOptions
+from ringleader.agents import job_directory
+from ringleader.agents.host_agent_client import AGENT_NUMBERS
+from ringleader.agents.library_links import LINKS
 from ringleader.errors import RequestError
-from ringleader.job import Family, Host, Job, Mpi, Placement
 from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, control_addresses
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.transport_settings import job_settings
-from ringleader.rank_placement import Plan, place
-from ringleader.ranks import job_directory
-from ringleader.ranks.host_agent_client import AGENT_NUMBERS
-from ringleader.ranks.library_links import LINKS
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Family, Host, Job, Mpi, Placement
+from ringleader.plan.rank_placement import Plan, place
 from ringleader.render.mpirun_command import SECRETS, TABLE, MpirunCommand, library_links, mpirun_command
 from ringleader.render.rank_environment import FreePorts
 from ringleader.value_class import dataclass
 
-PROXY_MODULE = "ringleader.collectives.mpi_proxy"
+PROXY_MODULE = "ringleader.engine.mpi_proxy"
 _OF_PROXIES = (
     "OMPI_MCA_",
     "UCX_",

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ringleader.agents import host_facts_script, job_directory, rank_identity
 from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
-from ringleader.job import Job, check
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
@@ -26,8 +26,8 @@ from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import Prepared, why_unusable
 from ringleader.launch.rank_output.output_files import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
-from ringleader.rank_placement import slots_of
-from ringleader.ranks import host_facts_script, job_directory, rank_identity
+from ringleader.plan.job import Job, check
+from ringleader.plan.rank_placement import slots_of
 
 OPEN_FILES = 1024
 """Files that the launcher may have open: a connection for each rank and host, some for each mpirun."""

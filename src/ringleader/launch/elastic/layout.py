@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ringleader.rank_placement import HostFacts
-from ringleader.rank_placement import slots_of as slots_on
+from ringleader.plan.rank_placement import HostFacts
+from ringleader.plan.rank_placement import slots_of as slots_on
 
 Facts = TypeVar("Facts", bound=HostFacts)
 Slot = tuple[str, int]

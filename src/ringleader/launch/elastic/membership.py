@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringleader.elastic_options import RESET_LIMIT
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.layout import Layout, common_commit, generation_order, size_of, slots_of
@@ -38,6 +37,7 @@ from ringleader.launch.elastic.membership_state import (
     failure_text,
 )
 from ringleader.launch.elastic_history import Event
+from ringleader.plan.elastic_options import RESET_LIMIT
 
 MOST_REPAIRS = 50
 """Generations that a world has seen broken before it is renewed in the background."""

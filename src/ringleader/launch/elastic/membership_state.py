@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ringleader import value_class
-from ringleader.elastic_options import ElasticOptions
 from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.layout import (
     Layout,
@@ -24,6 +23,7 @@ from ringleader.launch.elastic.layout import (
 )
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.message_words import signal_name
+from ringleader.plan.elastic_options import ElasticOptions
 
 SETTLE_SECONDS = 0.1
 """After the end of a world: one loss brings others with it, and the next world should know of all."""

@@ -172,7 +172,7 @@ _WIRE: dict[type, str] = {EndGeneration: "end_generation", Notify: "notify", Tel
 
 
 def wire(order: BeginGeneration | EndGeneration | Notify | TellPreparing) -> dict[str, Any]:
-    """Return the message by which every host agent learns of an order; see ``ranks/generation_service.py``.
+    """Return the message by which every host agent learns of an order; see ``agents/generation_service.py``.
 
     Most ranks arrive alike, and what is alike is sent once: a member carries its place in ``arrivals``.
     """

@@ -22,8 +22,8 @@ ADAPTER = "ringleader.torch"
 WITH_ADAPTER = (
     ADAPTER,
     f"{ADAPTER}.elastic",
-    "ringleader.collectives.mpi_proxy.proxy_communicator",
-    "ringleader.collectives.mpi_proxy.membership",
+    "ringleader.engine.mpi_proxy.proxy_communicator",
+    "ringleader.engine.mpi_proxy.membership",
 )
 """What is imported with it: also what an elastic job's ranks import only in ``init`` and for their first
 state, while all others wait for it."""

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ringleader.agents.hardware import NVIDIA_SMI
+from ringleader.agents.host_facts_script import name_asked
 from ringleader.errors import Fault
-from ringleader.job import Job
 from ringleader.launch.host_probe.host_query import (
     HostReport,
     interpreted_script,
     script_of,
     wanted_interfaces,
 )
-from ringleader.ranks.hardware import NVIDIA_SMI
-from ringleader.ranks.host_facts_script import name_asked
+from ringleader.plan.job import Job
 from ringleader.render.hostfile import bare_name
 
 OLDEST_PYTHON = (3, 11)

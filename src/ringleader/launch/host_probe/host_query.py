@@ -1,6 +1,6 @@
 """What every host of a job is asked, and its answer as values. Pure.
 
-``ranks/host_facts_script.py`` answers, in JSON, on the host itself.
+``agents/host_facts_script.py`` answers, in JSON, on the host itself.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ringleader.host_list import is_loopback
-from ringleader.job import Host, Job
-from ringleader.rank_placement import HostFacts, RdmaPort
-from ringleader.ranks.processors import granted
+from ringleader.agents.processors import granted
+from ringleader.plan.host_list import is_loopback
+from ringleader.plan.job import Host, Job
+from ringleader.plan.rank_placement import HostFacts, RdmaPort
 from ringleader.render.rank_environment import search_path
 from ringleader.value_class import dataclass
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringleader.agents import hardware, host_facts_script
 from ringleader.errors import Fault, ProbeError, RequestError
-from ringleader.host_list import is_loopback
-from ringleader.job import Host, Job, Mpi
 from ringleader.launch.host_probe.host_checks import faults_of, platform_faults
 from ringleader.launch.host_probe.host_query import (
     HostReport,
@@ -22,7 +21,8 @@ from ringleader.launch.host_probe.host_query import (
     script_of,
     some_names,
 )
-from ringleader.ranks import hardware, host_facts_script
+from ringleader.plan.host_list import is_loopback
+from ringleader.plan.job import Host, Job, Mpi
 from ringleader.render.hostfile import bare_name
 from ringleader.value_class import dataclass
 

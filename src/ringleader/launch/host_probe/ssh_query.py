@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringleader.errors import Fault
-from ringleader.job import Host
-from ringleader.launch.host_probe.host_query import Question
-from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
-from ringleader.launch.ssh.failure_messages import Failure, explain
-from ringleader.ranks import (
+from ringleader.agents import (
     fast_stdlib,
     hardware,
     host_facts_script,
     processors,
     rank_identity,
 )
+from ringleader.errors import Fault
+from ringleader.launch.host_probe.host_query import Question
+from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
+from ringleader.launch.ssh.failure_messages import Failure, explain
+from ringleader.plan.job import Host
 
 MARK = "ringleader-answer "
 """Begins the line of the answer: a login shell may print a greeting first."""
@@ -57,12 +57,12 @@ if sys.version_info < (3, 8):
     print({MARK!r} + '{{"too_old": "%d.%d.%d"}}' % sys.version_info[:3])
     sys.exit(0)
 import json, os, types
-for name in ("ringleader", "ringleader.ranks"):
+for name in ("ringleader", "ringleader.agents"):
     sys.modules[name] = types.ModuleType(name)
 for name, source in {sources!a}:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, name, "exec"), module.__dict__)
-    setattr(sys.modules["ringleader.ranks"], name.rpartition(".")[2], module)
+    setattr(sys.modules["ringleader.agents"], name.rpartition(".")[2], module)
 known = module.answer(json.loads({json.dumps(question)!a}), os.environ)
 sys.stdout.write({MARK!r} + json.dumps(known) + "\\n")
 sys.stdout.flush()

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ringleader.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS
 from ringleader.mpijob.elastic_range import ElasticRange
 from ringleader.mpijob.model import MpiImplementation
 from ringleader.option_fields import words_of
+from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.render.kubernetes.config_map import DISCOVER_HOSTS_PATH
 
 _MPI = {MpiImplementation.OPENMPI: "", MpiImplementation.MPICH: "mpich", MpiImplementation.INTEL: "intel"}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.mpijob.annotations import SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation
+from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render.rdma.allocation import NicAllocation
 
 Pairs = tuple[tuple[str, str], ...]

@@ -6,7 +6,6 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from ringleader.elastic_options import ElasticOptions
 from ringleader.launch.kubernetes.elastic_launcher import elastic_annotations, elastic_words
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import Program, pod_template, unexpanded
@@ -25,6 +24,7 @@ from ringleader.mpijob.model import (
     Spec,
     WorkerSpec,
 )
+from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render import jax_variables
 from ringleader.render.kubernetes import ssh_secret
 from ringleader.render.kubernetes.mpi_environment import SSH_ARGS, SSH_ARGS_OF

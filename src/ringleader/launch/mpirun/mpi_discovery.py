@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.job import MPI_WORDS, Family, Mpi
+from ringleader.plan.job import MPI_WORDS, Family, Mpi
 
 VERSION_SECONDS = 20.0
 

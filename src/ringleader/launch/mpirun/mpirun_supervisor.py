@@ -16,8 +16,8 @@ import os
 import select
 import time
 
-from ringleader.ranks import job_directory, process_tree
-from ringleader.ranks.fast_stdlib import signal, suppress
+from ringleader.agents import job_directory, process_tree
+from ringleader.agents.fast_stdlib import signal, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringleader.errors import Fault, ProbeError, RefusedError, RequestError
-from ringleader.job import Host, Ssh
+from ringleader.plan.job import Host, Ssh
 from ringleader.render.hostfile import mpi_name
 from ringleader.render.ssh_config import ssh_config_text
 

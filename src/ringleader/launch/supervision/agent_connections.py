@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ringleader.ranks import protocol
+from ringleader.agents import protocol
 
 _BUFFER = 4 * 1024 * 1024
 PAUSE_SECONDS = 0.2

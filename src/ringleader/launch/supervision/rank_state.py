@@ -8,7 +8,7 @@ from typing import Any
 from ringleader.launch.outcome import RankEnd
 from ringleader.launch.rank_output.lines import STREAMS, LineCutter
 from ringleader.launch.supervision.agent_connections import AgentConnection
-from ringleader.rank_placement import HostFacts, RankPlace
+from ringleader.plan.rank_placement import HostFacts, RankPlace
 
 
 @dataclass(eq=False, kw_only=True)

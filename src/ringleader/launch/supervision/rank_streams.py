@@ -13,12 +13,12 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
+from ringleader.agents import protocol
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.outcome import Listener
 from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.rank_state import RankState
-from ringleader.ranks import protocol
 
 MOST = 8 * 1024 * 1024
 """Bytes that wait for a reader above which ranks are granted nothing more."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from ringleader.job import Job
+from ringleader.agents import protocol
 from ringleader.launch import signals
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
@@ -23,7 +23,7 @@ from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.rank_streams import OutputFlow, StdinForwarding
-from ringleader.ranks import protocol
+from ringleader.plan.job import Job
 
 STACK_SECONDS = 3.0
 """After a time-out: for the ranks to print their stacks."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ringleader.agents import protocol
 from ringleader.errors import Fault, LaunchError
-from ringleader.job import Mpi
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.lost_components import RACE, JobHosts, Loss, Lost, RootCause, root_cause
 from ringleader.launch.message_words import listed, ranks_named
@@ -27,7 +27,7 @@ from ringleader.launch.supervision.agent_connections import AgentConnection, Age
 from ringleader.launch.supervision.end_notices import EndNotices
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.session import Session
-from ringleader.ranks import protocol
+from ringleader.plan.job import Mpi
 from ringleader.render.hostfile import bare_name
 from ringleader.render.mpirun_command import same_library
 from ringleader.render.rank_environment import FreePorts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ringleader.errors import Fault
-from ringleader.job import Host
+from ringleader.plan.job import Host
 
 FOLDER = "/etc/ringleader"
 """Where each container sees its own keys and configuration."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringleader.job import Family
+from ringleader.plan.job import Family
 from ringleader.render.compose.application import LOOPBACK, Application, Container
 from ringleader.render.compose.request import FOLDER
 from ringleader.render.hostfile import mpi_name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ringleader.job import Family
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation, MPIJob
 from ringleader.mpijob.object_metadata import Document, metadata
+from ringleader.plan.job import Family
 from ringleader.render.hostfile import host_lines
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 

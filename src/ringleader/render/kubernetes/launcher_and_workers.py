@@ -34,7 +34,7 @@ from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 NOTICE = """\
 is_agent() {
-  case "$(tr '\\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" in *ranks/host_[a]gent.py*) ;; *) false;; esac
+  case "$(tr '\\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" in *agents/host_[a]gent.py*) ;; *) false;; esac
 }
 parent() {
   while read -r name value; do [ "$name" = PPid: ] && echo "$value" && break; done <"/proc/$1/status"

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ringleader.common.elastic import HostUpdateResult
+from ringleader.adapters.elastic import HostUpdateResult
 
 __all__ = ["HostUpdateResult"]

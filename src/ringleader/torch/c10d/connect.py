@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error
-from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.traffic import CommunicatorTraffic
-from ringleader.common.util import env
+from ringleader.adapters.util import env
+from ringleader.engine.exceptions import HorovodInternalError, is_transport_error
+from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.traffic import CommunicatorTraffic
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import ProcessGroup, missing
 from ringleader.torch.c10d.rendezvous import Rendezvous, agree, call_in_thread, rendezvous

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
-from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.traffic import CommunicatorTraffic
+from ringleader.engine.exceptions import HorovodInternalError, is_transport_error, known_to_peers
+from ringleader.engine.operations import ReduceOp
+from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.traffic import CommunicatorTraffic
 from ringleader.torch.c10d.group_watch import GroupWatch, ThreadedCall
 
 NATIVE = frozenset(

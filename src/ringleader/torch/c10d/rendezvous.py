@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.peer_wait import PeerWait
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.peer_wait import PeerWait
 from ringleader.torch.c10d.group_watch import ThreadedCall
 
 PROBE_SECONDS = 3.0

@@ -3,7 +3,7 @@
 Path and the names ``Compression``, ``Compressor``, ``NoneCompressor`` and ``FP16Compressor`` are Horovod's.
 """
 
-from ringleader.common.compression import Compressor, NoneCompressor
+from ringleader.adapters.compression import Compressor, NoneCompressor
 from ringleader.torch.compression.algorithms import BF16Compressor, Compression, FP16Compressor
 from ringleader.torch.compression.powersgd import PowerSGD
 from ringleader.torch.compression.topk import TopK

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ringleader.common.compression import CastCompressor, Compressor, NoneCompressor, check_compression
+from ringleader.adapters.compression import CastCompressor, Compressor, NoneCompressor, check_compression
 from ringleader.torch.compression.powersgd import PowerSGD, PowerSgdReducer
 from ringleader.torch.compression.reducer import CompressorReducer, Reducer
 from ringleader.torch.compression.topk import TopK, TopKReducer

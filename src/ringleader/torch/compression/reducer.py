@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.common.compression import Compressor
+from ringleader.adapters.compression import Compressor
+from ringleader.engine.engine import Engine
 from ringleader.torch.engine_operations import reduce_all, reduction
 from ringleader.torch.gradient_config import GradientConfig
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.operations import Work
+from ringleader.engine.operations import Work
 
 
 @dataclass(kw_only=True)

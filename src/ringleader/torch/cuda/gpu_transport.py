@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.framework_adapter import TransportContext
-from ringleader.collectives.launch_order import Launch
-from ringleader.collectives.operations import Work
-from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.transport import Region, Transport
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.framework_adapter import TransportContext
+from ringleader.engine.launch_order import Launch
+from ringleader.engine.operations import Work
+from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.engine.transports.transport import Region, Transport
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
 from ringleader.torch.c10d.group_watch import GroupWatch
@@ -58,7 +58,7 @@ def obstacle_to_nccl(ranks: Sequence[GpuFacts]) -> str:
 
 
 class GpuTransport:
-    """See `ringleader.collectives.framework_adapter.DeviceTransport`."""
+    """See `ringleader.engine.framework_adapter.DeviceTransport`."""
 
     def __init__(
         self,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ringleader.collectives.operations import ReduceOp, Signature, Work
-from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.transports.transport import Region, Transport
+from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.transports.transport import Region, Transport
 from ringleader.torch.kernels import TorchKernels
 
 

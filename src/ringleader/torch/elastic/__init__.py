@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ringleader.common.elastic import CommitError, run_fn
-from ringleader.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from ringleader.adapters.elastic import CommitError, run_fn
+from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from ringleader.torch.elastic.sampler import ElasticSampler
 from ringleader.torch.elastic.state import TorchState
 

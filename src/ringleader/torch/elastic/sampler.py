@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ringleader.common.basics import rank, size
+from ringleader.adapters.basics import rank, size
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):

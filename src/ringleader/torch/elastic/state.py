@@ -12,10 +12,10 @@ from typing import Any
 import numpy
 import torch
 
-from ringleader.common.basics import rank
-from ringleader.common.commit_layout import ArrayCodec, Captured
-from ringleader.common.elastic import ObjectState
-from ringleader.common.object_exchange import broadcast_object
+from ringleader.adapters.basics import rank
+from ringleader.adapters.commit_layout import ArrayCodec, Captured
+from ringleader.adapters.elastic import ObjectState
+from ringleader.adapters.object_exchange import broadcast_object
 from ringleader.torch.elastic.sampler import ElasticSampler
 from ringleader.torch.elastic.tensor_codec import TensorCodec
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ringleader.common.commit_layout import (
+from ringleader.adapters.commit_layout import (
     BLOCK,
     ArrayBytes,
     NumpyCodec,
@@ -81,7 +81,7 @@ class TensorBytes:
 
 
 class TensorCodec(NumpyCodec):
-    """Takes tensors and NumPy's arrays apart; see `ringleader.common.commit_layout.ArrayCodec`."""
+    """Takes tensors and NumPy's arrays apart; see `ringleader.adapters.commit_layout.ArrayCodec`."""
 
     def take(self, value: Any) -> ArrayBytes | None:
         """Return the bytes of a dense tensor or an array; other tensors are pickled."""

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import torch
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.object_exchange import any_rank, gather_objects
-from ringleader.common.process_sets import global_process_set, group_of
-from ringleader.common.step_metrics import StepMetrics
+from ringleader.adapters.object_exchange import any_rank, gather_objects
+from ringleader.adapters.process_sets import global_process_set, group_of
+from ringleader.adapters.step_metrics import StepMetrics
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from ringleader.torch.compression.reducer import ErrorFeedbackCompressor
 from ringleader.torch.engine_operations import reduce_all, reduction

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.basics import size
-from ringleader.common.compression import Compressor
-from ringleader.common.membership import membership
-from ringleader.common.process_sets import ProcessSet, global_process_set, number_of
-from ringleader.common.reductions import Average
+from ringleader.adapters.basics import size
+from ringleader.adapters.compression import Compressor
+from ringleader.adapters.membership import membership
+from ringleader.adapters.process_sets import ProcessSet, global_process_set, number_of
+from ringleader.adapters.reductions import Average
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.compression.algorithms import Compression, checked_compression
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, wrap

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.exceptions import NoteMismatchError
-from ringleader.collectives.operations import Work
-from ringleader.common.object_exchange import sum_numbers
+from ringleader.adapters.object_exchange import sum_numbers
+from ringleader.engine.engine import Engine
+from ringleader.engine.exceptions import NoteMismatchError
+from ringleader.engine.operations import Work
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange, drop_zeros, idle_ones

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.common.object_exchange import any_rank
+from ringleader.adapters.object_exchange import any_rank
+from ringleader.engine.engine import Engine
 from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.gradient_config import GradientConfig, Named
 

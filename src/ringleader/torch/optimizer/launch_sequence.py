@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.exceptions import HorovodInternalError, NoteMismatchError
-from ringleader.collectives.operations import Signature, Work
-from ringleader.common.submit_operation import work_and_request
+from ringleader.adapters.submit_operation import work_and_request
+from ringleader.engine.engine import Engine
+from ringleader.engine.exceptions import HorovodInternalError, NoteMismatchError
+from ringleader.engine.operations import Signature, Work
 
 
 class LaunchSequence:

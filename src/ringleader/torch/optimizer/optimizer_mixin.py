@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import torch
 
-from ringleader.common.consistency import ConsistencyCheck
-from ringleader.common.membership import membership
+from ringleader.adapters.consistency import ConsistencyCheck
+from ringleader.adapters.membership import membership
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
 from ringleader.torch.optimizer.parameter_checksum import TENSORS
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters

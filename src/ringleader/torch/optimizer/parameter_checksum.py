@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ringleader.common.consistency import FACTOR, Facts, ParameterKind, checksum, signed
+from ringleader.adapters.consistency import FACTOR, Facts, ParameterKind, checksum, signed
 
 DEVICE_BYTES = 32 << 20
 """Bytes that are packed and summed up at once on a device: a few kernels, and three times the memory."""

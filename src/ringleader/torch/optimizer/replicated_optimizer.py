@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.common.autotune import Autotune, autotune
-from ringleader.common.object_exchange import gather_objects
-from ringleader.common.process_sets import group_of, number_of
-from ringleader.common.reductions import Average
-from ringleader.common.step_metrics import StepMetrics
+from ringleader.adapters.autotune import Autotune, autotune
+from ringleader.adapters.object_exchange import gather_objects
+from ringleader.adapters.process_sets import group_of, number_of
+from ringleader.adapters.reductions import Average
+from ringleader.adapters.step_metrics import StepMetrics
+from ringleader.engine.engine import Engine
 from ringleader.torch.basics import session
 from ringleader.torch.compression.algorithms import (
     describe_compression,

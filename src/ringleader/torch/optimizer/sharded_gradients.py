@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.bucket_plan import BucketPlan
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.exceptions import NoteMismatchError
-from ringleader.collectives.transports.reduce_scatter import row_counts, starts_of
-from ringleader.collectives.transports.transport import Region
-from ringleader.common.submit_operation import work_and_request
+from ringleader.adapters.submit_operation import work_and_request
+from ringleader.engine.bucket_plan import BucketPlan
+from ringleader.engine.engine import Engine
+from ringleader.engine.exceptions import NoteMismatchError
+from ringleader.engine.transports.reduce_scatter import row_counts, starts_of
+from ringleader.engine.transports.transport import Region
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import GradientBucket

@@ -17,10 +17,10 @@ from typing import Any, Self
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp
-from ringleader.common.autotune import Autotune
-from ringleader.common.object_exchange import gather_objects, sum_numbers
+from ringleader.adapters.autotune import Autotune
+from ringleader.adapters.object_exchange import gather_objects, sum_numbers
+from ringleader.engine.engine import Engine
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.common.object_exchange import gather_objects
+from ringleader.adapters.object_exchange import gather_objects
+from ringleader.engine.engine import Engine
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.optimizer.memory_place import shaped_like
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 
-from ringleader.ranks.rank_identity import host_identity
+from ringleader.agents.rank_identity import host_identity
 
 
 def host_hash(salt: object | None = None) -> str:

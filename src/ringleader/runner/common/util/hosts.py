@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringleader.horovod_run import WrongOptionError
-from ringleader.host_list import parse_host_list, parse_hostfile
+from ringleader.plan.host_list import parse_host_list, parse_hostfile
 from ringleader.text_files import read_text
 
 

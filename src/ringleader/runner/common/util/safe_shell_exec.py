@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from ringleader.ranks import parent_death
+from ringleader.agents import parent_death
 from ringleader.runner.util.threads import in_thread, on_event
 
 GRACEFUL_TERMINATION_TIME_S = 5

@@ -1,0 +1,226 @@
+"""From a script's tensors to works in the engine: every operation of every kind is submitted here.
+
+An operation is on one tensor or on a group of them, which the ranks see all or none of. The members are known
+as ``<name>_<i>of<n>``, or by a name each. Types and shapes may differ within a group. A tensor is whatever
+the framework computes with; nothing here looks inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from numbers import Real
+from typing import Any
+
+from ringleader.adapters.handles import finish, new_handle, synchronize
+from ringleader.adapters.process_sets import ProcessSet, begin_operation, group_of, next_serial
+from ringleader.engine.engine import Engine
+from ringleader.engine.kernels import Array
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+
+
+class Operation:
+    """One kind of operation: how a tensor becomes a work, and a finished work the script's result."""
+
+    def __init__(
+        self,
+        title: str,
+        describe: Callable[..., Work],
+        *,
+        result: Callable[[Work, Array], Any] | None = None,
+        broadcasts: bool = False,
+        gradient: Callable[..., Sequence[Any]] | None = None,
+    ) -> None:
+        """``title`` begins the messages of errors.
+
+        ``describe`` takes this rank's part in the process set, the tensor, its name, the operation's number,
+        and then the arguments of this kind of operation; it raises what is wrong with them. ``result``
+        returns the script's result for a finished work and the tensor; None for the new tensor that the
+        work made. ``broadcasts``: the engine for broadcasts does it. ``gradient``: its rule, see
+        `operation_kinds.Gradient`.
+        """
+        self.title = title
+        self.describe = describe
+        self.gradient = gradient
+        self._result = result
+        self._broadcasts = broadcasts
+
+    def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
+        """Do the operation on one tensor and return its result."""
+        # Not by `_described`: what the most frequent operations cost besides the exchange counts.
+        group, serial = begin_operation(process_set, self.title)
+        work = self.describe(group, tensor, name, serial, *arguments)
+        (group.broadcaster if self._broadcasts else group.engine).run(work)
+        return work.out if self._result is None else self._result(work, tensor)
+
+    def begin(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> int:
+        """Begin the operation on one tensor and return a handle.
+
+        A name that is pending here is a `ValueError`.
+        """
+        engine, works = self._described((tensor,), name, process_set, arguments, grouped=False)
+        engine.submit(works[0])
+        return new_handle(engine, works, lambda: self._results(works, (tensor,))[0])
+
+    def run_group(
+        self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
+    ) -> tuple[Any, ...]:
+        """Do the operation on several tensors and return their results."""
+        results: tuple[Any, ...] = synchronize(self.begin_group(tensors, name, process_set, *arguments))
+        return results
+
+    def begin_group(
+        self,
+        tensors: Sequence[Array],
+        name: str | Sequence[str] | None,
+        process_set: ProcessSet,
+        *arguments: Any,
+    ) -> int:
+        """Begin the operation on several tensors and return one handle, for a tuple of the results.
+
+        ``name`` is that of the group, or a list of the tensors' own.
+        """
+        tensors = tuple(tensors)
+        engine, works = self._described(tensors, name, process_set, arguments, grouped=True)
+        engine.submit_all(works)
+        return new_handle(engine, works, lambda: self._results(works, tensors))
+
+    def prepare(
+        self,
+        tensors: Sequence[Array],
+        name: str,
+        process_set: ProcessSet,
+        arguments: tuple[Any, ...],
+        *,
+        grouped: bool,
+    ) -> tuple[Engine, list[Work], Callable[[], tuple[Any, ...]]]:
+        """Return works that are to be submitted later, their engine, and what then returns the results.
+
+        They are not counted among the operations of the process set, as they have a name and ranks may do
+        them in different orders.
+        """
+        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped, counted=False)
+        return engine, works, lambda: self._results(works, tensors)
+
+    def works(
+        self,
+        tensors: Sequence[Array],
+        name: str | None,
+        process_set: ProcessSet,
+        arguments: tuple[Any, ...],
+        *,
+        grouped: bool,
+    ) -> list[Work]:
+        """Do the operation on a group, or on the one tensor unless ``grouped``; return the finished works."""
+        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped)
+        if not grouped:
+            engine.run(works[0])
+            return works
+        engine.submit_all(works)
+        finish(engine, works)
+        return works
+
+    def _described(
+        self,
+        tensors: Sequence[Array],
+        name: str | Sequence[str] | None,
+        process_set: ProcessSet,
+        arguments: tuple[Any, ...],
+        *,
+        grouped: bool,
+        counted: bool = True,
+    ) -> tuple[Engine, list[Work]]:
+        """Describe the operation on a group, or on the one tensor; return the works and their engine."""
+        serial = next_serial(process_set) if counted else 0
+        group = group_of(process_set, self.title)
+        names: Sequence[Any] = (name,)
+        if grouped and (name is None or isinstance(name, str)):
+            names = member_names(f"noname.{serial}" if name is None else name, len(tensors))
+        elif grouped:
+            if not isinstance(name, Sequence):
+                raise ValueError(f"the name of an operation is a string, not {name!r}")
+            names = name
+        works = [
+            self.describe(group, tensor, own, serial, *arguments)
+            for own, tensor in zip(names, tensors, strict=True)
+        ]
+        return group.broadcaster if self._broadcasts else group.engine, works
+
+    def _results(self, works: Sequence[Work], tensors: Sequence[Array]) -> tuple[Any, ...]:
+        if self._result is None:
+            return tuple(work.out for work in works)
+        return tuple(map(self._result, works, tensors))
+
+
+def member_names(name: str, count: int) -> list[str]:
+    """Return the names of a group's members."""
+    return [f"{name}_{at}of{count}" for at in range(1, count + 1)]
+
+
+def describe_work(
+    kind: str,
+    array: Array,
+    out: Array | None,
+    *,
+    dtype: str,
+    shape: tuple[int, ...],
+    device: str = "cpu",
+    name: str | None,
+    serial: int,
+    op: ReduceOp = ReduceOp.SUM,
+    root: int = 0,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    note: str = "",
+    splits: tuple[int, ...] | None = None,
+) -> Work:
+    """Describe an operation on a contiguous array of this element type and shape; see `Signature`."""
+    shape = shape[1:] if kind in ("allgather", "alltoall") else shape
+    signature, digest = signature_for(kind, dtype, shape, device, op, root, prescale, postscale, note)
+    return Work(signature, digest, name=name, serial=serial, array=array, out=out, splits=splits)
+
+
+def named_work(signature: Signature, name: str, array: Any, out: Any = None) -> Work:
+    """Return a work of our own: it has a name, and is not counted among a process set's."""
+    return Work(signature, signature_digest(signature), name=name, serial=0, array=array, out=out)
+
+
+def work_and_request(signature: Signature, name: str, array: Any, out: Any = None) -> tuple[Work, Work]:
+    """Return a work, and the same with a question mark: a rank that brings that has something to agree on."""
+    asking = replace(signature, note=f"{signature.note}?")
+    return named_work(signature, name, array, out), named_work(asking, name, array, out)
+
+
+@lru_cache(maxsize=4096)
+def signature_for(
+    kind: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    device: str,
+    op: ReduceOp,
+    root: int,
+    prescale: float,
+    postscale: float,
+    note: str,
+) -> tuple[Signature, int]:
+    """Return a signature and its digest. Kept, as most operations of a training come again in every step.
+
+    `ValueError` for a factor that is not a number.
+    """
+    factors: dict[str, object] = {"prescale_factor": prescale, "postscale_factor": postscale}
+    for word, factor in factors.items():
+        if not isinstance(factor, Real):
+            raise ValueError(f"{word} is a number, not {factor!r}")
+    signature = Signature(
+        kind=kind,
+        dtype=dtype,
+        shape=tuple(shape),
+        device=device,
+        op=op,
+        root=root,
+        prescale=prescale,
+        postscale=postscale,
+        note=note,
+    )
+    return signature, signature_digest(signature)

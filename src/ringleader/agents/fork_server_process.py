@@ -1,0 +1,304 @@
+"""The fork server as its host agent sees it: started, asked to fork, started again where it was killed.
+
+Between the two a socket that keeps the bounds of messages (``unix_messages``). The agent writes ``import
+{modules}``, then ``fork {incarnation, environ}`` and ``standby {}``. The fork server writes ``ready {modules,
+seconds, versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked
+{incarnation, why}``, without ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and
+serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead
+(``warm_rank_server``).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from ringleader.agents import process_tree, unix_messages
+from ringleader.agents.fast_stdlib import signal, socket, suppress
+from ringleader.agents.process_tree import close_all_but
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+PREPARE_SECONDS = 300.0
+"""For all imports of the preload; frameworks on a slow file system take a minute."""
+RESTARTS = 3
+"""Times that it is started again before it has once been ready; one that serves ranks (``--warm``) in all."""
+KEPT_WORDS = 8 * 1024
+"""Bytes of what it prints that are kept, from the end."""
+STANDBY_SECONDS = 0.3
+"""From what was forked last to the fork of a rank agent that stands by: until then ranks start."""
+CONTROL_FD = 3
+"""The descriptor on which it finds its socket."""
+PROGRAM = """\
+import sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
+added = [entry for entry in ({root!r},) if entry not in sys.path]
+sys.path += added
+from ringleader.agents.fork_server import serve
+from ringleader.agents.warm_rank import run
+run(serve(), added)
+"""
+"""What its interpreter runs. The first entry of ``sys.path`` is the script's to choose."""
+
+
+class ForkServerProcess:
+    """At most one fork server at a time."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        say: Callable[..., None],
+        forked: Callable[[dict[str, Any]], None],
+        directory: str,
+    ) -> None:
+        """There is none until ``prepare``. ``environ``: the host agent's own. ``say``: tells the launcher.
+
+        ``forked`` hears of each rank agent that was forked, as ``{incarnation, pid}``, or is to be forked
+        without it, as ``{incarnation, environ}``. ``directory``: the host's part of the job's, for the socket
+        of one that serves rank agents.
+        """
+        self._environ = dict(environ)
+        self._say = say
+        self._tell_forked, self._directory = forked, directory
+        self._words: Mapping[str, Any] = {}
+        self._sock: socket.socket | None = None
+        self._output = -1
+        self._printed = b""
+        self._failures = 0
+        self._give_up_at: float | None = None
+        self._why = ""
+        self._lacks = ""
+        """The module that could not be imported."""
+        self._forking: dict[int, dict[str, str]] = {}
+        self._unsent: list[int] = []
+        """Those of them for which its socket had no room yet."""
+        self._standby_at = float("inf")
+        """When it is to fork a rank agent that stands by."""
+        self._standby_asked = False
+        self.pid = 0
+        self.standby = 0
+        """The process id of the rank agent that stands by, 0 for none."""
+        self.ready = False
+        """It has imported everything and can fork."""
+
+    @property
+    def forking(self) -> bool:
+        """Whether an answer is awaited: there may be a child of ours that nobody knows yet."""
+        return bool(self._forking) or self._standby_asked
+
+    # --- start and end ------------------------------------------------------------------------------------
+
+    def prepare(self, words: Mapping[str, Any]) -> None:
+        """Start one that imports what the launcher says: ``python``, ``preload``, ``env``, ``cwd``.
+
+        ``serves_ranks``: rank agents that an MPI started ask it for ranks (``--warm``), and we ask for none.
+        The one that was there ends; ranks that were forked from it live on.
+        """
+        self.stop()
+        self._words, self._failures = words, 0
+        self._start()
+
+    def stop(self) -> None:
+        """End it, if there is one; what it was asked to fork is forgotten."""
+        self._words = {}
+        if self.pid:
+            process_tree.send([self.pid], signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
+        self._close()
+        self._forking, self._unsent = {}, []
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        output, output_there = os.pipe()
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            for fd in (output, output_there):
+                os.close(fd)
+            theirs.close()
+            ours.close()
+            self._say(do="not_prepared", why=f"cannot fork: {error.strerror}")
+            return
+        if pid == 0:
+            _become(parent, self._words, self._environ, theirs.fileno(), output_there)
+        theirs.close()
+        os.close(output_there)
+        ours.setblocking(False)
+        os.set_blocking(output, False)
+        self._sock, self._output, self.pid = ours, output, pid
+        self._printed, self._why, self._lacks = b"", "", ""
+        self._give_up_at = time.monotonic() + PREPARE_SECONDS
+        with suppress(OSError):  # one that has ended already is reaped, and says why
+            order = {"do": "import", "modules": list(self._words.get("preload", ()))}
+            if self._words.get("serves_ranks"):
+                order["socket"] = f"{self._directory}/{unix_messages.WARM_SOCKET_NAME}"
+            unix_messages.send(ours, order)
+
+    def _close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
+        self.pid, self.ready, self._give_up_at = 0, False, None
+        self._standby_at, self._standby_asked = float("inf"), False  # one that stands by ends with it
+
+    def ended(self, status: int) -> None:
+        """Take its end: say so, start it again, and have what it was to fork forked without it."""
+        self._receive()
+        self._print()
+        was_ready = self.ready
+        self._close()
+        left, self._forking, self._unsent = self._forking, {}, []
+        for number, environ in left.items():
+            self._tell_forked({"incarnation": number, "environ": environ})
+        code = os.waitstatus_to_exitcode(status)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()]
+        said = self._why or (f": {last[-1].strip()}" if last and not was_ready else "")
+        serves_ranks = bool(self._words.get("serves_ranks"))
+        self._failures = 0 if was_ready and not serves_ranks else self._failures + 1
+        again = bool(self._words) and not self._why and self._failures <= RESTARTS
+        if self._words and not (again and serves_ranks):
+            why = self._why or f"the fork server ended with {how}{said}"
+            self._say(do="not_prepared", why=why, lacks=self._lacks)
+        if again:
+            self._start()
+
+    def tick(self, now: float) -> None:
+        """Give up one that imports for ever; have a rank agent forked that stands by."""
+        if self._give_up_at is not None and now > self._give_up_at:
+            self._give_up_at = None
+            self._why = (
+                f"importing {', '.join(self._words['preload'])} took longer than {PREPARE_SECONDS:g} s"
+            )
+            process_tree.send([self.pid], signal.SIGKILL)
+        if now > self._standby_at and not self.forking and not self.standby and self._sock is not None:
+            self._standby_at = float("inf")
+            with suppress(OSError):
+                unix_messages.send(self._sock, {"do": "standby"})
+                self._standby_asked = True
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def interests(self) -> list[tuple[int, int]]:
+        """Return what to poll for."""
+        wanted = [(self._output, select.POLLIN)] if self._output >= 0 else []
+        if self._sock is not None:
+            wanted.append((self._sock.fileno(), select.POLLIN | (select.POLLOUT if self._unsent else 0)))
+        return wanted
+
+    def serve(self, fd: int) -> None:
+        """Take what it says or prints."""
+        if fd == self._output:
+            self._print()
+        else:
+            self._send()
+            self._receive()
+
+    def fork(self, incarnation: int, environ: dict[str, str]) -> None:
+        """Have a rank agent forked."""
+        self._forking[incarnation] = environ
+        self._unsent.append(incarnation)
+        self._standby_at = time.monotonic() + STANDBY_SECONDS
+        self._send()
+
+    def standby_ended(self, pid: int) -> None:
+        """Take the end of a process that may be the rank agent that stands by."""
+        if pid == self.standby:
+            self.standby = 0
+
+    def _send(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        while self._unsent and self._sock is not None:
+            incarnation = self._unsent[0]
+            words = {"do": "fork", "incarnation": incarnation, "environ": self._forking[incarnation]}
+            try:
+                unix_messages.send(self._sock, words)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                break  # it has ended, which ``ended`` is told
+            except OSError:  # no memory for what is long
+                self._tell_forked({"incarnation": incarnation, "environ": self._forking.pop(incarnation)})
+            del self._unsent[0]
+
+    def _receive(self) -> None:
+        while self._sock is not None:
+            try:
+                received = unix_messages.receive(self._sock)
+            except (OSError, ValueError):
+                break
+            if received is None:
+                self._sock.close()
+                self._sock = None  # its end is told by the kernel
+                break
+            self._heard(received[0])
+
+    def _heard(self, words: dict[str, Any]) -> None:
+        if words["do"] == "ready":
+            self.ready, self._give_up_at = True, None
+            if not self._words.get("serves_ranks"):
+                self._standby_at = time.monotonic() + STANDBY_SECONDS
+            self._print()
+            printed = self._printed.decode(errors="replace")
+            known = {name: words[name] for name in ("modules", "seconds", "versions")}
+            self._say(do="prepared", words=printed, **known)
+        elif words["do"] == "failed":
+            self._why, self._lacks = str(words["why"]), str(words.get("module", ""))
+        elif "incarnation" not in words:
+            self.standby, self._standby_asked = int(words.get("pid", 0)), False
+        elif words["do"] in ("forked", "not_forked"):
+            if words.get("pid") == self.standby:
+                self.standby = 0
+            environ = self._forking.pop(int(words["incarnation"]), {})
+            self._tell_forked(words if "pid" in words else words | {"environ": environ})
+
+    def _print(self) -> None:
+        while self._output >= 0:
+            try:
+                data = os.read(self._output, 65536)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                os.close(self._output)
+                self._output = -1
+            self._printed = (self._printed + data)[-KEPT_WORDS:]
+
+
+def _become(
+    parent: int, words: Mapping[str, Any], environ: Mapping[str, str], control: int, output: int
+) -> None:
+    """Turn the forked copy of the host agent into the fork server; never returns."""
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        process_tree.die_with_parent(signal.SIGKILL, parent)
+        stdin, nobody = os.pipe()  # a pipe that is at its end, as the objects of Python ask what it is
+        os.close(nobody)
+        os.dup2(stdin, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.dup2(control, CONTROL_FD)
+        os.set_inheritable(CONTROL_FD, True)  # which dup2 of a descriptor to itself does not do
+        close_all_but((CONTROL_FD,))
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.chdir(words["cwd"])
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+        env = {**environ, **words.get("env", {})}
+        os.execvpe(words["python"], [words["python"], "-c", PROGRAM.format(root=root)], env)
+    except OSError as error:
+        os.write(2, f"{error.filename or words['python']}: {error.strerror}\n".encode())
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+    os._exit(127)

@@ -1,0 +1,208 @@
+"""The words between launcher and rank agents: frames over one TCP connection each.
+
+A frame is four bytes of length, one byte of kind, then the payload: JSON for MESSAGE, raw bytes for the
+rest. Before anything else both sides prove that they know the job's token, without sending it. From then on
+each frame is followed by a tag that only they can make, so that nobody on the way can add, change, repeat or
+drop a frame unnoticed. Nothing is encrypted.
+Used by the agent on its host and by the launcher; standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from struct import Struct
+
+from ringleader.agents.fast_stdlib import blake2b, compare_digest, socket
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+MESSAGE, STDOUT, STDERR, STDIN, BLOB = range(5)
+"""Kinds of frames: a JSON object; output of the rank; input for it; a piece of a pickled call or result."""
+
+_HEADER = Struct("!IB")
+LARGEST = 8 * 1024 * 1024
+"""Bytes in one frame at most: anything larger is from somebody else or a broken stream, not one of ours."""
+PIECE = 256 * 1024
+"""Bytes in one frame of a long stream."""
+LOST_AFTER = 10.0
+"""Seconds of silence after which a connection is given up, until the job says otherwise."""
+NONCE = PROOF = 32
+"""Bytes of a challenge and of its answer, which is a keyed BLAKE2b."""
+TAG = 16
+"""Bytes after each frame: a BLAKE2b of its number and itself, keyed by connection and direction."""
+
+
+LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
+_ALL_WINDOWS = 64 * LARGEST_WINDOW
+
+
+HOST_MESSAGES = {
+    "host_failed": ("why",),
+    "prepared": ("versions",),
+    "not_prepared": ("why",),
+    "spawned": ("incarnation", "pid", "warm"),
+    "not_spawned": ("incarnation", "why"),
+    "rank_agent_ended": ("incarnation", "exit_code", "signal"),
+    "rank_waiting": ("incarnation", "after", "commits", "reason", "arrival"),
+    "rank_attached": ("incarnation", "generation"),
+    "rank_detached": ("incarnation", "generation"),
+    "rank_gone": ("incarnation",),
+    "proxy_ready": ("world", "world_rank", "size", "library", "pid"),
+    "proxy_gone": ("world", "world_rank"),
+    "committed": ("number", "nbytes"),
+    "notice": ("why",),
+    "commits_frozen": ("frozen",),
+    "checkpointed": ("number", "path", "seconds"),
+    "not_checkpointed": ("number", "why"),
+    "checkpoint_loading": ("path",),
+    "checkpoint_loaded": ("number", "path", "refused"),
+}
+"""What a host agent says once it is connected, after ``host_hello`` → what such a message has at least."""
+
+
+class ProtocolError(Exception):
+    """The other side does not speak this protocol, or does not know the token."""
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """Return the bytes of one frame."""
+    return _HEADER.pack(len(payload), kind) + payload
+
+
+def message(**words: Any) -> bytes:
+    """Return the bytes of one JSON message."""
+    return frame(MESSAGE, json.dumps(words).encode())
+
+
+def window(ranks: int) -> int:
+    """Return how many bytes of output one of so many ranks may have on its way to the launcher."""
+    return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
+
+
+class Seal:
+    """Makes the tags of one direction of a connection, frame after frame."""
+
+    def __init__(self, token: str, role: str, challenge: bytes) -> None:
+        """``role``: who sends these frames; ``challenge``: both sides' nonces, the launcher's first."""
+        self._key = proof(token, f"frames of the {role}", challenge)
+        self._number = 0
+
+    def tag(self, data: bytes) -> bytes:
+        """Return what follows the next frame."""
+        made = blake2b(self._number.to_bytes(8, "big"), key=self._key, digest_size=TAG)
+        made.update(data)
+        self._number += 1
+        return bytes(made.digest())
+
+
+class Decoder:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self, seal: Seal) -> None:
+        """Begin with nothing received. ``seal``: of whoever sends."""
+        self._buffer = bytearray()
+        self._seal = seal
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Add what arrived and yield every frame that is complete: (kind, payload).
+
+        Raises ProtocolError for one that the other side has not sent here, or not in this place.
+        """
+        self._buffer += data
+        start = 0
+        while len(self._buffer) - start >= _HEADER.size:
+            length, kind = _HEADER.unpack_from(self._buffer, start)
+            if length > LARGEST or kind > BLOB:
+                raise ProtocolError(f"a frame of kind {kind} and {length} bytes")
+            end = start + _HEADER.size + length
+            if len(self._buffer) < end + TAG:
+                break
+            whole = bytes(self._buffer[start:end])
+            if not compare_digest(self._seal.tag(whole), bytes(self._buffer[end : end + TAG])):
+                raise ProtocolError("a frame that the other side has not sent")
+            yield kind, whole[_HEADER.size :]
+            start = end + TAG
+        del self._buffer[:start]
+
+
+def read_message(payload: bytes) -> dict[str, Any]:
+    """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
+    try:
+        words = json.loads(payload.decode())  # of bytes it would take UTF-16, too
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("a message that is not JSON") from error
+    if not isinstance(words, dict):
+        raise ProtocolError("a message that is not an object")
+    return words
+
+
+def proof(token: str, role: str, challenge: bytes) -> bytes:
+    """Return what only a holder of the token can answer to a challenge, different for each role."""
+    key = blake2b(token.encode()).digest()  # as long as a key may be
+    return blake2b(role.encode() + b"\0" + challenge, key=key, digest_size=PROOF).digest()
+
+
+def proves(token: str, role: str, challenge: bytes, answer: bytes) -> bool:
+    """Say whether an answer to a challenge came from a holder of the token."""
+    return compare_digest(proof(token, role, challenge), answer)
+
+
+def exactly(sock: socket.socket, length: int) -> bytes:
+    """Read exactly so many bytes from a blocking socket."""
+    data = b""
+    while len(data) < length:
+        more = sock.recv(length - len(data))
+        if not more:
+            raise ProtocolError("the launcher closed the connection")
+        data += more
+    return data
+
+
+def introduce(sock: socket.socket, token: str) -> tuple[Seal, Seal]:
+    """The agent's side of the handshake: answer the launcher's challenge, then have it answer ours.
+
+    Return the seals of what we send, and of what the launcher sends.
+    """
+    theirs = exactly(sock, NONCE)
+    ours = os.urandom(NONCE)
+    sock.sendall(ours + proof(token, "agent", theirs + ours))
+    if not proves(token, "launcher", ours + theirs, exactly(sock, NONCE)):
+        raise ProtocolError("whoever listens there does not know the job's token")
+    return Seal(token, "agent", theirs + ours), Seal(token, "launcher", theirs + ours)
+
+
+def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:
+    """Notice that the other host is gone after so long a silence, and send small frames at once.
+
+    The kernels ask and answer each other, so that only a host or a link that is down is silent: a process
+    that is stopped or gets no processor time is not, and neither we nor our peer have to be running.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = max(1, int(seconds / 3))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(seconds) - idle))
+    # What was sent and never acknowledged; and, for Linux, the silence above.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(max(0.5, seconds - 0.5) * 1000))
+
+
+def silence(sock: socket.socket) -> float:
+    """Return the seconds since anything came from the other host's kernel, 0 where that is not known.
+
+    `keep_alive` alone may take twice as long: kernels ask no more once there is something to send, and then
+    give that its whole time.
+    """
+    try:
+        facts = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:
+        return 0.0  # closed; whoever reads it sees that
+    return float(min(_TCP_INFO.unpack(facts))) / 1000 if len(facts) == _TCP_INFO.size else 0.0
+
+
+_TCP_INFO = Struct("=52x2I")
+"""Of the kernel's ``struct tcp_info``: milliseconds since data came, and since an acknowledgement did."""

@@ -1,0 +1,308 @@
+"""A rank's command and everything below it: started, looked at, told to end, and reaped."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ringleader.agents import process_inspection, process_tree, rank_process_start
+from ringleader.agents.fast_stdlib import signal, socket
+from ringleader.agents.rank_evidence import RankEvidence
+from ringleader.agents.rank_files import RankFiles
+from ringleader.agents.rank_pipes import RankPipes
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ringleader.agents.job_directory import JobDirectory
+    from ringleader.agents.launcher_connection import LauncherConnection
+
+
+AFTER_END = 2 * 1024 * 1024
+"""Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
+LAUNCHER = "ringleader"
+"""Who stopped a rank that the launcher told to end."""
+FIRST_INSPECTION, LONGEST_PAUSE = 0.1, 30.0
+
+
+class RankProcess:
+    """The command of one rank, from before its start to its end."""
+
+    def __init__(
+        self,
+        *,
+        launcher: LauncherConnection,
+        rank: int,
+        directory: JobDirectory,
+        environ: Mapping[str, str],
+        preloaded: bool = False,
+    ) -> None:
+        """Nothing is started yet; ports are taken, so that the launcher can tell those of rank 0 to all.
+
+        ``preloaded``: this process has imported what the rank needs, which may be forked from it.
+        """
+        self.launcher = launcher
+        self.preloaded = preloaded
+        self.pipes = RankPipes(launcher)
+        self.directory = directory
+        self.environ = dict(environ)
+        self.files = RankFiles(directory.path, rank)
+        self.evidence = RankEvidence()
+        self.port = any_port()
+        self.jax_port = jax_port()
+        self.pid = 0
+        self.warm: rank_process_start.WarmRankClient | None = None
+        """Where the host's warm Python forked the rank and is its parent: tells how it ends."""
+        self.why_cold = ""
+        """Why it was asked in vain, if it was."""
+        self.started = 0.0
+        self.ended_at: float | None = None
+        self.stopped_by = ""
+        self.orphaned = ""
+        """Why it ends although the launcher did not say so; see ``agent_inner``."""
+        self.failing: dict[str, Any] = {}
+        """What the rank's Python said when an exception left its script; it may still run exit handlers."""
+        self.kill_at: float | None = None
+        self.killed = False
+        self.told_to_stop = False
+        self.paused = False
+        self.libraries: set[str] = set()
+        self.inspect_every = FIRST_INSPECTION
+        self.inspect_at: float | None = None
+
+    # --- start and end ------------------------------------------------------------------------------------
+
+    def start(self, message: dict[str, Any]) -> None:
+        """Start the command as the launcher says."""
+        if self.pid or self.stopped_by:
+            return
+        self.port.close()
+        self.jax_port.close()
+        self.started = time.monotonic()
+        try:
+            started = self._started(message)
+        except OSError as error:  # no room for its files, no descriptor or no process for it
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            reason = f"cannot be started: {what}"
+            started = rank_process_start.Failure(exit_code=rank_process_start.NOT_EXECUTABLE, reason=reason)
+            self.pipes.give_up()
+        if isinstance(started, rank_process_start.Failure):
+            self._tell_end(exit_code=started.exit_code, reason=started.reason)
+            return
+        self.pid = started
+        self.inspect_at = time.monotonic() + self.inspect_every
+        self.launcher.say(do="started", pid=started, why_cold=self.why_cold)
+
+    def _started(self, message: dict[str, Any]) -> int | rank_process_start.Failure:
+        """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
+        env = self.files.environment(self.environ, message)
+        self.evidence.begin(message.get("evidence", {}), env, self.directory.path)
+        streams, report = self.pipes.make(
+            with_input=bool(message.get("stdin")), window=int(message["window"])
+        )
+        env["RINGLEADER_REPORT_FD"] = str(report)
+        words = {
+            "argv": tuple(message["argv"]),
+            "cwd": message["cwd"],
+            "env": env,
+            "cpus": tuple(message.get("cpus", ())),
+            "open_files": int(message.get("open_files", 0)),
+        }
+        try:
+            if message.get("warm_ranks"):
+                started = self._started_warm(str(message["warm_ranks"]), (*streams, report), words)
+                if started is not None:
+                    return started
+            warm = self.preloaded and bool(message.get("warm"))
+            return rank_process_start.start(**words, streams=streams, report=report, warm=warm)
+        finally:
+            self.pipes.close_far_ends()
+
+    def _started_warm(
+        self, directory: str, fds: tuple[int, ...], words: dict[str, Any]
+    ) -> int | rank_process_start.Failure | None:
+        """Have the host's warm Python fork the rank; None where it still imports, or has failed."""
+        try:
+            client = rank_process_start.WarmRankClient(directory)
+            cpus = words["cpus"] or tuple(sorted(os.sched_getaffinity(0)))
+            started = client.start(fds, **words | {"argv": list(words["argv"]), "cpus": list(cpus)})
+        except rank_process_start.WarmRankUnavailableError as error:
+            self.why_cold = str(error)
+            return None
+        if isinstance(started, rank_process_start.Failure):
+            client.close()
+        else:
+            self.warm = client
+            process_tree.adopt(started)
+        return started
+
+    def stop(self, by: str, grace: float) -> None:
+        """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds.
+
+        Of several deadlines the first counts, but what the launcher says replaces what we decided alone: an
+        MPI that ends its processes because one of them ended does not cut short what the user granted.
+        """
+        if self.ended_at is None and not self.stopped_by:
+            self.stopped_by = by
+            if self.pid == 0:
+                self._tell_end(stopped=by, reason="never started")
+            else:
+                self.inspect()
+        # One whose script is over has heard enough: its exit handlers get the grace, and end what it started.
+        failed = self.failing.get("pid", 0)
+        over = (self.pid, failed, *process_tree.below(failed)) if self.failing else ()
+        process_tree.ask_to_end(os.getpid(), spared=over)
+        until = time.monotonic() + grace
+        first_word = by == LAUNCHER and not self.told_to_stop
+        self.kill_at = until if self.kill_at is None or first_word else min(self.kill_at, until)
+        self.told_to_stop = self.told_to_stop or first_word
+
+    def kill(self, now: float) -> None:
+        """SIGKILL to everything of the rank, and soon again for one that forked meanwhile."""
+        # Whoever reaps our child must be us: how it ended is to be told.
+        process_tree.send(process_tree.below(os.getpid()), signal.SIGKILL)
+        self.collect()
+        self.killed = True
+        self.kill_at = now + 0.05
+
+    def collect(self) -> None:
+        """Reap what has ended; if the rank's own process is among it, say so at once."""
+        ended = process_tree.reap()
+        if self.warm is not None and (status := self.warm.status()) is not None:
+            process_tree.disown(self.pid)
+            self.warm.close()
+            self.warm = None
+            ended.append((self.pid, status))
+        for pid, status in ended:
+            if pid == self.pid and self.ended_at is None:
+                self.pipes.read_reports()
+                self.note_failing()
+                self.ended_at = time.monotonic()
+                self.pipes.allow(AFTER_END)
+                self.inspect_at = None
+                code = os.waitstatus_to_exitcode(status)
+                if self.failing and code in (0, -signal.SIGTERM, -signal.SIGKILL):
+                    code = self.failing["exit_code"]  # ours was the signal
+                self._tell_end(
+                    exit_code=code if code >= 0 else None,
+                    signal=-code if code < 0 else None,
+                    seconds=self.ended_at - self.started,
+                    stopped="" if self.failing else self.stopped_by,
+                    orphaned=self.failing.get("orphaned", bool(self.orphaned)),
+                )
+
+    def _tell_end(
+        self,
+        *,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        seconds: float = 0.0,
+        stopped: str = "",
+        orphaned: bool = False,
+        reason: str = "",
+    ) -> None:
+        """Say how the rank ended, or why it never began."""
+        self.ended_at = self.ended_at or time.monotonic()
+        self.launcher.say(
+            do="ended",
+            exit_code=exit_code,
+            signal=signal,
+            seconds=seconds,
+            stopped=stopped,
+            orphaned=orphaned,
+            reason=reason,
+        )
+
+    def note_failing(self) -> None:
+        """Tell at once that the rank has failed: its end may wait for peers that wait for it.
+
+        Of a Python below the rank's own process only one that uses MPI counts; others may fail as they like.
+        """
+        for message in self.pipes.failing:
+            pid = message["pid"]
+            if not self.failing and (
+                pid == self.pid or process_inspection.mpi_libraries(process_inspection.mapped_files(pid))
+            ):
+                self.failing = message | {"orphaned": bool(self.orphaned)}
+                self.launcher.say(do="failing", exit_code=message["exit_code"])
+        self.pipes.failing.clear()
+
+    # --- inspection and signals ---------------------------------------------------------------------------
+
+    def inspect(self) -> None:
+        """See which MPI library and which shared memory files the rank has mapped; ever less often."""
+        paths: set[str] = set()
+        for pid in process_tree.below(os.getpid()):
+            paths |= process_inspection.mapped_files(pid)
+        self.directory.remember(process_inspection.segments(paths))
+        for library in sorted(process_inspection.mpi_libraries(paths) - self.libraries):
+            self.libraries.add(library)
+            self.launcher.say(do="library", path=library)
+        self.inspect_every = min(self.inspect_every * 2, LONGEST_PAUSE)
+        self.inspect_at = time.monotonic() + self.inspect_every
+
+    def deliver(self, number: int) -> None:
+        """Send a signal that the user gave the launcher to those it is meant for.
+
+        That is the command itself or, where it does nothing with it (a shell around the script), whoever
+        started last in line does; workers of these are their business. Without anybody the command gets it,
+        and does what a process does by itself.
+        """
+        table = process_tree.parents()
+        wanted, found = [self.pid], list[int]()
+        for pid in wanted:
+            if process_inspection.takes(pid, number):
+                found.append(pid)
+            else:
+                wanted += [other for other, parent in table.items() if parent == pid]
+        if self.pid and self.ended_at is None:
+            process_tree.send(found or [self.pid], number)
+
+    def print_stacks(self) -> None:
+        """Have every Python of the rank print its stacks; name the processes that can't."""
+        able, mute = process_inspection.without_stacks(process_tree.below(os.getpid()))
+        process_tree.send(able, signal.SIGQUIT)
+        self.launcher.say(do="stacks", printed=len(able), mute=mute)
+
+    def pause(self) -> None:
+        """Stop everything of the rank."""
+        self.paused = True
+        process_tree.stop_below(os.getpid())
+
+    def resume(self) -> None:
+        """Continue what ``pause`` stopped."""
+        if self.paused:
+            self.paused = False
+            process_tree.send(process_tree.below(os.getpid()), signal.SIGCONT)
+
+
+JAX_PORTS = range(61440, 65536)
+"""Where JAX meets under Open MPI: it makes the port from the number of the job. Connections that a program
+makes do not come from these ports, as Linux takes them from 32768 to 60999 for that."""
+
+
+def any_port() -> socket.socket:
+    """Return a socket bound to a port that the system chose."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("", 0))
+    return sock
+
+
+def jax_port(ports: range = JAX_PORTS) -> socket.socket:
+    """Return a socket bound to one of ``ports`` at which nobody listens, or to any other where all are taken.
+
+    Not for sharing (SO_REUSEADDR), unlike others: JAX's server would share its port with that of another job.
+    """
+    first = int.from_bytes(os.urandom(4), "little")
+    for offset in range(len(ports)):
+        sock = socket.socket()
+        try:
+            sock.bind(("", ports[(first + offset) % len(ports)]))
+        except OSError:
+            sock.close()
+        else:
+            return sock
+    return any_port()

@@ -1,0 +1,222 @@
+"""Bytes that this host's network interfaces and RDMA ports have carried, as the kernel counts them.
+
+One agent of a host reads them before its rank starts and after its end. Nothing here raises or waits: what
+cannot be read is named with the system's reason, and after ``READ_SECONDS`` the rest is left out. Bytes of
+interfaces come from ``/proc/self/net/dev``, which always tells of this process's own network namespace; /sys
+may be another's.
+
+Readers take ``root``, the directory that stands for ``/``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ringleader.agents import ethtool_statistics, rank_identity
+from ringleader.agents.fast_stdlib import suppress
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MOST_DEVICES = 256
+"""Interfaces, and ports of RDMA devices, of which counters are read."""
+READ_SECONDS = 0.05
+ETHERNET, INFINIBAND, LOOPBACK = 1, 32, 772
+"""ARPHRD numbers of ``/sys/class/net/*/type``."""
+_KINDS = {ETHERNET: "ethernet", INFINIBAND: "infiniband", LOOPBACK: "loopback"}
+STANDARD = ("port_xmit_data", "port_rcv_data")
+"""Counters of a port of verbs, each of 4 bytes."""
+HARDWARE = (
+    "tx_bytes",
+    "rx_bytes",
+    "hw_tx_bytes_cnt",
+    "hw_rx_bytes_cnt",
+    "rdma_read_bytes",
+    "rdma_write_bytes",
+    "sent_pkts",
+    "rcvd_pkts",
+)
+"""Counters in ``hw_counters``: of EFA and of eRDMA, of bytes; of Soft-RoCE (rxe), of packets."""
+DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
+"""Statistics of mlx5's driver: bytes of verbs of one function of a card."""
+
+
+class _Reader:
+    """Reads small files until the time is over."""
+
+    def __init__(self, root: str, patience: float) -> None:
+        self.root = root.rstrip("/")
+        self._until = time.monotonic() + READ_SECONDS * patience
+        self.unread = ""
+
+    def is_late(self, area: str) -> bool:
+        """Whether the time is over: then ``area`` is not all read."""
+        if time.monotonic() > self._until:
+            self.unread = self.unread or area
+        return bool(self.unread)
+
+    def text(self, path: str) -> str:
+        """Return a file's text, empty where it cannot be read."""
+        try:
+            return self._read(path)
+        except OSError:
+            return ""
+
+    def _read(self, path: str) -> str:
+        fd = os.open(f"{self.root}{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.read(fd, 4096).decode(errors="replace").strip()
+        finally:
+            os.close(fd)
+
+    def counter(self, path: str, name: str, into: dict[str, Any]) -> None:
+        """Read one counter into ``values``, or what it says instead into ``unreadable``; none: nothing."""
+        try:
+            text = self._read(f"{path}/{name}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            into["unreadable"][name] = error.strerror or str(error)
+            return
+        if text.isascii() and text.isdigit():
+            into["values"][name] = int(text)
+        else:
+            into["unreadable"][name] = text[:100]
+
+    def names(self, path: str) -> list[str]:
+        """Return what is in a directory, sorted; nothing where it cannot be read."""
+        try:
+            return sorted(os.listdir(f"{self.root}{path}"))  # noqa: PTH208
+        except OSError:
+            return []
+
+    def link(self, path: str) -> str:
+        """Return the last part of what a symbolic link points at, empty where there is none."""
+        try:
+            return os.readlink(f"{self.root}{path}").rpartition("/")[2]  # noqa: PTH115
+        except OSError:
+            return ""
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(f"{self.root}{path}")  # noqa: PTH110
+
+
+def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
+    """Return all counters now, as ``fabric.transport_proof.evidence.CounterSnapshot`` has them.
+
+    Where there was no time for all, the rest is not there, and ``unread`` says so. ``patience``: see ``Job``.
+    """
+    reader = _Reader(root, patience)
+    ports, interfaces = _ports(reader), _interfaces(reader)
+    if not reader.root:
+        add_driver_statistics(ports, interfaces, lambda: reader.is_late("statistics of drivers"))
+    found = {"at": time.time(), "rdma_ports": ports, "net_devices": interfaces}
+    return found | {"unread": reader.unread}
+
+
+def add_driver_statistics(
+    ports: dict[str, Any],
+    interfaces: dict[str, Any],
+    is_late: Callable[[], bool],
+    read: Callable[[str], dict[str, int]] = ethtool_statistics.read,
+) -> None:
+    """Add what drivers count of verbs to interfaces of which the RDMA device's ports count nothing.
+
+    So it is with virtual functions. The others are spared: some drivers ask their card for every statistic.
+    """
+    silent = {
+        name.partition("/")[0]
+        for name, port in ports.items()
+        if not any(port["values"].get(one) for one in STANDARD)
+    }
+    for name, interface in interfaces.items():
+        if interface["rdma_device"] in silent and not is_late():
+            told = read(name)
+            interface["values"].update((one, told[one]) for one in DRIVER if one in told)
+
+
+def _ports(reader: _Reader) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for device in reader.names("/sys/class/infiniband"):
+        path = f"/sys/class/infiniband/{device}"
+        node_type = reader.text(f"{path}/node_type").partition(":")[0]
+        about = {
+            "node_type": int(node_type) if node_type.isdigit() else None,
+            "driver": reader.link(f"{path}/device/driver"),
+            "netdevs": reader.names(f"{path}/device/net") or [*filter(None, [reader.text(f"{path}/parent")])],
+        }
+        for port in reader.names(f"{path}/ports"):
+            if reader.is_late("RDMA ports") or len(found) >= MOST_DEVICES:
+                return found
+            here = f"{path}/ports/{port}"
+            known: dict[str, Any] = {"values": {}, "unreadable": {}, **about}
+            known["link_layer"] = reader.text(f"{here}/link_layer")
+            known["state"] = reader.text(f"{here}/state").partition(":")[2].strip()
+            for name in STANDARD:
+                reader.counter(f"{here}/counters", name, known)
+            for name in HARDWARE:
+                reader.counter(f"{here}/hw_counters", name, known)
+            if known["link_layer"] not in ("InfiniBand", "Ethernet"):
+                known["link_layer"] = ""
+            found[f"{device}/{port}"] = known
+    return found
+
+
+def _interfaces(reader: _Reader) -> dict[str, Any]:
+    counted, addresses = _counted_by_proc(reader), _addresses(reader)
+    found: dict[str, Any] = {}
+    for name in [*counted] or reader.names("/sys/class/net"):
+        if reader.is_late("network interfaces") or len(found) >= MOST_DEVICES:
+            break
+        path = f"/sys/class/net/{name}"
+        known: dict[str, Any] = {"values": counted.get(name, {}), "unreadable": {}}
+        if not known["values"]:
+            for counter in ("rx_bytes", "tx_bytes"):
+                reader.counter(f"{path}/statistics", counter, known)
+        kind, speed = reader.text(f"{path}/type"), reader.text(f"{path}/speed")
+        known["kind"] = _KINDS.get(int(kind), "other") if kind.isdigit() else ""
+        if name == "lo":
+            known["kind"] = "loopback"
+        known["is_virtual"] = not reader.exists(f"{path}/device")
+        known["speed"] = int(speed) * 1e6 if speed.isdigit() and int(speed) else None
+        known["addresses"] = addresses.get(name, [])
+        known["lower"] = [entry[6:] for entry in reader.names(path) if entry.startswith("lower_")]
+        known["rdma_device"] = (reader.names(f"{path}/device/infiniband") or [""])[0]
+        found[name] = known
+    return found
+
+
+def _addresses(reader: _Reader) -> dict[str, list[str]]:
+    """Return the addresses of each interface but link-local ones: IPv4 as such, IPv6 in 32 hex digits."""
+    found: dict[str, list[str]] = {}
+    ipv4: list[tuple[str, str]] = []
+    if not reader.root:
+        with suppress(OSError):
+            ipv4 = rank_identity.ipv4()
+    for name, address in ipv4:
+        if not address.startswith("169.254."):
+            found.setdefault(name, []).append(address)
+    for line in reader.text("/proc/self/net/if_inet6").splitlines():
+        fields = line.split()
+        if len(fields) == 6 and fields[3] != "20":  # scope: link
+            found.setdefault(fields[5], []).append(fields[0])
+    return found
+
+
+def _counted_by_proc(reader: _Reader) -> dict[str, dict[str, int]]:
+    """Return received and sent bytes by interface of this network namespace, nothing where it is not told."""
+    found: dict[str, dict[str, int]] = {}
+    try:
+        with open(f"{reader.root}/proc/self/net/dev", "rb", buffering=0) as file:  # noqa: PTH123
+            lines = file.read(1 << 20).decode(errors="replace").splitlines()[2:]
+    except OSError:
+        return found
+    for line in lines:
+        name, _, numbers = line.partition(":")
+        fields = numbers.split()
+        if len(fields) >= 16 and fields[0].isdigit() and fields[8].isdigit():
+            found[name.strip()] = {"rx_bytes": int(fields[0]), "tx_bytes": int(fields[8])}
+    return found

@@ -1,0 +1,311 @@
+"""The port to MPI: ranks in order, and calls between them, each begun and then tested or waited for.
+
+`mpi_communicator` makes the calls in this process; in an elastic job `mpi_proxy.proxy_communicator` hands
+them to the MPI proxy beside the rank, which makes them with `mpi_communicator`. Memory of a call is exactly
+as long as what travels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Protocol
+
+from ringleader.engine.kernels import ITEMSIZE
+
+ANY = -1
+"""In place of a rank: whichever."""
+BLOCK_BYTES = 512
+"""A block: the length of a rank's message, and where there is room for it, the message."""
+_LENGTH = Struct("=q")
+SHORT_BYTES = BLOCK_BYTES - _LENGTH.size
+"""The longest message that a block has room for."""
+
+
+NAP_SECONDS = 0.00002
+"""One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time
+is over; one that only yields would wait for the others' time slices."""
+LONG_NAP_SECONDS = 0.0005
+"""One sleep of a wait that is longer than `SHORT_SECONDS`."""
+SHORT_SECONDS = 0.1
+NAP_SHARE = 1 / 16
+"""A wait for messages naps for this share of the time that it has lasted: each look at them makes MPI work,
+which takes the processor from ranks that share it, and from backward where that goes on meanwhile."""
+
+LOOKS = 3
+"""Times that MPI is asked at one look: where a message has come, Open MPI reads it when it is asked first,
+takes the collective call that it is for a step on when it is asked again, and then finds that this is done.
+Between 2 hosts of a lab with 2 ranks each an all-reduce of 8 bytes took 1.3 ms with one, 0.9 with two, 0.6
+with three; a fourth changed nothing."""
+
+
+class Call(IntEnum):
+    """What is called. The numbers are those of requests to a proxy."""
+
+    MAP = 1
+    """To a proxy: take shared memory: its number, and its name as text."""
+    FORGET = 2
+    """To a proxy: let shared memory go."""
+    CREATE = 3
+    """To a proxy: make a communicator of the ranks in the list, with a key that is the same on all."""
+    FREE = 4
+    """To a proxy: free a communicator."""
+    ALLREDUCE = 5
+    """Without ``source`` in place."""
+    ALLGATHER = 6
+    """As much of each rank."""
+    ALLGATHERV = 7
+    """``listed`` holds the bytes of each rank, and then where they begin in ``target``."""
+    BROADCAST = 8
+    """``target`` of the rank ``peer``."""
+    ALLTOALL = 9
+    """As much for each rank."""
+    BARRIER = 10
+    SEND = 11
+    RECEIVE = 12
+    PROBE = 13
+
+
+DTYPES = tuple(dtype for dtype in ITEMSIZE if dtype not in ("float16", "bfloat16"))
+"""Element types that MPI reduces; the place is the number in requests to a proxy."""
+OPERATIONS = ("SUM", "MIN", "MAX", "PROD", "BOR", "BAND")
+"""Reductions by their names in MPI; the place is the number."""
+
+_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_view.restype = ctypes.py_object
+_WRITE = 0x200
+
+
+def memory_at(address: int, nbytes: int) -> memoryview:
+    """Return the memory at an address, which the caller keeps alive."""
+    found: memoryview = _view(address or 1, nbytes, _WRITE) if nbytes else memoryview(bytearray())
+    return found
+
+
+class Request(Protocol):
+    """A call under way. What it was given stays alive until it is done."""
+
+    def Test(self) -> bool:  # noqa: N802 - mpi4py's name
+        """Return whether it is done."""
+
+    def Wait(self) -> object:  # noqa: N802
+        """Wait until it is done."""
+
+
+KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64")
+"""Whether every processor sees the writes of another one in the order in which they were made."""
+
+
+class Segment:
+    """Shared memory of the ranks of a communicator, which are on one host: as much of each, visible to all.
+
+    A group frees it when no array over it is left in any process of the host, because an array does not know
+    that its memory is gone.
+    """
+
+    number = 0
+    """Tells the segments of a group apart; it is the same on all ranks."""
+    zeros = False
+    """Whether it holds zeros at first."""
+    parts: list[Any]
+    """Memory of each rank, in the order of the communicator."""
+    fence: Callable[[], None] | None = None
+    """Order this rank's reads and writes of the memory before it against those after it. None where the
+    processor keeps the order of reads and that of writes, so that flags need nothing more."""
+
+    def looked_at(self) -> bool:
+        """Return whether arrays over the memory are alive outside this object."""
+        return any(count > _ALONE for count in _holders(self.parts))
+
+    def free(self) -> None:
+        """Give it back; collective over the ranks of the host, and every rank must mean it."""
+        raise NotImplementedError
+
+
+def _holders(parts: list[Any]) -> list[int]:
+    return [sys.getrefcount(part) for part in parts]
+
+
+_ALONE = _holders([object()])[0]
+"""What is counted for an object that only the list holds: versions of Python count differently."""
+
+
+class PackedCopy(Protocol):
+    """Copies arrays of given lengths to and from one piece of memory, in which they lie without gaps."""
+
+    def pack(self, addresses: list[int]) -> None:
+        """Copy the arrays at these addresses into the memory."""
+
+    def unpack(self, addresses: list[int]) -> None:
+        """Copy the memory to arrays at these addresses."""
+
+    def close(self) -> None:
+        """Let go of what was made for it."""
+
+
+class Communicator:
+    """Some ranks, in order. A subclass makes the calls."""
+
+    rank: int
+    """Number of this rank in it."""
+    size: int
+    """Its ranks."""
+    proxied = False
+    """Whether an MPI proxy makes the calls. Then nothing may wait inside of one, and there is always room for
+    shared memory."""
+
+    def begin(
+        self,
+        call: Call,
+        *,
+        source: Any = None,
+        target: Any = None,
+        dtype: str = "uint8",
+        operation: str = "SUM",
+        peer: int = 0,
+        tag: int = 0,
+        listed: Sequence[int] = (),
+    ) -> Request:
+        """Begin a call. ``dtype`` and ``operation`` are those of a reduction; ``peer`` may be `ANY`."""
+        raise NotImplementedError
+
+    def run(self, call: Call, **operands: Any) -> None:
+        """Make a collective call and wait for it."""
+        self.begin(call, **operands).Wait()
+
+    def probe(self, source: int, tag: int) -> tuple[int, int] | None:
+        """Return who has sent a message with this tag, and its bytes, as far as it is known to be there."""
+        raise NotImplementedError
+
+    def receive(self, memory: Any, source: int, tag: int) -> None:
+        """Receive a message that `probe` has found."""
+        self.begin(Call.RECEIVE, target=memory, peer=source, tag=tag).Wait()
+
+    # communicators and memory made of it; each is collective over its ranks
+
+    def duplicate(self) -> Communicator:
+        """Return another one of the same ranks."""
+        raise NotImplementedError
+
+    def split(self, colors: Sequence[int]) -> Communicator:
+        """Return one of the ranks that have this one's colour; ``colors`` are those of all, by rank."""
+        raise NotImplementedError
+
+    def on_host(self) -> Communicator:
+        """Return one of the ranks of this host."""
+        raise NotImplementedError
+
+    def part(self, ranks: Sequence[int], *, tag: int) -> Communicator:
+        """Return one of some of the ranks. Collective over these alone; ``tag`` tells it from others."""
+        raise NotImplementedError
+
+    def free(self) -> None:
+        """Give it back."""
+        raise NotImplementedError
+
+    def shared_memory(self, nbytes: int) -> Segment:
+        """Return ``nbytes`` of shared memory of each rank; they are on one host.
+
+        Each rank's part begins on a page of its own. `RuntimeError` where there is none.
+        """
+        raise NotImplementedError
+
+    def packed_copy(self, address: int, lengths: Sequence[int]) -> PackedCopy:
+        """Return what copies arrays of these bytes, none of them 0, to and from the memory at an address."""
+        raise NotImplementedError
+
+    def of(self, comm: Any) -> Communicator:
+        """Return a communicator of mpi4py's that a script has made; `ValueError` where no script has one."""
+        raise ValueError("The ranks of an elastic job have no communicators of MPI's: give a list of ranks.")
+
+    # facts
+
+    def numbers_in(self, other: Communicator) -> list[int]:
+        """Return by rank its number in another communicator, a negative one where it is not there."""
+        raise NotImplementedError
+
+    def firsts_on_hosts(self) -> list[int] | None:
+        """Return by rank the first rank on its host, None where nobody knows without asking."""
+        return None
+
+    def messages(self, mine: bytes, run: Callable[..., None] | None = None) -> list[bytes]:
+        """Return every rank's bytes, in rank order: short ones in one call. ``run`` makes the calls."""
+        run, blocks = run or self.run, bytearray(BLOCK_BYTES * self.size)
+        run(Call.ALLGATHER, source=block_of(mine), target=blocks)
+        short = messages_in(blocks)
+        if short is not None:
+            return short
+        counts = lengths_in(blocks)
+        starts = [sum(counts[:rank]) for rank in range(self.size)]
+        everything = bytearray(sum(counts))
+        run(Call.ALLGATHERV, source=mine, target=everything, listed=[*counts, *starts])
+        return [bytes(everything[start : start + count]) for start, count in zip(starts, counts, strict=True)]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's value, in rank order: such as JSON has."""
+        words = json.dumps(value, separators=(",", ":")).encode()
+        return [json.loads(message) for message in self.messages(words)]
+
+
+def nap_seconds(waited: float, share: float = NAP_SHARE) -> float:
+    """Return how long to sleep between two looks, after ``waited`` seconds: up to this share of them."""
+    nap = max(NAP_SECONDS, share * waited) if waited < SHORT_SECONDS else LONG_NAP_SECONDS
+    return min(nap, LONG_NAP_SECONDS)
+
+
+def block_of(message: bytes) -> bytearray:
+    """Return a message's block."""
+    block = bytearray(BLOCK_BYTES)
+    _LENGTH.pack_into(block, 0, len(message))
+    if len(message) <= SHORT_BYTES:
+        block[_LENGTH.size : _LENGTH.size + len(message)] = message
+    return block
+
+
+def lengths_in(blocks: bytearray) -> list[int]:
+    """Return the length of each block's message."""
+    return [_LENGTH.unpack_from(blocks, start)[0] for start in range(0, len(blocks), BLOCK_BYTES)]
+
+
+def messages_in(blocks: bytearray) -> list[bytes] | None:
+    """Return each block's message, None where one is too long: all follow in a second call."""
+    lengths = lengths_in(blocks)
+    if max(lengths) > SHORT_BYTES:
+        return None
+    starts = range(_LENGTH.size, len(blocks), BLOCK_BYTES)
+    return [bytes(blocks[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
+
+
+RequestSleep = Callable[[float, int], int]
+"""Sleeps until more requests are done than the number that it is given, at most so many seconds; returns how
+many are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """All ranks that were started together, as this one reaches them: see `open_world`."""
+
+    everybody: Communicator
+    """They, in order."""
+    threads: bool = True
+    """Whether any thread may make calls."""
+    slot: int | None = None
+    """Number of this rank's slot on its host in an elastic job, None where its launcher has not said it."""
+    membership: Any = None
+    """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
+    why_broken: Callable[[], str] = str
+    """Says why no rank can go on, empty as long as they can: the end of one in an elastic job."""
+    sleep: RequestSleep | None = None
+    """Sleeps until requests are done, None where nothing wakes this rank then."""
+
+    @property
+    def generation(self) -> int:
+        """Return the number of the generation of an elastic job, 0 in other jobs."""
+        return 0 if self.membership is None else int(self.membership.generation)

@@ -1,0 +1,187 @@
+"""Communicators of a rank whose MPI proxy makes its calls: who is in them is known here.
+
+A communicator has a name that is the same on all of its ranks: that of the one it was made from, and the how
+manieth of that one's it is. Proxies tell communicators in the making apart by a number made of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from ringleader.engine.communicator import ANY, Call, Communicator, memory_at
+from ringleader.engine.mpi_proxy.rank_memory import SharedMemory
+from ringleader.engine.mpi_proxy.request_ring import Completion
+from ringleader.engine.mpi_proxy.requests import Channel, ProxyRequest
+
+
+class ProxyCommunicator(Communicator):
+    """Some ranks of a generation, in order."""
+
+    proxied = True
+    _made = 0
+
+    def __init__(
+        self,
+        channel: Channel,
+        ranks: Sequence[int],
+        me: int,
+        name: str,
+        hosts: Sequence[int],
+        *,
+        when_used: bool = False,
+        with_duplicate: bool = False,
+    ) -> None:
+        """Ask for it; collective over the ranks. ``me`` is among ``ranks``.
+
+        ``hosts``: by rank of the generation, its host. Nobody waits for it here: calls of it queue behind its
+        making. ``when_used``: it is asked for by the first call, which is the same on all of its ranks, if
+        there ever is one. ``with_duplicate``: what `duplicate` gives first is made with it.
+        """
+        self._channel, self._members, self._hosts = channel, tuple(ranks), hosts
+        self._name, self._me = name, me
+        self.rank, self.size = self._members.index(me), len(self._members)
+        self._children = 0
+        self._probes: dict[tuple[int, int], ProxyRequest] = {}
+        self._found: dict[tuple[int, int], Completion] = {}
+        ProxyCommunicator._made += 1
+        self._number = ProxyCommunicator._made
+        self._asked_for = False
+        self._duplicate: ProxyCommunicator | None = None
+        if with_duplicate:
+            self._duplicate = self._child(self._members, when_used=True)
+            self._duplicate._asked_for = True
+        if not when_used:
+            self._ask_for_it()
+
+    def _ask_for_it(self) -> None:
+        self._asked_for = True
+        words = f"{self._name}:{','.join(map(str, self._members))}"
+        key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
+        second = self._duplicate._number if self._duplicate is not None else 0
+        creation = self._channel.begin(Call.CREATE, self._number, key=key, peer=second, listed=self._members)
+        self._channel.finish_later(creation)
+
+    def begin(self, call: Call, **operands: Any) -> ProxyRequest:
+        if not self._asked_for:
+            self._ask_for_it()
+        return self._channel.begin(call, self._number, **operands)
+
+    def probe(self, source: int, tag: int) -> tuple[int, int] | None:
+        """See `Communicator`: the proxy is asked, and its answer is for later.
+
+        So a message is found by the second look at the earliest, and no look waits.
+        """
+        where = (source, tag)
+        found = self._found.get(where)
+        if found is None:
+            request = self._probes.get(where)
+            if request is not None:
+                if not request.Test():
+                    return None
+                del self._probes[where]
+                found = request.completion
+            if found is None or found.source < 0:
+                self._probes[where] = self.begin(Call.PROBE, peer=source, tag=tag)
+                return None
+            self._found[where] = found
+        return found.source, found.nbytes
+
+    def receive(self, memory: Any, source: int, tag: int) -> None:
+        self._found.pop((source, tag), None)
+        self._found.pop((ANY, tag), None)
+        super().receive(memory, source, tag)
+
+    # others made of it
+
+    def _child(self, ranks: Sequence[int], words: str = "", *, when_used: bool = False) -> ProxyCommunicator:
+        self._children += 1
+        name = f"{self._name}.{self._children}{words}"
+        return ProxyCommunicator(self._channel, ranks, self._me, name, self._hosts, when_used=when_used)
+
+    def duplicate(self) -> ProxyCommunicator:
+        made, self._duplicate = self._duplicate, None
+        return made or self._child(self._members)
+
+    def split(self, colors: Sequence[int]) -> ProxyCommunicator:
+        mine = colors[self.rank]
+        chosen = [rank for rank, color in zip(self._members, colors, strict=True) if color == mine]
+        return self._child(chosen, f"c{mine}")
+
+    def on_host(self) -> ProxyCommunicator:
+        host = self._hosts[self._me]
+        near = [rank for rank in self._members if self._hosts[rank] == host]
+        return self._child(near, f"h{host}", when_used=True)  # they mostly need no more than shared memory
+
+    def part(self, ranks: Sequence[int], *, tag: int) -> ProxyCommunicator:
+        """See `Communicator`; the ranks count how many they made."""
+        members = [self._members[rank] for rank in ranks]
+        named = f"{self._name}.g{tag}:{','.join(map(str, members))}"
+        counts = self._channel.groups_made
+        counts[named] = counts.get(named, 0) + 1
+        name = f"{named}#{counts[named]}"
+        return ProxyCommunicator(self._channel, members, self._me, name, self._hosts)
+
+    def free(self) -> None:
+        if self._asked_for:
+            self._channel.begin(Call.FREE, self._number).Wait()
+
+    def numbers_in(self, other: Communicator) -> list[int]:
+        assert isinstance(other, ProxyCommunicator)
+        place = {rank: number for number, rank in enumerate(other._members)}
+        return [place.get(rank, -1) for rank in self._members]
+
+    def firsts_on_hosts(self) -> list[int]:
+        firsts: dict[int, int] = {}
+        return [firsts.setdefault(self._hosts[member], rank) for rank, member in enumerate(self._members)]
+
+    def shared_memory(self, nbytes: int) -> SharedMemory:
+        self._children += 1
+        key = f"{self._name}.{self._children}w{self._members[0]}"
+        try:
+            return self._channel.memory.open(key, nbytes, self.size)
+        except (MemoryError, OSError) as error:
+            raise RuntimeError(
+                f"the ranks of this host get no shared memory of {nbytes:,} bytes each ({error})"
+            ) from error
+
+    def packed_copy(self, address: int, lengths: Sequence[int]) -> SlicedCopy:
+        return SlicedCopy(address, lengths)
+
+
+MOST_VIEWED = 2
+"""Lists of arrays whose views are kept: where arrays are taken from, and where results go."""
+
+
+class SlicedCopy:
+    """Copies arrays one by one. See `communicator.PackedCopy`."""
+
+    def __init__(self, address: int, lengths: Sequence[int]) -> None:
+        """``address`` is that of the memory, ``lengths`` are the bytes of each array."""
+        memory, ends = memory_at(address, sum(lengths)), list(accumulate(lengths))
+        self._lengths = list(lengths)
+        self._slices = [memory[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+        self._viewed: list[tuple[list[int], list[Any]]] = []
+
+    def pack(self, addresses: list[int]) -> None:
+        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+            packed[:] = array
+
+    def unpack(self, addresses: list[int]) -> None:
+        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+            array[:] = packed
+
+    def _views(self, addresses: list[int]) -> list[Any]:
+        """Return the arrays' memory. It is kept as long as they lie where they lay."""
+        for known, views in self._viewed:
+            if known == addresses:
+                return views
+        views = [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
+        self._viewed = [*self._viewed[1 - MOST_VIEWED :], (addresses, views)]
+        return views
+
+    def close(self) -> None:
+        """Keep no views of memory."""
+        self._viewed, self._slices = [], []

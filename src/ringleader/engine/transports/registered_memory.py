@@ -1,0 +1,200 @@
+"""Shared memory that scripts and gradients use: which segment an array lies in, and where in it.
+
+Two ranks may reduce an array in place only when each brings memory at the same place of the same segment. A
+*location* is therefore one integer that ranks can show each other; 0 stands for ordinary memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ringleader.engine.communicator import Segment
+from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
+from ringleader.engine.operations import ReduceOp
+
+_OFFSET_BITS = 44
+"""A location is the number of the segment above so many bits of offset."""
+MOST_PREPARED = 4096
+"""So many prepared reductions are remembered at a time."""
+MOST_PLACES = 256
+"""So many places that arrays were found at have their reducers kept; a `Region` keeps its own."""
+
+Reduce = Callable[[ReduceOp, float], None]
+_Place = tuple[int, str, int]
+"""Location, element type and elements."""
+
+
+class PreparedReduction:
+    """A reduction in place of memory at one address: two calls without arguments, with all looked up.
+
+    An adapter keeps it for memory that a script has reduced. It looks at memory of the ranks: where that
+    changes it is forgotten, and prepared anew when it is wanted next. Empty until a transport prepares it.
+    """
+
+    __slots__ = ("flat", "laid_out", "reduce", "stage")
+
+    def __init__(self, flat: Any) -> None:
+        """``flat``: that memory as a flat array of `FlatKernels`; None where that cannot be had."""
+        self.flat = flat
+        self.stage: Callable[[], None] | None = None
+        """Lays the values out for the other ranks, before all meet. None: nothing is prepared."""
+        self.reduce: Callable[[], None]
+        """Leaves the result in the memory; all ranks have met, and do the same."""
+        self.laid_out = 0
+        """What `Transport.stage` would return."""
+
+    def prepare(self, stage: Callable[[], None], reduce: Callable[[], None], laid_out: int) -> None:
+        """Be prepared to reduce so."""
+        self.reduce, self.laid_out = reduce, laid_out
+        self.stage = stage
+
+    def forget(self) -> None:
+        """Be prepared for nothing, and look at no memory but the script's."""
+        self.stage = None
+        self.reduce = _forgotten
+
+
+def _forgotten() -> None:
+    raise AssertionError("a reduction that was forgotten")
+
+
+class RegisteredMemory:
+    """All segments in which arrays of the script may lie."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        *,
+        me: int,
+        slices: int,
+        chunk_bytes: int,
+        new_segment: Callable[[int], Segment | None],
+        free_segment: Callable[[Segment], None],
+    ) -> None:
+        """Begin without segments. ``me`` is the local rank; slices are cut into pieces of ``chunk_bytes``.
+
+        ``slices``: so many of the local ranks, the first ones, reduce a slice of an array each.
+        ``new_segment`` makes shared memory on all hosts, None where one of them has no room; ``free_segment``
+        gives it back on all of them. Both are collective.
+        """
+        self._kernels = kernels
+        self.me = me
+        """This rank's number on its host."""
+        self.slices = slices
+        """Slices into which arrays are cut, the same number on all hosts."""
+        self._chunk_bytes = chunk_bytes
+        self._new_segment = new_segment
+        self._free_segment = free_segment
+        self._segments: list[Segment | None] = []
+        self._starts: list[int] = []
+        self._ranges: list[tuple[int, int, int]] = []
+        self._reducers: dict[_Place, Reduce] = {}
+        self._prepared: list[PreparedReduction] = []
+
+    def allocate(self, nbytes: int) -> tuple[Segment, int] | None:
+        """Make a segment; return it and its location, None where a host has no room. Collective."""
+        segment = self._new_segment(nbytes)
+        if segment is None:
+            return None
+        address = self._kernels.address(self._kernels.over(segment.parts[self.me], "uint8", 1))
+        self._ranges.append((address, address + nbytes, len(self._segments)))
+        self._segments.append(segment)
+        self._sort()
+        self._forget_prepared()
+        return segment, len(self._segments) << _OFFSET_BITS
+
+    def unused(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the numbers of those of these segments that no array of this rank looks at any more."""
+        if segments:
+            self._forget()  # what is kept here is nobody's
+        return [segment.number for segment in segments if not segment.looked_at()]
+
+    def give_back(self, segment: Segment) -> None:
+        """Free a segment that is unused on all ranks; the others keep their numbers. Collective."""
+        number = self._segments.index(segment)
+        self._segments[number] = None
+        self._ranges = [one for one in self._ranges if one[2] != number]
+        self._sort()
+        self._forget()
+        self._free_segment(segment)
+
+    def _sort(self) -> None:
+        self._ranges.sort()
+        self._starts = [start for start, _stop, _number in self._ranges]
+
+    def _forget(self) -> None:
+        """Keep no views of memory."""
+        self._reducers.clear()
+        self._forget_prepared()
+
+    def _forget_prepared(self) -> None:
+        for prepared in self._prepared:
+            prepared.forget()
+        self._prepared.clear()
+
+    def remember(self, prepared: PreparedReduction) -> None:
+        """Have a prepared reduction be forgotten when the memory changes."""
+        if len(self._prepared) >= MOST_PREPARED:
+            self._forget_prepared()
+        self._prepared.append(prepared)
+
+    def go_by(self, chunk_bytes: int) -> None:
+        """Cut slices into pieces of this size from now on; a multiple of 64, equal on all ranks."""
+        self._chunk_bytes = chunk_bytes
+        self._forget()
+
+    # places
+
+    def location(self, array: Array, nbytes: int) -> int:
+        """Return the location of an array's memory, 0 where it is not wholly in one of the segments."""
+        address = self._kernels.address(array)
+        at = bisect_right(self._starts, address) - 1
+        if at < 0:
+            return 0
+        start, stop, number = self._ranges[at]
+        if address + nbytes > stop:
+            return 0
+        return (number + 1) << _OFFSET_BITS | (address - start)
+
+    def parts(self, location: int, dtype: str, count: int) -> list[Array]:
+        """Return ``count`` elements of every local rank's memory from a location on."""
+        segment, start = self._segments[(location >> _OFFSET_BITS) - 1], location & ((1 << _OFFSET_BITS) - 1)
+        assert segment is not None
+        edges = slice(start, start + count * ITEMSIZE[dtype])
+        return [self._kernels.over(part[edges], dtype, count) for part in segment.parts]
+
+    def at(self, location: int, dtype: str, count: int) -> Reduce:
+        """Return what reduces this rank's slice of the memory at a location, in everybody's memory."""
+        key = (location, dtype, count)
+        known = self._reducers.get(key)
+        if known is None:
+            if len(self._reducers) >= MOST_PLACES:
+                self._reducers.clear()
+            known = self._reducers[key] = self.reducer(self.parts(location, dtype, count), dtype, count)
+        return known
+
+    def reducer(self, parts: Sequence[Array], dtype: str, count: int) -> Reduce:
+        """Return what reduces this rank's slice of everybody's memory, in everybody's memory."""
+        return self._kernels.everywhere(self.cut(parts, dtype, count))
+
+    def cut(self, parts: Sequence[Array], dtype: str, count: int) -> list[list[Array]]:
+        """Return this rank's slice of everybody's memory: per piece a view into each rank's."""
+        itemsize = ITEMSIZE[dtype]
+        # Slices begin at whole cache lines, so that no two ranks write to one line.
+        line = 64 // itemsize
+        lines = -(-count // line)
+        start, stop = (min(count, lines * rank // self.slices * line) for rank in (self.me, self.me + 1))
+        step = self._chunk_bytes // itemsize
+        return [
+            [self._kernels.part(part, at, min(at + step, stop)) for part in parts]
+            for at in range(start, stop, step)
+        ]
+
+    def close(self) -> None:
+        """Drop all views and segments."""
+        self._forget()
+        self._segments.clear()
+        self._ranges.clear()
+        self._starts.clear()

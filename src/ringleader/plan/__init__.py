@@ -1,0 +1,1 @@
+"""What a job is, and where its ranks go: pure values. `ringleader.launch` carries them out."""

@@ -1,0 +1,374 @@
+"""What the user asked for: hosts, an MPI, a command, and how the ranks are to be placed.
+
+A ``Job`` is a value. Nothing here touches the system: reading files and the environment is the command
+line's business, parsing their text is ``host_list``'s, choosing slots is ``rank_placement``'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import PORT, SECONDS, argument, faults_of_values, flag, group, many, option
+from ringleader.value_class import dataclass
+
+if TYPE_CHECKING:  # only elastic jobs pay for it
+    from ringleader.plan.elastic_options import ElasticOptions
+
+MOST_RANKS = 1_000_000
+"""No job has more; what places ranks takes each of them in hand."""
+LONGEST_SILENCE = 3600.0
+"""Seconds that ``--lost-after`` allows."""
+LONGEST_GRACE = 86400.0
+"""Seconds that ranks may be given to end; more is a slip of the pen, and no timer's business."""
+
+
+CONSISTENCY = ("warn", "error", "off")
+"""Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
+
+
+class Family(StrEnum):
+    """MPI libraries that differ in how they are driven."""
+
+    OPENMPI5 = "openmpi5"
+    """Open MPI 5 (PRRTE): the embedded default."""
+    OPENMPI4 = "openmpi4"
+    """Open MPI 4 (ORTE)."""
+    MPICH = "mpich"
+    """MPICH 4 and 5 (Hydra), and MVAPICH, which is made of it."""
+    INTEL = "intel"
+    """Intel MPI (its own Hydra)."""
+
+
+MPI_WORDS = ("embedded", "openmpi", *Family, "mvapich")
+"""What ``Job.mpi`` may be besides a path with a slash."""
+
+
+class Placement(StrEnum):
+    """In which order slots are filled."""
+
+    SLOT = "slot"
+    """All slots of a host before the next host."""
+    NODE = "node"
+    """One slot on each host in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """One machine that may take ranks."""
+
+    name: str
+    """Name or address as the user wrote it (IPv6 without brackets); also what ssh is given."""
+    slots: int | None = None
+    """Ranks it may take; ``None``: as many as it has cores (found by the probe)."""
+    max_slots: int | None = None
+    """Ranks it may take when oversubscription is allowed; ``None``: any number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mpi:
+    """The MPI that starts the ranks."""
+
+    family: Family
+    version: str
+    """As the library says it, for example ``5.0.11``."""
+    mpirun: str
+    """Absolute path of its launcher."""
+    library: str
+    """Absolute path of its ``libmpi``, given to the ranks as MPI4PY_LIBMPI; empty where unknown."""
+    prefix: str = ""
+    """Installation root on every host; empty where the system's search path does."""
+    embedded: bool = False
+    """True for the wheel in our own environment."""
+    relative: str = ""
+    """What it calls itself where it is made of the family's first member: ``MVAPICH2``."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence: ``Open MPI 5.0.11``."""
+        names = {Family.MPICH: "MPICH", Family.INTEL: "Intel MPI"}
+        return f"{self.relative or names.get(self.family, 'Open MPI')} {self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ssh:
+    """How hosts are reached."""
+
+    port: int | None = option("Port of every host's sshd.", "--ssh-port", where="hosts", **PORT)
+    """``None``: what the ssh configuration says, else 22."""
+    identity: str | None = option("Private key for ssh.", "--ssh-identity", metavar="FILE", where="hosts")
+    config: str | None = option(
+        "ssh configuration (jump hosts, per-host users) instead of ~/.ssh/config.",
+        "--ssh-config",
+        metavar="FILE",
+        where="hosts",
+    )
+    """``None``: the user's own."""
+    accept_new: bool = flag(
+        "Take host keys that are not known yet; a changed key is still refused.",
+        "--accept-new-host-keys",
+        where="hosts",
+    )
+    connect_timeout: float = 10.0
+    """Seconds for one connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A complete request. ``check`` finds everything wrong in it at once.
+
+    Fields that declare an option are options of ``ringleader run``, with its help; below them is what a
+    Python program should know besides.
+    """
+
+    command: tuple[str, ...] = argument("COMMAND...", default=(), command=True, where="scale cluster")
+    """Program and arguments, passed to the ranks byte for byte; no shell is involved."""
+    hosts: tuple[Host, ...] = ()
+    """Empty: this machine."""
+    ssh: Ssh = group(Ssh)
+    network_interface: str | None = option(
+        "Interfaces for start-up and for the ranks' TCP traffic.", metavar="NAME[,NAME]", where="hosts"
+    )
+    mpi: str | None = option(
+        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun, or of an MPI's root.",
+        metavar="MPI",
+        where="hosts",
+    )
+    """``None``: what is found."""
+    python: str | None = option(
+        "Interpreter of Ringleader on every host, where it is not ours.", metavar="PATH", where="hosts"
+    )
+    start_timeout: float = option(
+        "Until every rank must have started; hosts may take longer to answer in proportion. [default: 60]",
+        default=60.0,
+        where="hosts",
+        **SECONDS,
+    )
+    """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
+    grow with it: see ``patience``."""
+    np: int | None = option(
+        "Number of ranks. [default: one for each slot of the hosts; without hosts: 1]",
+        *("-n", "-np", "--np"),
+        called="-n",
+        metavar="N",
+        least=1,
+        most=MOST_RANKS,
+        unit="ranks asked for",
+        hint=f"ask for 1 to {MOST_RANKS}",
+        where="bench cluster",
+    )
+    placement: Placement = option(
+        "Fill one host after the other, or one slot on each in turn.",
+        "--map-by",
+        default=Placement.SLOT,
+        metavar="slot|node",
+        choices=tuple(Placement),
+        read=Placement,
+        where="bench cluster",
+    )
+    oversubscribe: bool = flag("Allow more ranks than slots.", where="scale bench")
+    share_gpus: bool = flag("Allow more ranks of a host than it has GPUs.", where="scale bench")
+    all_gpus: bool = flag(
+        "Let every rank see its own GPU only, as device 0, for scripts that pick none.",
+        "--own-gpu",
+        default=True,
+        negated=True,
+        where="scale",
+    )
+    """Let each rank see all GPUs of its host, its own at the place of its local rank."""
+    bind: str = option(
+        "Bind each rank to its share of the cores, or let all roam.",
+        default="auto",
+        metavar="auto|none",
+        choices=("auto", "none"),
+        where="scale bench",
+    )
+    threads: int | None = option(
+        "Threads of each rank: OMP_NUM_THREADS, and TensorFlow's and XLA's variables. [default: yours, else "
+        "its share of the cores]",
+        metavar="N",
+        least=1,
+        unit="threads",
+        where="scale bench cluster",
+    )
+    master_port: int | None = option(
+        "MASTER_PORT. [default: a free one on the first rank's host]",
+        old=("--master_port",),
+        where="cluster",
+        **PORT,
+    )
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
+    as_horovod: bool = flag(
+        "For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.", where="scale"
+    )
+    """Also where a real Horovod is installed."""
+    require: tuple[str, ...] = many(
+        "What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
+        "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
+        "before the start where that is known then. Not for elastic jobs.",
+        metavar="WIRE[,WIRE]",
+        where="scale",
+    )
+    transport_settings: bool = flag(
+        "Set no variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run shows them.",
+        "--no-settings",
+        default=True,
+        negated=True,
+        where="scale bench",
+    )
+    """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
+    but for those that the user has set."""
+    consistency_check: str | None = option(
+        "Compare the ranks' parameters from time to time (at most 0.1% of a step), and warn where they "
+        "differ, or end the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
+        choices=CONSISTENCY,
+        where="scale cluster",
+    )
+    output_dir: str | None = option(
+        "Directory for a file of each rank and stream.",
+        *("-o", "--output"),
+        old=("--output-dir",),
+        metavar="DIR",
+    )
+    quiet: bool = flag("Show no output of the ranks; failures are still explained.")
+    prefix_output: bool = flag(
+        "Leave out '[rank] ' before each line.", "--no-prefix", default=True, negated=True
+    )
+    timeout: float | None = option(
+        "Stop the job after so long and print the Python stack of every rank.",
+        where="scale cluster",
+        **SECONDS,
+    )
+    grace: float = option(
+        "Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
+        "[default: 30]",
+        default=30.0,
+        metavar="SECONDS",
+        least=0,
+        most=LONGEST_GRACE,
+        unit="seconds",
+        hint=f"use a number from 0 (kill at once) to {LONGEST_GRACE:g}",
+        where="scale",
+    )
+    """Who ends sooner is not waited for. 30, as torchrun and Kubernetes give: enough for most checkpoints."""
+    lost_after: float = option(
+        "Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
+        default=10.0,
+        metavar="SECONDS",
+        least=2,
+        most=LONGEST_SILENCE,
+        unit="seconds",
+        hint=f"use a number from 2 to {LONGEST_SILENCE:g}",
+        where="scale",
+    )
+    max_restarts: int = option(
+        "Start all ranks again so often after a failure, as torchrun does; the script reads "
+        "TORCHELASTIC_RESTART_COUNT and goes on from its checkpoint. [default: 0]",
+        default=0,
+        old=("--max_restarts",),
+        metavar="N",
+        least=0,
+        unit="restarts",
+        hint="use 0 or more",
+    )
+    warm: bool = flag(
+        "With --max-restarts: restarts do not import PyTorch again; each host keeps a Python that has, from "
+        "which ranks are forked."
+    )
+    workdir: str = option(
+        "Working directory of the ranks. [default: this one]",
+        default="",
+        metavar="DIR",
+        where="scale cluster",
+    )
+    """Empty: the launcher's own."""
+    extra_mpirun_args: tuple[str, ...] = many(
+        "One more word for mpirun's own command line, as it is; may be given again.",
+        "--mpirun-arg",
+        metavar="WORD",
+        after="mpi",
+        where="hosts cluster",
+    )
+    uncoupled: bool = False
+    """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
+    in_step: bool = False
+    """Of ranks that exchange nothing: let them meet where they would exchange something."""
+    elastic: ElasticOptions | None = None
+    """How the job may change while it runs; ``None``: it does not."""
+    faults: tuple[Fault, ...] = field(default=(), repr=False)
+    """Faults that were found while the request was being read; ``check`` reports them with its own."""
+
+    @property
+    def patience(self) -> float:
+        """How many times longer than usual hosts may take to answer: as ``start_timeout`` to its default."""
+        return max(1.0, self.start_timeout / Job.start_timeout)
+
+
+def faults_of(job: Job) -> tuple[Fault, ...]:
+    """Return everything wrong with a job that can be seen without asking any machine."""
+    found = list(job.faults)
+    if not job.command and all(fault.where != "COMMAND" for fault in job.faults):
+        found.append(
+            Fault(where="COMMAND", what="nothing to run", hint="ringleader run -n 2 python train.py")
+        )
+    if any("\0" in word for word in job.command):
+        found.append(
+            Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
+        )
+    found += faults_of_values(job)
+    found += [
+        Fault(
+            where=f"hosts[{index}].slots",
+            what=f"{host.slots} slots on {host.name}",
+            hint="a host takes at least 1 rank; leave the host out to give it none",
+        )
+        for index, host in enumerate(job.hosts)
+        if host.slots is not None and host.slots < 1
+    ]
+    found += faults_of_mpirun_words(job.extra_mpirun_args)
+    found += _faults_of_warm(job)
+    if job.elastic is not None:
+        found += job.elastic.faults(job.np)
+        if job.require:
+            what = "means nothing for an elastic job: nothing counts what its ranks exchange yet"
+            hint = "leave it out, or the options that make the job elastic (--min-np, …)"
+            found.append(Fault(where="--require", what=what, hint=hint))
+        if job.max_restarts:
+            what = "starts all ranks again; an elastic job replaces those that fail"
+            hint = (
+                "use --rank-restarts and --reset-limit, or leave out what makes the job elastic (--min-np, …)"
+            )
+            found.append(Fault(where="--max-restarts", what=what, hint=hint))
+    if job.mpi is not None and "/" not in job.mpi and job.mpi not in MPI_WORDS:
+        hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
+        found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
+    return tuple(found)
+
+
+def faults_of_mpirun_words(words: tuple[str, ...]) -> list[Fault]:
+    """Return what is wrong with the words of ``--mpirun-arg``."""
+    if ":" not in words:
+        return []
+    what = "':' begins a second program for mpirun; a job runs one command"
+    return [Fault(where="--mpirun-arg", what=what, hint="leave it out")]
+
+
+def _faults_of_warm(job: Job) -> list[Fault]:
+    if job.warm and job.elastic is not None:
+        what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
+        return [Fault(where="--warm", what=what, hint="leave it out")]
+    if job.warm and not job.max_restarts and all(fault.where != "--max-restarts" for fault in job.faults):
+        hint = "add --max-restarts N, or leave it out"
+        return [Fault(where="--warm", what="means nothing without restarts", hint=hint)]
+    return []
+
+
+def check(job: Job) -> Job:
+    """Return the job, or raise RequestError with every fault in it."""
+    found = faults_of(job)
+    if found:
+        raise RequestError(found)
+    return job
