@@ -19,7 +19,7 @@ from tests.time_limits import patience
 
 from ringleader.agents import protocol
 from ringleader.errors import LaunchError
-from ringleader.launch.lost_components import Lost
+from ringleader.launch.exit_reason import Lost
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.launch.supervision.end_notices import ranges

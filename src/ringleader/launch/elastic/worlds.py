@@ -11,9 +11,8 @@ from ringleader.errors import RingleaderError
 from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.orders import StartWorld
+from ringleader.launch.exit_reason import cause_in, daemons_lost_in, signal_name
 from ringleader.launch.host_probe.host_query import HostReport
-from ringleader.launch.message_words import signal_name
-from ringleader.launch.mpirun.mpirun_output import cause_in, daemons_lost_in
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.prepare import Prepared
 from ringleader.launch.ssh.connections import SshConnections

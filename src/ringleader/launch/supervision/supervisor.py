@@ -1,8 +1,8 @@
 """The session of a job whose ranks an mpirun starts: one that fails stops all of them.
 
 From mpirun's start until every rank, and mpirun, has ended. Everything that waits has a time by which it is
-given up, and whoever was waited for is named. What was lost is judged by ``launch/lost_components``, how the
-job ended by ``launch/exit_reason``.
+given up, and whoever was waited for is named. What was lost and how
+the job ended is judged by ``launch/exit_reason``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ from typing import Any
 
 from ringleader.agents import protocol
 from ringleader.errors import Fault, LaunchError
-from ringleader.launch.exit_reason import Cause, Why
-from ringleader.launch.lost_components import RACE, JobHosts, Loss, Lost, RootCause, root_cause
-from ringleader.launch.message_words import listed, ranks_named
-from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, daemons_lost_in, relevant_lines
+from ringleader.launch.exit_reason import (
+    RACE,
+    Cause,
+    JobHosts,
+    Loss,
+    Lost,
+    RootCause,
+    Why,
+    abort_code,
+    aborts_in,
+    daemons_lost_in,
+    listed,
+    ranks_named,
+    relevant_lines,
+    root_cause,
+)
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.prepare import Prepared
