@@ -199,7 +199,7 @@ class _Starts:
             allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
             files = None
             if job.output_dir is not None:
-                from ringleader.launch.rank_output.output_files import opened
+                from ringleader.launch.rank_output import opened
 
                 files = stack.enter_context(opened(job.output_dir, plan.size, listener))
             selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin

@@ -367,7 +367,7 @@ def run_job(
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
-        from ringleader.launch.rank_output.output_streams import descriptor
+        from ringleader.launch.rank_output import descriptor
 
     listener = terminal(
         prefix=job.prefix_output,

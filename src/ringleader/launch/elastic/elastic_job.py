@@ -29,7 +29,7 @@ from ringleader.launch.elastic.worlds import Worlds
 from ringleader.launch.elastic_history import Event, line_of
 from ringleader.launch.exit_reason import TIMED_OUT, Cause, Why
 from ringleader.launch.prepare import Prepared
-from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.rank_output import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.session import FLUSH_SECONDS, Session

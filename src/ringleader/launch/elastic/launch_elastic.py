@@ -24,7 +24,7 @@ from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import Prepared, why_unusable
-from ringleader.launch.rank_output.output_files import opened
+from ringleader.launch.rank_output import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.plan.job import Job, check
 from ringleader.plan.rank_placement import slots_of

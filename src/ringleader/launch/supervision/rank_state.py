@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringleader.launch.outcome import RankEnd
-from ringleader.launch.rank_output.lines import STREAMS, LineCutter
+from ringleader.launch.rank_output import STREAMS, LineCutter
 from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.plan.rank_placement import HostFacts, RankPlace
 

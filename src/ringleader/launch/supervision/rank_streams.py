@@ -16,7 +16,7 @@ from typing import Any
 from ringleader.agents import protocol
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.outcome import Listener
-from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.rank_output import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.rank_state import RankState
 

@@ -18,8 +18,7 @@ from ringleader.launch import signals
 from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.outcome import Listener, RankEnd
-from ringleader.launch.rank_output.lines import STREAMS
-from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.rank_output import STREAMS, OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.rank_streams import OutputFlow, StdinForwarding

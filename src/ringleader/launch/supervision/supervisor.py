@@ -34,7 +34,7 @@ from ringleader.launch.exit_reason import (
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.prepare import Prepared
-from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.rank_output import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.end_notices import EndNotices
 from ringleader.launch.supervision.rank_state import RankState
