@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from ringleader.agents import job_directory
 from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
-from ringleader.launch import open_files_limit, signals
+from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files, open_files_needed
 from ringleader.launch.outcome import Listener, Outcome, Restart
 from ringleader.launch.prepare import Prepared, Prober, prepare
 from ringleader.launch.supervision.agent_connections import AgentServer
@@ -30,7 +30,7 @@ from ringleader.render.rank_environment import FreePorts
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.outcome import JobExit
-    from ringleader.launch.supervision.rank_state import RankState
+    from ringleader.launch.supervision.ranks import RankState
     from ringleader.launch.supervision.supervisor import Supervisor
     from ringleader.launch.warm_hosts import WarmHosts
 
@@ -48,7 +48,7 @@ def launch(
     payload: bytes | None = None,
     prober: Prober = probe,
     early: float = EARLY_SECONDS,
-    standby: MpirunStandby | None = None,
+    standby: MpirunProcess | None = None,
 ) -> Outcome:
     """Run a job to its end.
 
@@ -68,8 +68,8 @@ def launch(
     starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
-            with contextlib.closing(standby or MpirunStandby()) as standby:
-                outcome = starts.start(standby, caught)
+            with contextlib.closing(standby or MpirunProcess()) as mpirun:
+                outcome = starts.start(mpirun, caught)
             if outcome is not None:
                 return outcome
             standby = None
@@ -111,7 +111,7 @@ class _Starts:
         if self.warm is not None:
             self.warm.close()
 
-    def start(self, standby: MpirunStandby, caught: int | None) -> Outcome | None:
+    def start(self, mpirun: MpirunProcess, caught: int | None) -> Outcome | None:
         """Start all ranks and stay until they have ended; ``None``: they are to start again."""
         prepared = self._prepared(caught)
         if prepared is None:
@@ -122,7 +122,7 @@ class _Starts:
             else:
                 self.warm.start(prepared, self.environ)
         with contextlib.closing(prepared):
-            run = self._supervised(prepared, standby, caught)
+            run = self._supervised(prepared, mpirun, caught)
         if self.first_ranks is None and run.started_at is not None:
             self.first_ranks = run.began + run.started_at
         from ringleader.launch.exit_reason import follows_a_restart, job_exit  # imported by the supervisor
@@ -134,7 +134,7 @@ class _Starts:
             output=run.mpirun.output(),
             mpi=prepared.mpi,
             aborts=run.aborts(),
-            root_cause=run.losses.root_cause(),
+            root_cause=run.root_cause(),
         )
         left = self.job.max_restarts - len(self.restarts)
         if follows_a_restart(ended, run.cause, interrupted=run.interrupted, left=left):
@@ -190,13 +190,13 @@ class _Starts:
         self.restarts.append(restart)
         self.listener.warning(str(restart))
 
-    def _supervised(self, prepared: Prepared, standby: MpirunStandby, caught: int | None) -> Supervisor:
+    def _supervised(self, prepared: Prepared, mpirun: MpirunProcess, caught: int | None) -> Supervisor:
         """Start mpirun and stay until all has ended; remove what is left, in any case."""
         job, plan, listener = prepared.job, prepared.plan, self.listener
         token = os.urandom(32).hex()
         with contextlib.ExitStack() as stack:
-            needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
-            allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
+            needed = open_files_needed(plan, files=job.output_dir is not None)
+            allowed = stack.enter_context(open_files(needed, mpirun.process.pid))
             files = None
             if job.output_dir is not None:
                 from ringleader.launch.rank_output import opened
@@ -212,31 +212,33 @@ class _Starts:
                 ranks=plan.size,
                 lost_after=job.lost_after,
             )
-            mpirun = MpirunProcess(
+            stack.callback(mpirun.close)
+            stack.callback(server.close)
+            mpirun.start(
                 selector,
-                standby,
                 argv=prepared.command.argv,
                 environment=prepared.mpirun_environment(port=server.port, token=token),
                 directory=prepared.directory,
                 key=prepared.key,
                 grace=job.grace,
             )
-            stack.callback(mpirun.close)
-            stack.callback(server.close)
             # mpirun and the agents start meanwhile.
-            from ringleader.launch.supervision.supervisor import Supervisor
+            from ringleader.launch.supervision.supervisor import Channels, Supervisor
             from ringleader.render import library_log_variables  # noqa: F401 - the first start needs it
 
-            supervisor = Supervisor(
-                prepared,
-                selector,
-                server,
-                mpirun,
+            channels = Channels(
+                selector=selector,
+                server=server,
                 listener=listener,
                 files=files,
                 stdin=self.stdin,
                 payload=self.payload,
                 open_files=allowed,
+            )
+            supervisor = Supervisor(
+                prepared,
+                channels,
+                mpirun,
                 early=self.early,
                 earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
                 warnings=tuple if self.warm is None else self.warm.warnings,

@@ -1,8 +1,8 @@
 """What ranks print, from the bytes that arrive to our standard streams and the files of ``--output``.
 
 Whole lines with a prefix (``LineCutter``, ``PrefixedLines``), written by a thread (``BackgroundWriter``), so
-that a place that takes nothing, or nothing more, holds up nobody: whoever supervises ranks puts bytes here and
-continues. How much ranks may send is decided in ``supervision/session``.
+that a place that takes nothing, or nothing more, holds up nobody: whoever supervises ranks puts bytes here
+and continues. How much ranks may send is decided in ``supervision/ranks``.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _counted(size: int, lines: int) -> str:
 
 
 class Outlet:
-    """Where lines of ranks and words of ours go; this one writes at once, for streams without a descriptor."""
+    """Where lines of ranks and words of ours go; this one, without a descriptor, writes at once."""
 
     def __init__(self, write: Callable[[bytes], Any], flush: Callable[[], Any]) -> None:
         """Each put is flushed."""

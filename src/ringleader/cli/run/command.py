@@ -362,8 +362,8 @@ def run_job(
 ) -> Outcome:
     """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all."""
     with interrupts.held():
-        from ringleader.launch.mpirun.mpirun_process import MpirunStandby
-    standby = MpirunStandby()  # it starts while the rest is imported
+        from ringleader.launch.mpirun.mpirun_process import MpirunProcess
+    standby = MpirunProcess()  # it starts while the rest is imported
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
