@@ -254,7 +254,7 @@ class _Starts:
         ranks = tuple(run.ranks.values())
         proof = _proof(prepared, ranks, self.listener)
         if self.job.require:
-            from ringleader.launch.transport_requirement import judged_exit
+            from ringleader.launch.job_transport import judged_exit
 
             ended = judged_exit(self.job.require, ended, proof)
         return Outcome(
@@ -295,7 +295,7 @@ def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -
     try:
         # Only now, as no job should start later for it.
         from ringleader.fabric.transport_proof.judged_transport import judged_transport
-        from ringleader.launch.transport_evidence import host_evidence, mpi_transport
+        from ringleader.launch.job_transport import host_evidence, mpi_transport
 
         message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
         evidence = host_evidence(

@@ -233,7 +233,7 @@ def prepare(
 
 def _check_wires(job: Job, plan: Plan) -> None:
     """Raise RefusedError where it is known now that the plan cannot meet ``--require``."""
-    from ringleader.launch.transport_requirement import faults_at_start  # few jobs need it
+    from ringleader.launch.job_transport import faults_at_start  # few jobs need it
 
     if faults := faults_at_start(job.require, plan):
         raise RefusedError(faults)
