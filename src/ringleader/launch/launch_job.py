@@ -30,9 +30,9 @@ from ringleader.render.rank_environment import FreePorts
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.outcome import JobExit
+    from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.ranks import RankState
     from ringleader.launch.supervision.supervisor import Supervisor
-    from ringleader.launch.warm_hosts import WarmHosts
 
 EARLY_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
@@ -100,43 +100,34 @@ class _Starts:
         self.first_ranks: float | None = None
         """When ranks ran for the first time (``time.monotonic``)."""
         self.restarts: list[Restart] = []
-        self.warm: WarmHosts | None = None
+        self.preforked: PreforkedHosts | None = None
         if job.warm:
-            from ringleader.launch.warm_hosts import WarmHosts  # few jobs need it
+            from ringleader.launch.preforked_hosts import PreforkedHosts  # few jobs need it
 
-            self.warm = WarmHosts(job)
+            self.preforked = PreforkedHosts(job)
 
     def close(self) -> None:
         """End what has outlived the starts."""
-        if self.warm is not None:
-            self.warm.close()
+        if self.preforked is not None:
+            self.preforked.close()
 
     def start(self, mpirun: MpirunProcess, caught: int | None) -> Outcome | None:
         """Start all ranks and stay until they have ended; ``None``: they are to start again."""
         prepared = self._prepared(caught)
         if prepared is None:
             return None
-        if self.warm is not None:
-            if self.warm.directory:
-                prepared = replace(prepared, warm_ranks=self.warm.directory)
+        if self.preforked is not None:
+            if self.preforked.directory:
+                prepared = replace(prepared, warm_ranks=self.preforked.directory)
             else:
-                self.warm.start(prepared, self.environ)
+                self.preforked.start(prepared, self.environ)
         with contextlib.closing(prepared):
             run = self._supervised(prepared, mpirun, caught)
         if self.first_ranks is None and run.started_at is not None:
             self.first_ranks = run.began + run.started_at
-        from ringleader.launch.exit_reason import follows_a_restart, job_exit  # imported by the supervisor
+        from ringleader.launch.exit_reason import follows_a_restart  # imported by the supervisor
 
-        ended = job_exit(
-            ends=run.ends(),
-            cause=run.cause,
-            mpirun_code=run.mpirun.exit_code,
-            output=run.mpirun.output(),
-            mpi=prepared.mpi,
-            aborts=run.aborts(),
-            root_cause=run.root_cause(),
-        )
-        left = self.job.max_restarts - len(self.restarts)
+        ended, left = run.job_exit(), self.job.max_restarts - len(self.restarts)
         if follows_a_restart(ended, run.cause, interrupted=run.interrupted, left=left):
             self._again(ended.reason, ended)
             return None
@@ -241,7 +232,7 @@ class _Starts:
                 mpirun,
                 early=self.early,
                 earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
-                warnings=tuple if self.warm is None else self.warm.warnings,
+                warnings=tuple if self.preforked is None else self.preforked.warnings,
             )
             with signals.caught(signals.WHILE_RUNNING) as others:
                 supervisor.run(caught, others)
@@ -298,13 +289,9 @@ def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -
         from ringleader.launch.job_transport import host_evidence, mpi_transport
 
         message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
-        evidence = host_evidence(
-            prepared.plan,
-            mpi_transport(prepared.mpi, {**prepared.environ, **message["env"]}),
-            [state.traffic for state in ranks],
-            [state.evidence for state in ranks],
-        )
-        return judged_transport(evidence)
+        mpi = mpi_transport(prepared.mpi, {**prepared.environ, **message["env"]})
+        reports, gathered = [state.traffic for state in ranks], [state.evidence for state in ranks]
+        return judged_transport(host_evidence(prepared.plan, mpi, reports, gathered))
     except Exception as error:
         listener.warning(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
         return None

@@ -275,9 +275,9 @@ def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
         try:
             job = build_job(options, environ=environ)
             if job.warm:
-                from ringleader.launch.warm_hosts import warm_modules
+                from ringleader.launch.preforked_hosts import preloaded_modules
 
-                warm_modules(job)  # a command that cannot be forked is refused before anything else
+                preloaded_modules(job)  # a command that cannot be forked is refused before anything else
             if options.dry_run:
                 print(dry_run_text(job, environ=environ), end="", flush=True)
                 return 0

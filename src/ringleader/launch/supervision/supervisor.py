@@ -25,13 +25,14 @@ from ringleader.launch.exit_reason import (
     abort_code,
     aborts_in,
     daemons_lost_in,
+    job_exit,
     listed,
     ranks_named,
     relevant_lines,
     root_cause,
 )
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
-from ringleader.launch.outcome import RankEnd
+from ringleader.launch.outcome import JobExit, RankEnd
 from ringleader.launch.prepare import Prepared
 from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.launch.supervision.ranks import RankState
@@ -447,11 +448,19 @@ class Supervisor(Session[RankState]):
             for state in self.ranks.values()
         )
 
-    def aborts(self) -> dict[int, int]:
-        """Return rank → the code it gave MPI_Abort, as the ranks or mpirun told."""
-        states = self.ranks.values()
-        told = {state.rank: state.abort_code for state in states if state.abort_code is not None}
-        return told | aborts_in(self.mpirun.output())
+    def job_exit(self) -> JobExit:
+        """Return how the job ended with this start."""
+        output = self.mpirun.output()
+        told = {rank: state.abort_code for rank, state in self.ranks.items() if state.abort_code is not None}
+        return job_exit(
+            ends=self.ends(),
+            cause=self.cause,
+            mpirun_code=self.mpirun.exit_code,
+            output=output,
+            mpi=self.prepared.mpi,
+            aborts=told | aborts_in(output),
+            root_cause=self.root_cause(),
+        )
 
 
 # --- what can be wrong with a start -----------------------------------------------------------------------
