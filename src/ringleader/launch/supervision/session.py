@@ -70,12 +70,19 @@ class Session(Generic[Rank]):
         """When all ranks were told to start, where that is one moment."""
         self.stdin = StdinForwarding(channels.selector, self.server, channels.stdin)
         self.flow = OutputFlow(self.listener, self.files, size, self.tell)
-        self._stop_at: float | None = None
-        """When ranks that were to print their stacks first are told to end."""
+        self.alarms: dict[str, float] = {}
+        """When something is due, by the session's clock: ``is_due`` says so, once."""
 
     def clock(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.began
+
+    def is_due(self, what: str, now: float) -> bool:
+        """Say, once, that the time for something has come."""
+        if now <= self.alarms.get(what, now):
+            return False
+        del self.alarms[what]
+        return True
 
     # --- what a policy decides ----------------------------------------------------------------------------
 
@@ -176,18 +183,14 @@ class Session(Generic[Rank]):
     def stop_after_stacks(self, now: float) -> None:
         """The time is over: have the stacks printed; ``stacks_are_shown`` tells when that is done."""
         self.show_stacks()
-        self._stop_at = now + STACK_SECONDS
+        self.alarms["stop"] = now + STACK_SECONDS
 
     def stacks_are_shown(self, now: float) -> bool:
         """Say, once, that ranks that were to print their stacks have, or have had the time."""
-        if self._stop_at is None:
-            return False
-        if not any(state.stacks_requested and not state.done for state in self.ranks.values()):
-            self._stop_at = min(self._stop_at, now + STACK_PAUSE)
-        if now <= self._stop_at:
-            return False
-        self._stop_at = None
-        return True
+        waits = any(state.stacks_requested and not state.done for state in self.ranks.values())
+        if "stop" in self.alarms and not waits:
+            self.alarms["stop"] = min(self.alarms["stop"], now + STACK_PAUSE)
+        return self.is_due("stop", now)
 
     # --- what agents say ----------------------------------------------------------------------------------
 

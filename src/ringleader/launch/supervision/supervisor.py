@@ -97,10 +97,6 @@ class Supervisor(Session[RankState]):
         """Ranks of whose end the others have not been told."""
         self._next_notice = float("-inf")
         self._reported = 0
-        self._stopping_until: float | None = None
-        self._remind_at: float | None = None
-        self._warn_at: float | None = None
-        """When to say that a rank has ended while others run."""
         self._mpirun_gone: float | None = None
 
     def run(self, *descriptors: int | None) -> None:
@@ -174,9 +170,10 @@ class Supervisor(Session[RankState]):
 
     def send_stop(self, grace: float) -> None:
         """Tell every agent to end its rank, SIGKILL after ``grace`` seconds."""
-        until = self.clock() + grace + LOST_SECONDS
-        self._stopping_until = until if self._stopping_until is None else min(until, self._stopping_until)
-        self._remind_at = self.clock() + REMIND_SECONDS if grace > 2 * REMIND_SECONDS else None
+        now = self.clock()
+        until = now + grace + LOST_SECONDS
+        self.alarms["give up"] = min(until, self.alarms.get("give up", until))
+        self.alarms["remind"] = now + REMIND_SECONDS if grace > 2 * REMIND_SECONDS else float("inf")
         for state in self.ranks.values():
             self.tell(state, do="stop", grace=grace)
 
@@ -225,8 +222,8 @@ class Supervisor(Session[RankState]):
             self.stop_for(Cause(why=Why.RANK, at=state.end.at))
         elif state.end.stopped:
             self.stop_for(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
-        elif self._warn_at is None and any(other.end is None for other in self.ranks.values()):
-            self._warn_at = self.clock() + self._early
+        elif "warn" not in self.alarms and any(other.end is None for other in self.ranks.values()):
+            self.alarms["warn"] = self.clock() + self._early
 
     def rank_lost(self, state: RankState, silent: bool) -> None:
         """An agent is gone: its rank is lost, and with a silent host all that are there."""
@@ -259,11 +256,10 @@ class Supervisor(Session[RankState]):
 
     def longest_wait(self) -> float:
         """Return the seconds to wait at most before looking at the clock again."""
-        waits = (self.said_bye, self._stopping_until, self._stop_at)
-        near = self._ended or any(when is not None for when in waits)
         if self.flow.held or (self.mpirun.ended and self.flow.waiting):
             return 0.005
-        return 0.05 if near or self.mpirun.exit_code is not None else 0.25
+        near = self._ended or self.said_bye is not None or self.mpirun.exit_code is not None
+        return 0.05 if near or "stop" in self.alarms or "give up" in self.alarms else 0.25
 
     def is_over(self) -> bool:
         """True when mpirun has ended, and every agent that ever reported has been heard to its last word."""
@@ -285,11 +281,9 @@ class Supervisor(Session[RankState]):
                 self._running(now, self.started_at)
         if self.stacks_are_shown(now):
             self.send_stop(self.job.grace)
-        if self._remind_at is not None and now > self._remind_at:
-            self._remind_at = None
+        if self.is_due("remind", now):
             self._remind()
-        if self._stopping_until is not None and now > self._stopping_until:
-            self._stopping_until = None
+        if self.is_due("give up", now):
             self.mpirun.stop(hard=True)
             self._give_up(self.ranks.values())  # they had to have had their last word
         self._leaving(now)
@@ -299,14 +293,12 @@ class Supervisor(Session[RankState]):
         if not self.mpirun.ended and now <= patience:
             return
         missing = [state for state in self.ranks.values() if state.hello is None]
-        if self.mpirun.ended and missing:
+        if self.mpirun.ended:
             self.losses.append(Loss(what=Lost.MPI, at=now))
             if self.root_cause() is not None:
                 self.stop_for(Cause(why=Why.LOST, at=now))
-            else:
-                self.refuse(mpirun_failed(self.mpirun, self.prepared.mpi, missing))
-        elif now > patience:
-            self.refuse(never_reported(self.mpirun, patience, missing))
+                return
+        self.refuse(never_reported(self.mpirun, self.prepared.mpi, missing, patience))
 
     def _running(self, now: float, started_at: float) -> None:
         timeout = self.job.timeout
@@ -321,8 +313,7 @@ class Supervisor(Session[RankState]):
             text = f"the job was stopped after {timeout:g} s (--timeout)"
             self.cause = Cause(why=Why.TIMEOUT, at=now, text=text)
             self.stop_after_stacks(now)
-        if self._warn_at is not None and now > self._warn_at:
-            self._warn_at = None
+        if self.is_due("warn", now):
             self._warn_of_early_end()
 
     def _leaving(self, now: float) -> None:
@@ -347,20 +338,17 @@ class Supervisor(Session[RankState]):
         states = self.ranks.values()
         late = [state.name for state in states if state.connection is not None and not state.done]
         if late:
-            self.listener.warning(
-                f"waiting for {listed(late)} to end, at most {self.job.grace:g} s (--grace); "
-                f"Ctrl-C ends {'it' if len(late) == 1 else 'them'} at once"
-            )
+            them = "it" if len(late) == 1 else "them"
+            what = f"waiting for {listed(late)} to end, at most {self.job.grace:g} s (--grace)"
+            self.listener.warning(f"{what}; Ctrl-C ends {them} at once")
 
     def _warn_of_early_end(self) -> None:
         over = [state.rank for state in self.ranks.values() if state.end is not None]
         running = [state.name for state in self.ranks.values() if state.end is None]
         if over and running:
-            self.listener.warning(
-                f"{ranks_named(over)} ended with exit code 0 {self._early:g} s ago, "
-                f"still running: {listed(running)}. "
-                f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
-            )
+            what = f"{ranks_named(over)} ended with exit code 0 {self._early:g} s ago"
+            waits = f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
+            self.listener.warning(f"{what}, still running: {listed(running)}. {waits}")
 
     def _tell_ends(self, now: float) -> None:
         """Tell the ranks that run which others have ended, so that nobody waits for them.
@@ -482,28 +470,19 @@ def misplaced(state: RankState, mpi: Mpi, size: int) -> Fault | None:
     return None
 
 
-def mpirun_failed(mpirun: MpirunProcess, mpi: Mpi, missing: Sequence[RankState]) -> Fault:
-    """Return the fault of an mpirun that ended before the ranks ``missing`` had reported."""
-    code = mpirun.exit_code
-    how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
-    said = relevant_lines(mpirun.output())
-    what = mpirun.failure or (
-        f"{mpi.mpirun} ({mpi.name}) {how} before {ranks_named(state.rank for state in missing)} had started"
-    )
-    return Fault(where="mpirun", what=what + (f"; it said:\n{said}" if said else ""))
-
-
-def never_reported(mpirun: MpirunProcess, patience: float, missing: Sequence[RankState]) -> Fault:
-    """Return the fault of ranks that had not reported when the time for a start was over."""
+def never_reported(mpirun: MpirunProcess, mpi: Mpi, missing: Sequence[RankState], patience: float) -> Fault:
+    """Return the fault of ranks that had not reported when mpirun ended, or the time for a start was over."""
+    ranks, said = ranks_named(state.rank for state in missing), relevant_lines(mpirun.output())
+    if mpirun.ended:
+        code = mpirun.exit_code
+        how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
+        what = mpirun.failure or f"{mpi.mpirun} ({mpi.name}) {how} before {ranks} had started"
+        return Fault(where="mpirun", what=what + (f"; it said:\n{said}" if said else ""))
     hosts = ", ".join(dict.fromkeys(state.host.host.name for state in missing))
-    said = relevant_lines(mpirun.output())
-    return Fault(
-        where="start",
-        what=f"{ranks_named(state.rank for state in missing)} on {hosts} did not report within "
-        f"{patience:g} s" + (f"; mpirun said:\n{said}" if said else ""),
-        hint="check that these hosts reach this one by TCP (firewall, --network-interface), "
-        "or allow more time with --start-timeout",
-    )
+    what = f"{ranks} on {hosts} did not report within {patience:g} s"
+    hint = "check that these hosts reach this one by TCP (firewall, --network-interface), or allow more time "
+    hint += "with --start-timeout"
+    return Fault(where="start", what=what + (f"; mpirun said:\n{said}" if said else ""), hint=hint)
 
 
 def ranges(ranks: Iterable[int]) -> list[list[int]]:
