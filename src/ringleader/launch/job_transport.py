@@ -7,9 +7,9 @@ variables that make libraries use a wire are in ``transport_settings``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault
 from ringleader.fabric import facts as fabric
@@ -22,6 +22,7 @@ from ringleader.fabric.transport_proof.evidence import (
     LogLines,
     MpiTransport,
 )
+from ringleader.fabric.transport_proof.judged_transport import judged_transport
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import (
     judge_requirement,
@@ -32,6 +33,9 @@ from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import JobExit
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan
+
+if TYPE_CHECKING:
+    from ringleader.launch.supervision.ranks import RankState
 
 REFUSED = 3
 """Exit code of a job that went well, but not by the wire that was required."""
@@ -110,6 +114,26 @@ def fabric_facts(host: HostFacts) -> fabric.HostFacts:
 
 
 # --- evidence ---------------------------------------------------------------------------------------------
+
+
+def judged_proof(
+    plan: Plan,
+    mpi: Mpi,
+    variables: Mapping[str, str],
+    ranks: Sequence[RankState],
+    *,
+    warn: Callable[[str], None],
+) -> TransportProof | None:
+    """Judge what carried a job's bytes. Whatever goes wrong in that is a warning: the job ended as it did.
+
+    ``variables``: those that the job's MPI had. ``ranks``: by their numbers in the plan.
+    """
+    try:
+        reports, gathered = [state.traffic for state in ranks], [state.evidence for state in ranks]
+        return judged_transport(host_evidence(plan, mpi_transport(mpi, variables), reports, gathered))
+    except Exception as error:
+        warn(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
+        return None
 
 
 def host_evidence(

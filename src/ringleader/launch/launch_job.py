@@ -11,7 +11,7 @@ import os
 import select
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +28,8 @@ from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
-    from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
-    from ringleader.launch.supervision.ranks import RankState
     from ringleader.launch.supervision.supervisor import Supervisor
 
 EARLY_SECONDS = 10.0
@@ -243,7 +241,14 @@ class _Starts:
     def _outcome(self, prepared: Prepared, run: Supervisor, ended: JobExit) -> Outcome:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
-        proof = _proof(prepared, ranks, self.listener)
+        proof = None
+        if any(state.traffic for state in ranks):
+            # Only now, as no job should start later for it.
+            from ringleader.launch.job_transport import judged_proof
+
+            message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
+            variables = {**prepared.environ, **message["env"]}
+            proof = judged_proof(prepared.plan, prepared.mpi, variables, ranks, warn=self.listener.warning)
         if self.job.require:
             from ringleader.launch.job_transport import judged_exit
 
@@ -277,21 +282,3 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
             hint="make room there, or name another directory with TMPDIR",
         ) from None
     return directory
-
-
-def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -> TransportProof | None:
-    """Judge what carried the job's bytes. Whatever goes wrong in that, the job has ended as it did."""
-    if not any(state.traffic for state in ranks):
-        return None
-    try:
-        # Only now, as no job should start later for it.
-        from ringleader.fabric.transport_proof.judged_transport import judged_transport
-        from ringleader.launch.job_transport import host_evidence, mpi_transport
-
-        message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
-        mpi = mpi_transport(prepared.mpi, {**prepared.environ, **message["env"]})
-        reports, gathered = [state.traffic for state in ranks], [state.evidence for state in ranks]
-        return judged_transport(host_evidence(prepared.plan, mpi, reports, gathered))
-    except Exception as error:
-        listener.warning(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
-        return None
