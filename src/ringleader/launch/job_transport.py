@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ringleader.errors import Fault
 from ringleader.fabric import facts as fabric
@@ -33,9 +33,6 @@ from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import JobExit
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan
-
-if TYPE_CHECKING:
-    from ringleader.launch.supervision.ranks import RankState
 
 REFUSED = 3
 """Exit code of a job that went well, but not by the wire that was required."""
@@ -116,11 +113,18 @@ def fabric_facts(host: HostFacts) -> fabric.HostFacts:
 # --- evidence ---------------------------------------------------------------------------------------------
 
 
+class Told(Protocol):
+    """A rank, by what it and its agent told."""
+
+    traffic: list[dict[str, Any]]
+    evidence: dict[str, Any] | None
+
+
 def judged_proof(
     plan: Plan,
     mpi: Mpi,
     variables: Mapping[str, str],
-    ranks: Sequence[RankState],
+    ranks: Sequence[Told],
     *,
     warn: Callable[[str], None],
 ) -> TransportProof | None:
