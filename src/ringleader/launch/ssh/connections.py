@@ -184,20 +184,16 @@ class SshConnections:
                     start_new_session=True,
                 )
                 self._running.add(process)
-            try:
-                stdout, _ = process.communicate(stdin, timeout=deadline)
-                code = process.returncode
-            except subprocess.TimeoutExpired:
-                process.kill()
-                stdout, code = b"", TIMED_OUT
-            finally:
-                process.kill()
-                process.wait()
-                for stream in (process.stdin, process.stdout):
-                    if stream is not None:
-                        stream.close()
-                with self._lock:
-                    self._running.discard(process)
+            with process:
+                try:
+                    stdout, _ = process.communicate(stdin, timeout=deadline)
+                    code = process.returncode
+                except subprocess.TimeoutExpired:
+                    stdout, code = b"", TIMED_OUT
+                finally:
+                    process.kill()
+                    with self._lock:
+                        self._running.discard(process)
             errors.seek(0)
             return Reply(exit_code=code, stdout=stdout, stderr=errors.read().decode(errors="replace"))
 
