@@ -17,13 +17,13 @@ from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.registered_memory import (
+from ringleader.engine.window.registered_memory import (
     MOST_PREPARED,
     PreparedReduction,
     RegisteredMemory,
 )
-from ringleader.engine.transports.staged_reductions import STAGING_BYTES
-from ringleader.engine.transports.window import WindowTransport
+from ringleader.engine.window.staged_reductions import STAGING_BYTES
+from ringleader.engine.window.window_transport import WindowTransport
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
 from ringleader.torch.repeated_reductions import (
     CAPACITY,

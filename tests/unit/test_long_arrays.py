@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.transports.long_arrays import LongArray, LongArrays
-from ringleader.engine.transports.pieces import (
+from ringleader.engine.window.between_hosts import LongArray, LongArrays
+from ringleader.engine.transports.pipeline import (
     LEAST_PIECE,
     MEASURED_FROM_BYTES,
     MOST_DEPTH,

@@ -125,9 +125,6 @@ class Work:
     devices: where in the order of its device the work stands. For ``launch``, ``array`` is whether this rank
     would, and ``out`` is whether all ranks will.
 
-    ``flat`` is the memory of ``array``, which is also ``out`` then, as a flat array of `FlatKernels`, where
-    whoever submits the work has that at hand; else None.
-
     ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
     that are pending, so that ranks that have the same operations pending sort them alike.
     """
@@ -137,7 +134,6 @@ class Work:
         "digest",
         "done",
         "error",
-        "flat",
         "local_name",
         "name",
         "order",
@@ -173,7 +169,6 @@ class Work:
         self.serial = serial
         self.array = array
         self.out = out
-        self.flat: Any = None
         self.splits = splits
         self.received: tuple[int, ...] = ()
         self.stream_events: Any = None
@@ -198,41 +193,26 @@ class Work:
             self.digest = _bound(signature_digest, (serial + 1) * _ODD & MASK)
             self.order = serial
 
-    def __str__(self) -> str:
-        return f"{self.signature.kind} '{self.name}'"
+    def again(self, serial: int) -> int:
+        """Have a work that is kept without arrays be the operation of this number; return its digest.
 
-
-class RepeatedWork:
-    """A reduction in place that was done and is done again and again, with one array after another."""
-
-    __slots__ = ("_digest", "_local_name", "serial", "signature", "signature_digest")
-
-    def __init__(self, work: Work) -> None:
-        """Describe what ``work`` did, without its arrays."""
-        self.signature = work.signature
-        self.signature_digest = work.signature_digest
-        self.serial = work.serial
-        """Which operation of this rank it is now."""
-        self._local_name = work.local_name
-        self._digest = work.digest
-
-    def digest(self, serial: int) -> int:
-        """Return what `Work.digest` of the operation of this number would be; it is that one from now on."""
+        It is not handed to the engine's queue, so what only the queue needs stays as it was.
+        """
         self.serial = serial
-        if self._local_name is not None:
-            return self._digest
+        if self.local_name is not None:
+            return self.digest
+        self.name = ""  # `__str__` makes it
         product = self.signature_digest * ((serial + 1) * _ODD & MASK)
         return (product ^ product >> 64) & MASK
 
-    def with_array(self, array: Any, flat: Any) -> Work:
-        """Return it as an operation on an array, whose memory is ``flat``."""
-        name, serial = self._local_name, self.serial
-        work = Work(self.signature, self.signature_digest, name=name, serial=serial, array=array, out=array)
-        work.flat = flat
-        return work
+    def with_arrays(self, array: Any, out: Any) -> Work:
+        """Return a new work that does the same with these arrays."""
+        name, serial = self.local_name, self.serial
+        return Work(self.signature, self.signature_digest, name=name, serial=serial, array=array, out=out)
 
     def __str__(self) -> str:
-        return str(self.with_array(None, None))
+        name = self.name or f"{self.signature.kind}.noname.{self.serial}"
+        return f"{self.signature.kind} '{name}'"
 
 
 def unnamed_serial(name: str, signature: Signature) -> int | None:

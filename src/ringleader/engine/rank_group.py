@@ -32,10 +32,10 @@ from ringleader.engine.peer_wait import PeerWait, peer_wait_for
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
-from ringleader.engine.transports.registered_memory import RegisteredMemory
-from ringleader.engine.transports.staged_reductions import STAGING_BYTES
 from ringleader.engine.transports.transport import Transport
-from ringleader.engine.transports.window import CHUNK_BYTES, WindowTransport
+from ringleader.engine.window.registered_memory import RegisteredMemory
+from ringleader.engine.window.staged_reductions import STAGING_BYTES
+from ringleader.engine.window.window_transport import CHUNK_BYTES, WindowTransport
 
 BROKEN_SECONDS = 0.2
 """So long an engine that ends by itself sees to it that the other hosts hear of it."""

@@ -3,7 +3,7 @@
 import torch
 
 import ringleader.torch as hvd
-from ringleader.engine.transports.pieces import Pieces
+from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 
 hvd.init()

@@ -4,7 +4,7 @@ import torch
 
 import ringleader.torch as hvd
 from ringleader.engine.operations import Signature, Work, signature_digest
-from ringleader.engine.transports.pieces import Pieces
+from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 from ringleader.torch.optimizer.sharded_gradients import part_of
 

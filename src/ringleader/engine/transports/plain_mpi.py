@@ -19,7 +19,7 @@ from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.transports.adasum import Adasum
-from ringleader.engine.transports.pieces import FirstLongReduction, Pieces, Pipeline
+from ringleader.engine.transports.pipeline import FirstLongReduction, Pieces, Pipeline
 from ringleader.engine.transports.reduce_scatter import ReduceScatter, alltoall, reducescatter
 from ringleader.engine.transports.transport import Region, Transport
 

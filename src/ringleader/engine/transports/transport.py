@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ringleader.engine.communicator import Segment
 from ringleader.engine.kernels import Array, Kernels
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.registered_memory import PreparedReduction, RegisteredMemory
+from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.window.registered_memory import RegisteredMemory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +50,26 @@ class Region:
     nobody uses the memory now, and has all ranks meet afterwards."""
 
 
+class Reduction(Protocol):
+    """How allreduces with one signature go, with everything looked up but the array.
+
+    An array is given as a flat one (`FlatKernels`), with its ``address`` if it is reduced in place, else 0.
+    """
+
+    signature: Signature
+    """Held here, so that no other signature gets its identity."""
+    in_place: bool
+    """Whether the address counts."""
+    take: Callable[[Array], Array]
+    """Returns the flat array over an array's memory."""
+
+    def stage(self, source: Array, address: int) -> int:
+        """See `Transport.stage`."""
+
+    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
+        """Leave the result in ``target``, perhaps ``source`` itself; see `Transport.execute`."""
+
+
 class Transport:
     """Carries out operations that all ranks are known to have arrived at, and agree on.
 
@@ -67,6 +88,8 @@ class Transport:
     """Registered memory that the ranks share, so that they give it back together."""
     tell: Callable[[str], None] | None = None
     """Called with the name of each phase that begins within an operation; None: nobody wants to know."""
+    reductions: dict[int, Reduction] = {}  # noqa: RUF012
+    """What `reduction_of` returned, by the identity of the signature."""
     _kernels: Kernels
 
     def stage(self, work: Work) -> int:
@@ -81,8 +104,9 @@ class Transport:
         """Carry out the work and leave the result in ``work.out``. ``staged``: how all ranks laid it out."""
         raise NotImplementedError
 
-    def prepare(self, work: Work, prepared: PreparedReduction) -> None:
-        """Prepare a reduction in place of the work's memory, if that goes in a prepared way."""
+    def reduction_of(self, signature: Signature) -> Reduction | None:
+        """Return how allreduces with this signature go, None where they go by `execute` alone."""
+        return None
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory for ``count`` elements that `exchange` can reduce in place. Collective."""

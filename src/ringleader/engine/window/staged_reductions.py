@@ -8,19 +8,21 @@ for every local rank: in section ``j`` lies what rank ``j`` is to reduce. Three,
 values of a piece are laid out, those of the piece before are reduced, and the results of the one before that
 are read. The turn goes on from one array to the next: a rank lays out a new array's values while its peers
 still read the last results of the one before.
+
+Arrays that lie in registered memory already are reduced there: see `registered_memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
 
 from ringleader.engine.communicator import Segment
 from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Array, FlatKernels, Kernels
-from ringleader.engine.operations import ReduceOp
+from ringleader.engine.operations import ReduceOp, Signature
+from ringleader.engine.traffic import GroupTraffic
+from ringleader.engine.window.registered_memory import RegisteredMemory
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just
@@ -28,31 +30,20 @@ written is then still in its own processor's cache, from which another one reads
 one that they share."""
 SHORT_BUFFER_BYTES = 16 << 10
 """A short buffer, and so the longest array that goes one-shot: with two ranks two-shot was measured to be
-faster from 64 KiB on; with more it begins to win sooner."""
+faster from 64 KiB on; with more it begins to win sooner. Of a longer array it is worth checking whether it
+lies in registered memory."""
 LONG_BUFFERS = 3
 STAGING_BYTES = LONG_BUFFERS * LONG_BUFFER_BYTES + 2 * SHORT_BUFFER_BYTES
 """Memory of each rank for all its buffers."""
 LINE_BYTES = 64
+LAID_OUT = 1
+"""How an array in the buffers is laid out, for the other ranks; locations of registered memory are larger."""
 
 Between = Callable[[Array, str, ReduceOp, float], None]
 """Reduces a host's sum with the other hosts' in place and scales it.
 
 Its arguments are the array, its element type, the operation and the factor.
 """
-Calls = tuple[Callable[[], None], Callable[[], None]]
-
-
-class StagedReduction(Protocol):
-    """Reduces arrays of one element type and length through the buffers, always in the same way."""
-
-    def stage(self, source: Array) -> None:
-        """Lay out what the others need first. May happen before the ranks meet, and again."""
-
-    def reduce(self, source: Array, target: Array) -> None:
-        """Leave the reduction in ``target``, perhaps ``source`` itself; all have laid out, and met since."""
-
-    def prepared(self, flat: Array) -> Calls:
-        """Return `stage` and `reduce` in place of this one array."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -74,15 +65,24 @@ class Layout:
 
 
 class StagingBuffers:
-    """The buffers of all local ranks."""
+    """The buffers of all local ranks, and what their reductions need besides."""
 
-    def __init__(self, *, kernels: Kernels, segment: Segment, me: int) -> None:
-        """Take the memory. ``me`` is the local rank."""
+    def __init__(
+        self,
+        *,
+        kernels: Kernels,
+        segment: Segment,
+        flags: SharedFlags,
+        registered: RegisteredMemory,
+        traffic: GroupTraffic,
+    ) -> None:
+        """Take the memory, where the ranks of the host meet, and what counts the bytes."""
         self._kernels = kernels
         self._parts = segment.parts
+        self.flags, self.registered, self.traffic = flags, registered, traffic
         self.size = len(segment.parts)
         """Local ranks."""
-        self.me = me
+        self.me = registered.me
         """This one's number."""
         self._section_bytes = LONG_BUFFER_BYTES // self.size // LINE_BYTES * LINE_BYTES
         self.short_turn = 0
@@ -149,114 +149,117 @@ class StagingBuffers:
         self._parts = []
 
 
-class OneShot:
+class StagedReduction:
+    """How arrays with one signature are reduced: see `ringleader.engine.transports.transport.Reduction`."""
+
+    in_place = False
+
+    def __init__(
+        self, buffers: StagingBuffers, signature: Signature, count: int, op: ReduceOp, factor: float
+    ) -> None:
+        """Reduce ``count`` elements by ``op``, and scale the result by ``factor``."""
+        self.signature, self.count = signature, count
+        self._buffers, self._traffic, self._barrier = buffers, buffers.traffic, buffers.flags.barrier
+        self._dtype, self._prescale = signature.dtype, signature.prescale
+        self._op, self._factor = op, factor
+        self._nbytes = count * ITEMSIZE[signature.dtype]
+        self._flat = buffers.flat(signature.dtype)
+        self.take = self._flat.take
+
+    def stage(self, source: Array, address: int) -> int:
+        raise NotImplementedError
+
+    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
+        raise NotImplementedError
+
+
+class OneShot(StagedReduction):
     """A short array reduced in one step: every local rank lays it out, they meet, and each reduces all.
 
     Two buffers of each rank are used in turn, so that the one meeting is enough.
     """
 
     def __init__(
-        self, buffers: StagingBuffers, dtype: str, count: int, op: ReduceOp, *, prescale: float, factor: float
+        self, buffers: StagingBuffers, signature: Signature, count: int, op: ReduceOp, factor: float
     ) -> None:
-        """Reduce by ``op`` what was scaled by ``prescale`` before, and scale the result by ``factor``."""
-        self._buffers = buffers
-        self._flat = flat = buffers.flat(dtype)
-        self._op, self._factor = op, factor
-        self._scale, self._reduce = flat.scale, flat.reducer(op, factor)
-        self._prescale = prescale
+        super().__init__(buffers, signature, count, op, factor)
+        self._reduce = self._flat.reducer(op, factor)
         self._me = me = buffers.me
-        self._parts = [buffers.short(turn, dtype, count) for turn in (0, 1)]
-        self._copies = [flat.copier(parts[me]) for parts in self._parts]
+        self._parts = [buffers.short(turn, self._dtype, count) for turn in (0, 1)]
+        self._copies = [self._flat.copier(parts[me]) for parts in self._parts]
         # This rank's own values are nearer than their copy. But the first two parts alone may be overwritten.
-        self._own = me < 2 and prescale == 1.0
+        self._own = me < 2 and self._prescale == 1.0
 
-    def stage(self, source: Array) -> None:
+    def stage(self, source: Array, address: int) -> int:
         """Copy the array into this rank's buffer."""
         turn = self._buffers.short_turn
         self._copies[turn](source)
         if self._prescale != 1.0:
-            self._scale(self._parts[turn][self._me], self._prescale)
+            self._flat.scale(self._parts[turn][self._me], self._prescale)
+        return LAID_OUT
 
-    def prepared(self, flat: Array) -> Calls:
-        if self._prescale != 1.0:
-            return partial(self.stage, flat), partial(self.reduce, flat, flat)
+    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
+        """Reduce what all local ranks have laid out."""
+        if not staged:
+            self.stage(source, address)
+            self._barrier()
+        self._traffic.shared += self._nbytes
         buffers = self._buffers
-        copies = [partial(copy, flat) for copy in self._copies]
-        reductions = [
-            self._flat.reduction(flat, self._near(turn, flat), self._op, self._factor) for turn in (0, 1)
-        ]
-
-        def stage() -> None:
-            copies[buffers.short_turn]()
-
-        def reduce() -> None:
-            turn = buffers.short_turn
-            buffers.short_turn = turn ^ 1
-            for call in reductions[turn]:
-                call()
-
-        return stage, reduce
-
-    def _near(self, turn: int, source: Array) -> list[Array]:
-        """Return everybody's values; this rank's own where they are nearer than their copy."""
+        turn = buffers.short_turn
+        buffers.short_turn = turn ^ 1
         parts = self._parts[turn]
         if self._own:
             parts = parts.copy()
             parts[self._me] = source
-        return parts
-
-    def reduce(self, source: Array, target: Array) -> None:
-        """Reduce what all local ranks have laid out."""
-        buffers = self._buffers
-        turn = buffers.short_turn
-        buffers.short_turn = turn ^ 1
-        self._reduce(target, self._near(turn, source))
+        self._reduce(target, parts)
 
 
-class TwoShot:
+class TwoShot(StagedReduction):
     """A long array reduced in two steps: each local rank reduces one slice, the others take it from there.
 
     The array goes in pieces. A rank lays out the slices of the others, reduces its own slice in the memory of
     the first of them, and takes the others' results out. The three go on at once for three pieces that follow
     each other, so that one barrier per piece is enough.
+
+    On one host it is reduced where it lies, if that is the same place of registered memory on all ranks.
     """
 
     def __init__(
         self,
         buffers: StagingBuffers,
-        flags: SharedFlags,
-        dtype: str,
+        signature: Signature,
+        count: int,
         op: ReduceOp,
-        *,
-        prescale: float,
         factor: float,
+        *,
         between: Between | None = None,
     ) -> None:
-        """Reduce by ``op`` what was scaled by ``prescale`` before, and scale the result by ``factor``.
-
-        ``between`` is None on a single host.
-        """
-        self._buffers = buffers
-        self._barrier = flags.barrier
-        self._dtype, self._op, self._prescale, self._factor = dtype, op, prescale, factor
+        """``between`` is None on a single host."""
+        super().__init__(buffers, signature, count, op, factor)
         self._between = between
-        self._flat = buffers.flat(dtype)
+        self.in_place = between is None and self._prescale == 1.0
         self._copy = self._flat.copy
         self._reduce = self._flat.reducer(op, factor if between is None else 1.0)
-        self._step = buffers.longest(dtype)
+        self._step = buffers.longest(self._dtype)
 
-    def stage(self, source: Array) -> None:
-        """Copy the first piece's slices for others into this rank's buffer."""
+    def stage(self, source: Array, address: int) -> int:
+        """Copy the first piece's slices for others into this rank's buffer, or return where it all lies."""
         buffers = self._buffers
-        count = min(len(source), self._step)
+        if address and self.in_place and (location := buffers.registered.location(address, self._nbytes)):
+            return location
+        count = min(self.count, self._step)
         self._scatter(source, 0, buffers.layout(buffers.long_turn, self._dtype, count))
+        return LAID_OUT
 
-    def prepared(self, flat: Array) -> Calls:
-        return partial(self.stage, flat), partial(self.reduce, flat, flat)
-
-    def reduce(self, source: Array, target: Array) -> None:
+    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
         """Reduce the array, whose first piece was laid out before the ranks met."""
-        buffers, count, step, dtype = self._buffers, len(source), self._step, self._dtype
+        buffers, count, step, dtype = self._buffers, self.count, self._step, self._dtype
+        self._traffic.shared += self._nbytes
+        staged = staged or self._lay_out(source, address)
+        if staged > LAID_OUT:
+            buffers.registered.at(staged, dtype, count)(self._op, self._factor)
+            self._barrier()
+            return
         layout = buffers.layout(buffers.long_turn, dtype, min(count, step))
         before: Layout | None = None
         for start in range(0, count, step):
@@ -273,6 +276,19 @@ class TwoShot:
             self._barrier()
         assert before is not None
         self._gather(target, (count - 1) // step * step, before)
+
+    def _lay_out(self, source: Array, address: int) -> int:
+        """Do what `stage` does, and meet; return what all ranks did."""
+        staged = self.stage(source, address)
+        if self.in_place:
+            everybodys = self._buffers.flags.compare(staged)
+            if everybodys is not None:
+                return everybodys
+            # Memory that is shared on some ranks only, or elsewhere on them, goes like any other.
+            if staged > LAID_OUT:
+                self.stage(source, 0)
+        self._barrier()
+        return LAID_OUT
 
     def _scatter(self, source: Array, at: int, layout: Layout) -> None:
         copy = self._copy

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ringleader.engine.communicator import Segment
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
@@ -16,48 +15,12 @@ from ringleader.engine.operations import ReduceOp
 
 _OFFSET_BITS = 44
 """A location is the number of the segment above so many bits of offset."""
-MOST_PREPARED = 4096
-"""So many prepared reductions are remembered at a time."""
 MOST_PLACES = 256
 """So many places that arrays were found at have their reducers kept; a `Region` keeps its own."""
 
 Reduce = Callable[[ReduceOp, float], None]
 _Place = tuple[int, str, int]
 """Location, element type and elements."""
-
-
-class PreparedReduction:
-    """A reduction in place of memory at one address: two calls without arguments, with all looked up.
-
-    An adapter keeps it for memory that a script has reduced. It looks at memory of the ranks: where that
-    changes it is forgotten, and prepared anew when it is wanted next. Empty until a transport prepares it.
-    """
-
-    __slots__ = ("flat", "laid_out", "reduce", "stage")
-
-    def __init__(self, flat: Any) -> None:
-        """``flat``: that memory as a flat array of `FlatKernels`; None where that cannot be had."""
-        self.flat = flat
-        self.stage: Callable[[], None] | None = None
-        """Lays the values out for the other ranks, before all meet. None: nothing is prepared."""
-        self.reduce: Callable[[], None]
-        """Leaves the result in the memory; all ranks have met, and do the same."""
-        self.laid_out = 0
-        """What `Transport.stage` would return."""
-
-    def prepare(self, stage: Callable[[], None], reduce: Callable[[], None], laid_out: int) -> None:
-        """Be prepared to reduce so."""
-        self.reduce, self.laid_out = reduce, laid_out
-        self.stage = stage
-
-    def forget(self) -> None:
-        """Be prepared for nothing, and look at no memory but the script's."""
-        self.stage = None
-        self.reduce = _forgotten
-
-
-def _forgotten() -> None:
-    raise AssertionError("a reduction that was forgotten")
 
 
 class RegisteredMemory:
@@ -91,7 +54,6 @@ class RegisteredMemory:
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
         self._reducers: dict[_Place, Reduce] = {}
-        self._prepared: list[PreparedReduction] = []
 
     def allocate(self, nbytes: int) -> tuple[Segment, int] | None:
         """Make a segment; return it and its location, None where a host has no room. Collective."""
@@ -102,13 +64,12 @@ class RegisteredMemory:
         self._ranges.append((address, address + nbytes, len(self._segments)))
         self._segments.append(segment)
         self._sort()
-        self._forget_prepared()
         return segment, len(self._segments) << _OFFSET_BITS
 
     def unused(self, segments: Sequence[Segment]) -> list[int]:
         """Return the numbers of those of these segments that no array of this rank looks at any more."""
         if segments:
-            self._forget()  # what is kept here is nobody's
+            self._reducers.clear()  # what is kept here is nobody's
         return [segment.number for segment in segments if not segment.looked_at()]
 
     def give_back(self, segment: Segment) -> None:
@@ -117,39 +78,22 @@ class RegisteredMemory:
         self._segments[number] = None
         self._ranges = [one for one in self._ranges if one[2] != number]
         self._sort()
-        self._forget()
+        self._reducers.clear()
         self._free_segment(segment)
 
     def _sort(self) -> None:
         self._ranges.sort()
         self._starts = [start for start, _stop, _number in self._ranges]
 
-    def _forget(self) -> None:
-        """Keep no views of memory."""
-        self._reducers.clear()
-        self._forget_prepared()
-
-    def _forget_prepared(self) -> None:
-        for prepared in self._prepared:
-            prepared.forget()
-        self._prepared.clear()
-
-    def remember(self, prepared: PreparedReduction) -> None:
-        """Have a prepared reduction be forgotten when the memory changes."""
-        if len(self._prepared) >= MOST_PREPARED:
-            self._forget_prepared()
-        self._prepared.append(prepared)
-
     def go_by(self, chunk_bytes: int) -> None:
         """Cut slices into pieces of this size from now on; a multiple of 64, equal on all ranks."""
         self._chunk_bytes = chunk_bytes
-        self._forget()
+        self._reducers.clear()
 
     # places
 
-    def location(self, array: Array, nbytes: int) -> int:
-        """Return the location of an array's memory, 0 where it is not wholly in one of the segments."""
-        address = self._kernels.address(array)
+    def location(self, address: int, nbytes: int) -> int:
+        """Return the location of memory at an address, 0 where it is not wholly in one of the segments."""
         at = bisect_right(self._starts, address) - 1
         if at < 0:
             return 0
@@ -186,15 +130,57 @@ class RegisteredMemory:
         line = 64 // itemsize
         lines = -(-count // line)
         start, stop = (min(count, lines * rank // self.slices * line) for rank in (self.me, self.me + 1))
-        step = self._chunk_bytes // itemsize
-        return [
-            [self._kernels.part(part, at, min(at + step, stop)) for part in parts]
-            for at in range(start, stop, step)
-        ]
+        return _pieces(self._kernels, parts, (start, stop), self._chunk_bytes // itemsize)
 
     def close(self) -> None:
         """Drop all views and segments."""
-        self._forget()
+        self._reducers.clear()
         self._segments.clear()
         self._ranges.clear()
         self._starts.clear()
+
+
+def part_reducer(
+    kernels: Kernels, memory: Sequence[Array], *, me: int, dtype: str, span: tuple[int, int], step: int
+) -> Callable[[ReduceOp, float], None]:
+    """Return what reduces the elements ``span`` of everybody's memory into that of the rank ``me``.
+
+    It goes in pieces of ``step`` elements, in rank order, so that the bits are those of an allreduce.
+    """
+    pieces = _pieces(kernels, memory, span, step)
+    # Own memory may be the last one to be added, so that the sum may not grow in it.
+    scratch = kernels.empty((min(step, span[1] - span[0]),), dtype) if len(memory) > 2 and pieces else None
+
+    def reduce(op: ReduceOp, factor: float) -> None:
+        for views in pieces:
+            if scratch is None:
+                kernels.reduce(views[me], views, op, factor)
+                continue
+            total = kernels.part(scratch, 0, kernels.count(views[me]))
+            kernels.reduce(total, views[:-1], op, 1.0)
+            kernels.reduce(views[me], (total, views[-1]), op, factor)
+
+    return reduce
+
+
+def part_publisher(
+    kernels: Kernels, memory: Sequence[Array], *, me: int, span: tuple[int, int], step: int
+) -> Callable[[], None]:
+    """Return what copies the elements ``span`` of the rank ``me`` into everybody else's memory."""
+    pieces = _pieces(kernels, memory, span, step)
+
+    def publish() -> None:
+        # Whoever wrote the part wrote its end last, and that may still be in the cache.
+        for views in reversed(pieces):
+            for rank, view in enumerate(views):
+                if rank != me:
+                    kernels.copy(view, views[me])
+
+    return publish
+
+
+def _pieces(kernels: Kernels, memory: Sequence[Array], span: tuple[int, int], step: int) -> list[list[Array]]:
+    start, stop = span
+    return [
+        [kernels.part(part, at, min(at + step, stop)) for part in memory] for at in range(start, stop, step)
+    ]

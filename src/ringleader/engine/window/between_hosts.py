@@ -1,0 +1,330 @@
+"""What the ranks of a window do with their peers on other hosts: every local rank takes one slice there.
+
+Registered memory: every rank reduces its slice of its host's memory, then with the peers of the same local
+rank on the other hosts, and writes it back, in pieces that follow each other without a pause. Where hosts
+have unequal numbers of ranks, there are as many slices as the smallest host has ranks: the first local ranks
+of each host reduce one each, and every host still sends and receives every element once.
+
+Long arrays of the script go in a stream of segments through shared memory, as staging buffers would make
+every piece wait for its way over the network. A segment has a slice for each local rank, and a slice is what
+travels between hosts as one piece. Every rank copies the other ranks' slices of a segment into its shared
+memory; the ranks of the host meet; each sums its own slice, which then travels while the next segments are
+copied in and the results of earlier ones are copied out. So neither the copies nor the sums leave the line
+idle. Gradients that have another element type on the wire go so too: these copies convert, a segment's values
+right before it travels, and results when they are there.
+
+`MpiReducer.reduce_stream` has finished a piece before it asks for the one `arrays_behind` after it. So when
+the ranks meet for a segment, the one that came so many before it is done on all of them. It is copied out
+then, and its memory is used again after one more meeting. Memory as long as the array has a place for each
+segment.
+
+Divided memory: each local rank works for its peers on the other hosts. Of the parts that these own, it sums
+what the ranks of its host have, and sends each owner the sum. Back, it receives their parts and writes them
+into the memory of all ranks of its host. So a host sends and receives each element once in either direction,
+and no two ranks of a host write to the same place.
+
+The pieces are those that fit the line, which is measured before the first long reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ringleader.engine.digest_barrier import SharedFlags
+from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
+from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.operations import ReduceOp
+from ringleader.engine.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
+from ringleader.engine.transports.pipeline import FirstLongReduction, Pieces, Requests, arrays_behind
+from ringleader.engine.transports.plain_mpi import MpiReducer
+from ringleader.engine.transports.transport import Region
+from ringleader.engine.window.registered_memory import RegisteredMemory
+
+LINE_BYTES = 64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LongArray:
+    """One array and how it is to be reduced."""
+
+    source: Array
+    target: Array
+    """Where the result goes: 1-D as ``source``, which it may be."""
+    dtype: str
+    """The element type in which it travels, that of the shared memory."""
+    converted: bool = False
+    """Whether the array itself has another one."""
+    prescale: float = 1.0
+    """Scales what travels."""
+    op: ReduceOp
+    factor: float
+    """Scales the result."""
+
+
+@dataclass(kw_only=True, eq=False)
+class LongArrays:
+    """Reduces them, one after the other."""
+
+    kernels: Kernels
+    flags: SharedFlags
+    cross: MpiReducer
+    """Reduces pieces between hosts."""
+    me: int
+    """The local rank."""
+    slices: int
+    """So many of the local ranks have one, from the first."""
+    enter: Callable[[str], None]
+    """Is told the phases."""
+
+    def reduce(self, array: LongArray, shared: Sequence[Array], piece_bytes: int, *, behind: int) -> None:
+        """Reduce an array over all ranks, in pieces of ``piece_bytes`` at most.
+
+        ``shared``: memory of every local rank, which nobody else uses, of ``behind`` + 2 slices at least for
+        each of them, or as long as the array. ``behind``: how many segments after a segment's own its result
+        is there on all ranks of the host. Collective, with equal lengths and pieces on all ranks.
+        """
+        kernels, me, enter = self.kernels, self.me, self.enter
+        stream = _Stream(self, array, shared, behind=behind, piece_bytes=piece_bytes)
+        if me < self.slices:
+            totals = self.cross.reduce_stream(stream.host_sums(), array.dtype, array.op)
+            for number, total in enumerate(totals):
+                enter(WINDOW_REDUCE)
+                if array.factor != 1.0:
+                    kernels.scale(total, array.factor)
+                kernels.copy(kernels.part(array.target, *stream.slice(number, me)), total)
+                enter(CROSS_ALLREDUCE)
+        else:
+            for number in range(stream.segments):
+                stream.share(number)
+        enter(WINDOW_REDUCE)
+        self.flags.barrier()
+        for number in range(max(0, stream.segments - behind), stream.segments):
+            stream.copy_out(number)
+        # Nobody begins the next array while others still read.
+        self.flags.barrier()
+
+
+class _Stream:
+    """How an array is cut into segments, where these lie in shared memory, and how they get there."""
+
+    def __init__(
+        self, through: LongArrays, array: LongArray, shared: Sequence[Array], *, behind: int, piece_bytes: int
+    ) -> None:
+        """See `LongArrays.reduce`."""
+        self._through, self._array, self._shared, self._behind = through, array, shared, behind
+        self._kernels, self._me, slices = through.kernels, through.me, through.slices
+        self._others = [rank for rank in range(slices) if rank != self._me]
+        itemsize, room = ITEMSIZE[array.dtype], self._kernels.count(shared[0])
+        self._count = self._kernels.count(array.source)
+        self._whole = room == self._count
+        """Whether the memory has a place for each segment, that of the slice in the array."""
+        most = piece_bytes // itemsize
+        if not self._whole:
+            most = min(most, room // (behind + 2) // slices)
+        self._line = LINE_BYTES // itemsize
+        self._piece = max(self._line, most // self._line * self._line)
+        """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
+        self.segments = -(-self._count // (self._piece * slices))
+
+    def slice(self, number: int, rank: int) -> tuple[int, int]:
+        """Return where a rank's slice of a segment begins and ends in the array."""
+        slices = self._through.slices
+        first = number * self._piece * slices
+        left = min(self._count - first, self._piece * slices)
+        length = -(-left // (self._line * slices)) * self._line
+        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
+
+    def _memory(self, number: int, *, owner: int, rank: int) -> Array:
+        """Return the place for one rank's slice of a segment in the owner's memory."""
+        start, stop = self.slice(number, rank)
+        if self._whole:
+            return self._kernels.part(self._shared[owner], start, stop)
+        place = (number % (self._behind + 2) * self._through.slices + rank) * self._piece
+        return self._kernels.part(self._shared[owner], place, place + stop - start)
+
+    def host_sums(self) -> Iterator[Array]:
+        """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
+        me, enter = self._me, self._through.enter
+        for number in range(self.segments):
+            enter(WINDOW_REDUCE)
+            self.share(number)
+            total = self._memory(number, owner=me, rank=me)
+            parts = [self._memory(number, owner=rank, rank=me) for rank in range(len(self._shared))]
+            parts[me] = self._own(number)
+            self._kernels.reduce(total, parts, self._array.op, 1.0)
+            enter(CROSS_ALLREDUCE)
+            yield total
+
+    def share(self, number: int) -> None:
+        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
+        kernels, array = self._kernels, self._array
+        for rank in self._others:
+            mine = self._memory(number, owner=self._me, rank=rank)
+            kernels.copy(mine, kernels.part(array.source, *self.slice(number, rank)))
+            if array.prescale != 1.0:
+                kernels.scale(mine, array.prescale)
+        self._through.flags.barrier()
+        if number >= self._behind:
+            self.copy_out(number - self._behind)
+
+    def _own(self, number: int) -> Array:
+        """Return this rank's values of its own slice, as they travel."""
+        kernels, array = self._kernels, self._array
+        start, stop = self.slice(number, self._me)
+        place = kernels.part(array.source, start, stop)
+        if array.prescale == 1.0 and not array.converted:
+            return place
+        own = kernels.empty((stop - start,), array.dtype)
+        kernels.copy(own, place)
+        if array.prescale != 1.0:
+            kernels.scale(own, array.prescale)
+        return own
+
+    def copy_out(self, number: int) -> None:
+        """Copy the others' results of a segment out."""
+        kernels = self._kernels
+        for rank in self._others:
+            result = self._memory(number, owner=rank, rank=rank)
+            kernels.copy(kernels.part(self._array.target, *self.slice(number, rank)), result)
+
+
+_Steps = Callable[[int], Iterator[Requests]]
+
+
+@dataclass(kw_only=True, eq=False)
+class BetweenHosts(LongArrays):
+    """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
+
+    registered: RegisteredMemory
+    everybody: MpiCalls
+    """All ranks; ``cross`` has those with this local rank on all hosts."""
+    equal: bool
+    """Whether hosts have as many ranks."""
+
+    def __post_init__(self) -> None:
+        sends = self.me < self.slices
+        self._first_long = FirstLongReduction(self.cross.mpi_calls if sends else None, self.everybody)
+        self.go_by(Pieces())
+
+    def go_by(self, pieces: Pieces) -> None:
+        """Have long memory travel in these pieces from the next operation on."""
+        self.cross.pieces = pieces
+        self.registered.go_by(pieces.nbytes)
+
+    def measure(self, nbytes: int) -> None:
+        """Have the pieces fit the line, once, before the first long reduction. Collective."""
+        pieces = self._first_long.pieces_for(nbytes)
+        if pieces is not None:
+            self.go_by(pieces)
+
+    def reduce_sum(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
+        """Reduce a host's sum with those of the other hosts in place, and scale it."""
+        self.enter(CROSS_ALLREDUCE)
+        self.cross.reduce(array, dtype, op)
+        self.enter(WINDOW_REDUCE)
+        if factor != 1.0:
+            self.kernels.scale(array, factor)
+
+    def stream(self, array: LongArray, region: Region) -> None:
+        """Reduce a long array through the memory of a region."""
+        pieces = self.cross.pieces
+        self.reduce(array, region.parts, pieces.nbytes, behind=arrays_behind(pieces.depth))
+
+    # registered memory
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Reduce a region in place."""
+        self.measure(region.count * ITEMSIZE[region.dtype])
+        if region.span is not None:
+            self.enter(CROSS_ALLREDUCE)
+            self._reduce_parts(region, region.span, op, factor)
+            return
+        if region.values is not None:
+            values, dtype = region.values, region.dtype
+            array = LongArray(source=values, target=values, dtype=dtype, converted=True, op=op, factor=factor)
+            self.stream(array, region)
+            return
+        if not self.equal:
+            self.flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
+        step = self.cross.pieces.nbytes
+        pieces = region.pieces.get(step)
+        if pieces is None:
+            region.pieces.clear()
+            pieces = region.pieces[step] = self.registered.cut(region.parts, region.dtype, region.count)
+        kernels, chunks = self.kernels, iter(pieces)
+        for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
+            self.enter(WINDOW_REDUCE)
+            if factor != 1.0:
+                kernels.scale(total, factor)
+            for view in next(chunks)[1:]:
+                kernels.copy(view, total)
+            self.enter(CROSS_ALLREDUCE)
+        self.enter(WINDOW_REDUCE)
+        self.flags.barrier()
+
+    def _host_sums(self, pieces: Sequence[Sequence[Array]], op: ReduceOp) -> Iterator[Array]:
+        for views in pieces:
+            self.enter(WINDOW_REDUCE)
+            self.kernels.reduce(views[0], views, op, 1.0)
+            self.enter(CROSS_ALLREDUCE)
+            yield views[0]
+
+    # divided memory
+
+    def _reduce_parts(self, region: Region, own: tuple[int, int], op: ReduceOp, factor: float) -> None:
+        """Leave the reduction in this rank's part of its memory; what lies in other parts is undefined."""
+        kernels, exchange = self.kernels, self.cross.reduce_scatter
+
+        def steps(start: int) -> Iterator[Requests]:
+            sums = []
+            for views in self._part_pieces(region, start):
+                if kernels.count(views[0]):
+                    kernels.reduce(views[0], views, op, 1.0)
+                sums.append(views[0])
+            total = kernels.part(region.mine, *self._clipped(region, own, start))
+            if self.me == 0:
+                total = sums[exchange.mpi_calls.rank]  # the same memory
+            yield from exchange.steps(sums, total, region.dtype, op)
+            if factor != 1.0 and kernels.count(total):
+                kernels.scale(total, factor)
+
+        self._run_parts(region, own, steps)
+
+    def publish(self, region: Region) -> None:
+        """Bring everybody's part into the memory of all ranks. They meet afterwards."""
+        kernels, me, own = self.kernels, self.me, region.span
+        assert own is not None
+        self.enter(CROSS_ALLREDUCE)
+
+        def steps(start: int) -> Iterator[Requests]:
+            pieces = self._part_pieces(region, start)
+            yield from self.cross.reduce_scatter.gather_steps([views[me] for views in pieces], region.dtype)
+            for views in pieces:
+                for rank, view in enumerate(views):
+                    if rank != me and kernels.count(view):
+                        kernels.copy(view, views[me])
+
+        self._run_parts(region, own, steps)
+
+    def _run_parts(self, region: Region, own: tuple[int, int], steps: _Steps) -> None:
+        if not region.peers:
+            starts, stops = (self.cross.mpi_calls.integers(edge) for edge in own)
+            region.peers.extend(zip(starts, stops, strict=True))
+        longest = max(stop - start for start, stop in region.peers)
+        for _start in self.cross.pipeline().run(range(0, longest, self._step(region)), steps):
+            pass
+
+    def _step(self, region: Region) -> int:
+        """Return the elements of each owner's part that travel in one piece."""
+        ranks = self.cross.mpi_calls.size
+        return max(64, self.cross.pieces.nbytes // ranks // 64 * 64) // ITEMSIZE[region.dtype]
+
+    def _clipped(self, region: Region, span: tuple[int, int], start: int) -> tuple[int, int]:
+        first, stop = span
+        return min(first + start, stop), min(first + start + self._step(region), stop)
+
+    def _part_pieces(self, region: Region, start: int) -> list[list[Array]]:
+        """Return, for each peer, a piece of its part in the memory of every rank of this host."""
+        spans = [self._clipped(region, span, start) for span in region.peers]
+        return [[self.kernels.part(view, *span) for view in region.parts] for span in spans]
