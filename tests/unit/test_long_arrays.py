@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.window.between_hosts import LongArray, LongArrays
 from ringleader.engine.transports.pipeline import (
     LEAST_PIECE,
     MEASURED_FROM_BYTES,
@@ -20,6 +19,7 @@ from ringleader.engine.transports.pipeline import (
     FirstLongReduction,
     Link,
 )
+from ringleader.engine.window.between_hosts import LongArray, LongArrays
 
 
 class Numbers:

@@ -95,7 +95,7 @@ def _facts(tensor: torch.Tensor, storage: torch.UntypedStorage | None, engine: E
     location = 0
     registered = engine.transport.registered
     if registered is not None and tensor.is_cpu and storage is not None:
-        location = registered.location(tensor, tensor.numel() * tensor.itemsize)
+        location = registered.location(tensor.data_ptr(), tensor.numel() * tensor.itemsize)
     fault = _fault(tensor, storage) or (
         _fault_of_memory(storage) if storage is not None and not location else ""
     )

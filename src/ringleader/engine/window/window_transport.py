@@ -4,8 +4,9 @@
 slice of everybody's memory, piece by piece, in place, and writes the result back into everybody's memory
 while the piece is still in the cache.
 
-*Any other array* goes through `staged_reductions`; between hosts a long one goes in a stream (see
-`between_hosts`). Everything but a reduction is MPI's. Where hosts have unequal numbers of ranks, shorter arrays are, too.
+*Any other array* goes through `staged_reductions`; between hosts a long one goes in a stream, which
+`between_hosts` has. Everything but a reduction goes by MPI, and so do shorter arrays where hosts have unequal
+numbers of ranks.
 """
 
 from __future__ import annotations
