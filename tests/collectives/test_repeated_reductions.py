@@ -17,6 +17,7 @@ from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.engine.traffic import GroupTraffic
+from ringleader.engine.transports.pipeline import Pieces
 from ringleader.engine.window.registered_memory import RegisteredMemory
 from ringleader.engine.window.staged_reductions import STAGING_BYTES
 from ringleader.engine.window.window_transport import WindowTransport
@@ -157,10 +158,10 @@ class Memory(Segment):
 def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -> None:
     kernels, nothing, calls = CountingKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
     flags: Any = SimpleNamespace(barrier=nothing)
-    registered = RegisteredMemory(
-        kernels, me=0, slices=1, chunk_bytes=64, new_segment=Memory, free_segment=nothing
+    registered = RegisteredMemory(kernels, me=0, slices=1, new_segment=Memory, free_segment=nothing)
+    cross: Any = SimpleNamespace(
+        mpi_calls=calls, pieces=Pieces(), fit=nothing, reduce_stream=lambda sums, dtype, op: sums
     )
-    cross: Any = SimpleNamespace(mpi_calls=calls, pieces=None, reduce_stream=lambda sums, dtype, op: sums)
     transport = WindowTransport(
         kernels=kernels,
         flags=flags,

@@ -16,9 +16,10 @@ from ringleader.engine.transports.pipeline import (
     MEASURED_FROM_BYTES,
     MOST_DEPTH,
     MOST_PIECE,
-    FirstLongReduction,
     Link,
+    Pieces,
 )
+from ringleader.engine.transports.plain_mpi import MpiReducer
 from ringleader.engine.window.between_hosts import LongArray, LongArrays
 
 
@@ -159,16 +160,15 @@ class Line:
 
 
 def test_the_line_is_measured_once_before_the_first_long_reduction() -> None:
-    calls: Any = Line()
-    first = FirstLongReduction(calls, calls)
-    assert first.pieces_for(MEASURED_FROM_BYTES - 1) is None
+    calls, kernels = Line(), Numbers()
+    usual: Any = {"mpi_calls": calls, "kernels": kernels, "pieces": Pieces()}
+    reducer = MpiReducer(**usual, between_hosts=True)
+    assert not reducer.fit(MEASURED_FROM_BYTES - 1)
     assert not calls.swaps
-    pieces = first.pieces_for(MEASURED_FROM_BYTES)
+    assert reducer.fit(MEASURED_FROM_BYTES)
     assert calls.swaps
-    assert pieces is not None
-    assert LEAST_PIECE <= pieces.nbytes <= MOST_PIECE
+    assert LEAST_PIECE <= reducer.pieces.nbytes <= MOST_PIECE
     calls.swaps = 0
-    assert first.pieces_for(MEASURED_FROM_BYTES) is None
-    on_one_host = FirstLongReduction(calls, calls, between_hosts=False)
-    assert on_one_host.pieces_for(MEASURED_FROM_BYTES) is None
+    assert not reducer.fit(MEASURED_FROM_BYTES)
+    assert not MpiReducer(**usual, between_hosts=False).fit(MEASURED_FROM_BYTES)
     assert not calls.swaps

@@ -13,6 +13,8 @@ operations that swapped their names, shapes or reductions would have the same su
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -33,6 +35,23 @@ class ReduceOp(IntEnum):
     MIN = 3
     MAX = 4
     PRODUCT = 5
+
+
+def plain_op(op: ReduceOp, postscale: float, size: int) -> tuple[ReduceOp, float]:
+    """Return the reduction that carries ``op`` out and the factor after it: an average is a scaled sum."""
+    if op is ReduceOp.AVERAGE:
+        return ReduceOp.SUM, postscale / size
+    return op, postscale
+
+
+def row_counts(rows: int, size: int) -> list[int]:
+    """Return how many rows each rank gets of a result of ``rows``: the first ones get one more."""
+    return [rows // size + (rank < rows % size) for rank in range(size)]
+
+
+def starts_of(counts: Sequence[int]) -> list[int]:
+    """Return where each part begins when parts lie one after the other, and where the last one ends."""
+    return [0, *itertools.accumulate(counts)]
 
 
 @lru_cache(maxsize=4096)

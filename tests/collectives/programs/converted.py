@@ -33,7 +33,7 @@ def reduced(count, compression, op, prescale=1.0):
 
 for piece in (128 << 10, 2 << 20):
     if engine.converts:
-        engine.transport.go_by(Pieces(nbytes=piece))
+        engine.transport.reducer.pieces = Pieces(nbytes=piece)
     for count in COUNTS:
         total = (torch.arange(count) % 13) * SIZE + SIZE * (SIZE - 1) / 2
         for compression in (hvd.Compression.bf16, hvd.Compression.fp16):

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from array import array
 
-from ringleader.engine.communicator import memory_at
-from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
+from ringleader.engine.kernels import Array, Kernels
 from ringleader.engine.mpi_calls import Message, MpiCalls
+from ringleader.engine.transports.transport import memory_of
 
 
 def power_of_two(size: int) -> bool:
@@ -90,8 +90,8 @@ class Adasum:
         self._mpi_calls.swap(receives, [self._message(partner, part(flat, *send), dtype)])
 
     def _message(self, peer: int, flat: Array, dtype: str) -> Message:
-        nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-        return peer, memory_at(self._kernels.address(flat), nbytes), nbytes
+        memory = memory_of(self._kernels, flat, dtype)
+        return peer, memory, memory.nbytes
 
 
 def _rest(span: tuple[int, int], kept: tuple[int, int]) -> tuple[int, int]:

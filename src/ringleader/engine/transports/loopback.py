@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from ringleader.engine.kernels import Kernels
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.reduce_scatter import row_counts, splits_of
-from ringleader.engine.transports.transport import Region, Transport
+from ringleader.engine.operations import ReduceOp, Work, row_counts
+from ringleader.engine.transports.transport import Region, Transport, splits_of
 
 
 class LoopbackTransport(Transport):

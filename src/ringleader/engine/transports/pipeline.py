@@ -113,23 +113,6 @@ def _measured(cross: MpiCalls, clock: Callable[[], float]) -> tuple[float, float
     return latency, seconds / nbytes
 
 
-class FirstLongReduction:
-    """Has the pieces fit the line before the first long reduction."""
-
-    def __init__(self, cross: MpiCalls | None, everybody: MpiCalls, *, between_hosts: bool = True) -> None:
-        """Take the communicators of `measure_link`; without ``between_hosts`` there is no line."""
-        self._cross, self._everybody = cross, everybody
-        self.over = not between_hosts
-        """Whether nothing is to be measured any more."""
-
-    def pieces_for(self, nbytes: int) -> Pieces | None:
-        """Return the pieces from this reduction on; None where they stay as they are. Collective."""
-        if self.over or nbytes < MEASURED_FROM_BYTES:
-            return None
-        self.over = True
-        return measure_link(self._cross, self._everybody).pieces
-
-
 def arrays_behind(depth: int) -> int:
     """Return how many arrays are asked for after one before it is certain to be done."""
     return STEPS * depth + 1

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ringleader.engine.communicator import Segment
-from ringleader.engine.kernels import Array, Kernels
+from ringleader.engine.communicator import Segment, memory_at
+from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import ReduceOp, Signature, Work
 from ringleader.engine.window.registered_memory import RegisteredMemory
 
@@ -140,3 +140,15 @@ class Transport:
 
     def close(self, *, together: bool) -> None:
         """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
+
+
+def memory_of(kernels: Kernels, array: Array, dtype: str) -> memoryview:
+    """Return the bytes of a contiguous array, which the caller keeps alive."""
+    return memory_at(kernels.address(array), kernels.count(array) * ITEMSIZE[dtype])
+
+
+def splits_of(work: Work, kernels: Kernels, size: int) -> list[int]:
+    """Return how many rows of an alltoall this rank gives to each."""
+    if work.splits is not None:
+        return list(work.splits)
+    return [kernels.length(work.array) // size] * size

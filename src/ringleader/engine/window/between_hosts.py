@@ -33,10 +33,9 @@ from dataclasses import dataclass
 
 from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
-from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
-from ringleader.engine.transports.pipeline import FirstLongReduction, Pieces, Requests, arrays_behind
+from ringleader.engine.transports.pipeline import Requests, arrays_behind
 from ringleader.engine.transports.plain_mpi import MpiReducer
 from ringleader.engine.transports.transport import Region
 from ringleader.engine.window.registered_memory import RegisteredMemory
@@ -197,26 +196,8 @@ class BetweenHosts(LongArrays):
     """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
 
     registered: RegisteredMemory
-    everybody: MpiCalls
-    """All ranks; ``cross`` has those with this local rank on all hosts."""
     equal: bool
     """Whether hosts have as many ranks."""
-
-    def __post_init__(self) -> None:
-        sends = self.me < self.slices
-        self._first_long = FirstLongReduction(self.cross.mpi_calls if sends else None, self.everybody)
-        self.go_by(Pieces())
-
-    def go_by(self, pieces: Pieces) -> None:
-        """Have long memory travel in these pieces from the next operation on."""
-        self.cross.pieces = pieces
-        self.registered.go_by(pieces.nbytes)
-
-    def measure(self, nbytes: int) -> None:
-        """Have the pieces fit the line, once, before the first long reduction. Collective."""
-        pieces = self._first_long.pieces_for(nbytes)
-        if pieces is not None:
-            self.go_by(pieces)
 
     def reduce_sum(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts in place, and scale it."""
@@ -235,7 +216,7 @@ class BetweenHosts(LongArrays):
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce a region in place."""
-        self.measure(region.count * ITEMSIZE[region.dtype])
+        self.cross.fit(region.count * ITEMSIZE[region.dtype])
         if region.span is not None:
             self.enter(CROSS_ALLREDUCE)
             self._reduce_parts(region, region.span, op, factor)
@@ -251,7 +232,7 @@ class BetweenHosts(LongArrays):
         pieces = region.pieces.get(step)
         if pieces is None:
             region.pieces.clear()
-            pieces = region.pieces[step] = self.registered.cut(region.parts, region.dtype, region.count)
+            pieces = region.pieces[step] = self.registered.cut(region.parts, region.dtype, region.count, step)
         kernels, chunks = self.kernels, iter(pieces)
         for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
             self.enter(WINDOW_REDUCE)
@@ -274,7 +255,7 @@ class BetweenHosts(LongArrays):
 
     def _reduce_parts(self, region: Region, own: tuple[int, int], op: ReduceOp, factor: float) -> None:
         """Leave the reduction in this rank's part of its memory; what lies in other parts is undefined."""
-        kernels, exchange = self.kernels, self.cross.reduce_scatter
+        kernels, cross = self.kernels, self.cross
 
         def steps(start: int) -> Iterator[Requests]:
             sums = []
@@ -284,8 +265,8 @@ class BetweenHosts(LongArrays):
                 sums.append(views[0])
             total = kernels.part(region.mine, *self._clipped(region, own, start))
             if self.me == 0:
-                total = sums[exchange.mpi_calls.rank]  # the same memory
-            yield from exchange.steps(sums, total, region.dtype, op)
+                total = sums[cross.mpi_calls.rank]  # the same memory
+            yield from cross.scatter_steps(sums, total, region.dtype, op)
             if factor != 1.0 and kernels.count(total):
                 kernels.scale(total, factor)
 
@@ -299,7 +280,7 @@ class BetweenHosts(LongArrays):
 
         def steps(start: int) -> Iterator[Requests]:
             pieces = self._part_pieces(region, start)
-            yield from self.cross.reduce_scatter.gather_steps([views[me] for views in pieces], region.dtype)
+            yield from self.cross.gather_steps([views[me] for views in pieces], region.dtype)
             for views in pieces:
                 for rank, view in enumerate(views):
                     if rank != me and kernels.count(view):

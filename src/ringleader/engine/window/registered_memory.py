@@ -15,6 +15,8 @@ from ringleader.engine.operations import ReduceOp
 
 _OFFSET_BITS = 44
 """A location is the number of the segment above so many bits of offset."""
+CHUNK_BYTES = 256 << 10
+"""Piece that is reduced at a time on one host: small enough that the write-back finds it in the cache."""
 MOST_PLACES = 256
 """So many places that arrays were found at have their reducers kept; a `Region` keeps its own."""
 
@@ -32,11 +34,10 @@ class RegisteredMemory:
         *,
         me: int,
         slices: int,
-        chunk_bytes: int,
         new_segment: Callable[[int], Segment | None],
         free_segment: Callable[[Segment], None],
     ) -> None:
-        """Begin without segments. ``me`` is the local rank; slices are cut into pieces of ``chunk_bytes``.
+        """Begin without segments. ``me`` is the local rank.
 
         ``slices``: so many of the local ranks, the first ones, reduce a slice of an array each.
         ``new_segment`` makes shared memory on all hosts, None where one of them has no room; ``free_segment``
@@ -47,7 +48,6 @@ class RegisteredMemory:
         """This rank's number on its host."""
         self.slices = slices
         """Slices into which arrays are cut, the same number on all hosts."""
-        self._chunk_bytes = chunk_bytes
         self._new_segment = new_segment
         self._free_segment = free_segment
         self._segments: list[Segment | None] = []
@@ -85,11 +85,6 @@ class RegisteredMemory:
         self._ranges.sort()
         self._starts = [start for start, _stop, _number in self._ranges]
 
-    def go_by(self, chunk_bytes: int) -> None:
-        """Cut slices into pieces of this size from now on; a multiple of 64, equal on all ranks."""
-        self._chunk_bytes = chunk_bytes
-        self._reducers.clear()
-
     # places
 
     def location(self, address: int, nbytes: int) -> int:
@@ -121,16 +116,19 @@ class RegisteredMemory:
 
     def reducer(self, parts: Sequence[Array], dtype: str, count: int) -> Reduce:
         """Return what reduces this rank's slice of everybody's memory, in everybody's memory."""
-        return self._kernels.everywhere(self.cut(parts, dtype, count))
+        return self._kernels.everywhere(self.cut(parts, dtype, count, CHUNK_BYTES))
 
-    def cut(self, parts: Sequence[Array], dtype: str, count: int) -> list[list[Array]]:
-        """Return this rank's slice of everybody's memory: per piece a view into each rank's."""
+    def cut(self, parts: Sequence[Array], dtype: str, count: int, step_bytes: int) -> list[list[Array]]:
+        """Return this rank's slice of everybody's memory: per piece a view into each rank's.
+
+        ``step_bytes`` is the length of a piece, a multiple of 64.
+        """
         itemsize = ITEMSIZE[dtype]
         # Slices begin at whole cache lines, so that no two ranks write to one line.
         line = 64 // itemsize
         lines = -(-count // line)
         start, stop = (min(count, lines * rank // self.slices * line) for rank in (self.me, self.me + 1))
-        return _pieces(self._kernels, parts, (start, stop), self._chunk_bytes // itemsize)
+        return _pieces(self._kernels, parts, (start, stop), step_bytes // itemsize)
 
     def close(self) -> None:
         """Drop all views and segments."""

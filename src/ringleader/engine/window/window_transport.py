@@ -17,13 +17,17 @@ from dataclasses import replace
 from ringleader.engine.communicator import Segment
 from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Kernels
-from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.operations import ReduceOp, Signature, Work, plain_op
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.pipeline import Pieces
-from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport, plain_op
+from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
 from ringleader.engine.transports.transport import Reduction, Region, Transport
 from ringleader.engine.window.between_hosts import BetweenHosts, LongArray
-from ringleader.engine.window.registered_memory import RegisteredMemory, part_publisher, part_reducer
+from ringleader.engine.window.registered_memory import (
+    CHUNK_BYTES,
+    RegisteredMemory,
+    part_publisher,
+    part_reducer,
+)
 from ringleader.engine.window.staged_reductions import (
     LONG_BUFFER_BYTES,
     SHORT_BUFFER_BYTES,
@@ -32,8 +36,6 @@ from ringleader.engine.window.staged_reductions import (
     TwoShot,
 )
 
-CHUNK_BYTES = 256 << 10
-"""Piece of registered memory on one host: small enough that the write-back finds it in the cache."""
 LONG_ARRAY_BYTES = 32 << 20
 """Shared memory through which long arrays go between hosts: for each element type that is used, per rank."""
 
@@ -66,6 +68,8 @@ class WindowTransport(Transport):
             kernels=kernels, segment=staging, flags=flags, registered=registered, traffic=traffic
         )
         self._streams: dict[str, Region] = {}
+        self.reducer = cross
+        """Reduces between hosts, None on one host."""
         self._hosts: BetweenHosts | None = None
         self.name, self.converts = "window", False
         if cross is not None:
@@ -78,14 +82,8 @@ class WindowTransport(Transport):
                 slices=registered.slices,
                 enter=self._enter,
                 registered=registered,
-                everybody=plain.mpi_calls,
                 equal=equal,
             )
-
-    def go_by(self, pieces: Pieces) -> None:
-        """Have long memory travel between hosts in these pieces, equal on all ranks, from now on."""
-        assert self._hosts is not None
-        self._hosts.go_by(pieces)
 
     def _enter(self, phase: str) -> None:
         tell = self.tell  # another thread may end the timeline meanwhile
@@ -147,7 +145,7 @@ class WindowTransport(Transport):
         nbytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
         if signature.kind != "allreduce" or op is ReduceOp.ADASUM or nbytes <= LONG_BUFFER_BYTES:
             return False
-        hosts.measure(nbytes)
+        hosts.cross.fit(nbytes)
         region = self._streams.get(signature.dtype)
         if region is None:
             # All ranks come here for the first time with the same work, so that they allocate together.

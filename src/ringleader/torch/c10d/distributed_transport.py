@@ -19,10 +19,9 @@ import torch
 from ringleader.engine.framework_adapter import TransportContext
 from ringleader.engine.group_communicators import count_over
 from ringleader.engine.mpi_calls import MpiCalls
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.plain_mpi import may_drop_nan, plain_op
-from ringleader.engine.transports.reduce_scatter import row_counts, splits_of
-from ringleader.engine.transports.transport import Region, Transport
+from ringleader.engine.operations import ReduceOp, Work, plain_op, row_counts
+from ringleader.engine.transports.plain_mpi import may_drop_nan
+from ringleader.engine.transports.transport import Region, Transport, splits_of
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
