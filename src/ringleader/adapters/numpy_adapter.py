@@ -104,10 +104,6 @@ class NumpyAdapter:
         """Return a view of some elements."""
         return flat[start:stop]
 
-    def shaped(self, flat: Array, shape: Sequence[int]) -> Array:
-        """Return a view in another shape."""
-        return flat.reshape(tuple(shape))
-
     def count(self, array: Array) -> int:
         """Return the number of elements."""
         count: int = array.size
@@ -170,7 +166,7 @@ class NumpyAdapter:
 
     def flat_kernels(self, dtype: str) -> FlatKernels:
         """Return what works on flat arrays of an element type."""
-        return NumpyFlat(take=_flat, give=_itself)
+        return NumpyFlat(dtype, take=_flat, give=_itself)
 
     def dots(self, first: Array, second: Array) -> tuple[float, float, float]:
         """Return the three dot products of two arrays; in pieces, which bounds the room for float64."""

@@ -72,11 +72,6 @@ class FlatKernels(Protocol):
         The array may be one of the first two parts.
         """
 
-    def reduction(
-        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
-    ) -> Sequence[Callable[[], None]]:
-        """Return calls that do what `reducer` does with these arrays, for the same work again and again."""
-
 
 class Kernels(Protocol):
     """What a framework adapter brings."""

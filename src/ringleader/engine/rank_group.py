@@ -29,12 +29,12 @@ from ringleader.engine.group_communicators import (
 from ringleader.engine.launch_order import LaunchOrder
 from ringleader.engine.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.engine.peer_wait import PeerWait, peer_wait_for
+from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.engine.transports.pipeline import Pieces
 from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
 from ringleader.engine.transports.transport import Transport
-from ringleader.engine.window.registered_memory import RegisteredMemory
 from ringleader.engine.window.staged_reductions import STAGING_BYTES
 from ringleader.engine.window.window_transport import WindowTransport
 

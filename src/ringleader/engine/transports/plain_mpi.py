@@ -62,8 +62,8 @@ class MpiReducer:
     ) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise, at first in these ``pieces``.
 
-        ``everybody``: the ranks that measure the line together, None for those of the communicator. ``sends``:
-        whether this rank sends anything by this reducer.
+        ``everybody``: the ranks that measure the line together, None for those of the communicator.
+        ``sends``: whether this rank sends anything by this reducer.
         """
         self.mpi_calls = mpi_calls
         """The communicator."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from ringleader.engine.communicator import Segment, memory_at
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import ReduceOp, Signature, Work
-from ringleader.engine.window.registered_memory import RegisteredMemory
+from ringleader.engine.registered_memory import RegisteredMemory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

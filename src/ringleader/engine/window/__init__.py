@@ -2,7 +2,6 @@
 the port and what goes by MPI alone.
 
 window_transport    the transport: which array goes which way
-registered_memory   memory of gradients and of scripts that is reduced where it lies
 staged_reductions   any other array, through buffers in the window: one-shot and two-shot
 between_hosts       what several hosts add: one slice per local rank over the network
 """

@@ -21,8 +21,8 @@ from ringleader.engine.communicator import Segment
 from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.engine.operations import ReduceOp, Signature
+from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.window.registered_memory import RegisteredMemory
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just

@@ -18,16 +18,16 @@ from ringleader.engine.communicator import Segment
 from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Kernels
 from ringleader.engine.operations import ReduceOp, Signature, Work, plain_op
-from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
-from ringleader.engine.transports.transport import Reduction, Region, Transport
-from ringleader.engine.window.between_hosts import BetweenHosts, LongArray
-from ringleader.engine.window.registered_memory import (
+from ringleader.engine.registered_memory import (
     CHUNK_BYTES,
     RegisteredMemory,
     part_publisher,
     part_reducer,
 )
+from ringleader.engine.traffic import GroupTraffic
+from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
+from ringleader.engine.transports.transport import Reduction, Region, Transport
+from ringleader.engine.window.between_hosts import BetweenHosts, LongArray
 from ringleader.engine.window.staged_reductions import (
     LONG_BUFFER_BYTES,
     SHORT_BUFFER_BYTES,
