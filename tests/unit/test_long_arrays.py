@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from ringleader.engine.transports.pipeline import (
     MOST_PIECE,
     Link,
     Pieces,
+    arrays_behind,
 )
 from ringleader.engine.transports.plain_mpi import MpiReducer
-from ringleader.engine.window.between_hosts import LongArray, LongArrays
+from ringleader.engine.window.between_hosts import BetweenHosts, LongArray, Stream
 
 
 class Numbers:
@@ -50,8 +52,8 @@ class Numbers:
 class Late:
     """What reduces between hosts: every piece is done as late as it may be."""
 
-    def __init__(self, behind: int) -> None:
-        self._behind = behind
+    def __init__(self, depth: int) -> None:
+        self.pieces, self._behind = Pieces(nbytes=64, depth=depth), arrays_behind(depth)
 
     def reduce_stream(self, arrays: Iterable[Any], _dtype: str, _op: ReduceOp) -> Iterator[Any]:
         under_way: deque[Any] = deque()
@@ -80,13 +82,13 @@ class Flags:
 @pytest.mark.parametrize(("ranks", "slices"), [(1, 1), (2, 2), (3, 3), (3, 1), (4, 2)])
 @pytest.mark.parametrize("count", [1, 100, 16 * 3 * 7, 5000])
 @pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("behind", [3, 5])
+@pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("memory", ["in turns", "whole", "whole, of another type"])
 def test_every_rank_has_the_scaled_sum(
-    ranks: int, slices: int, count: int, in_place: bool, behind: int, memory: str
+    ranks: int, slices: int, count: int, in_place: bool, depth: int, memory: str
 ) -> None:
     flags = Flags(ranks)
-    room = (behind + 2) * slices * 64 if memory == "in turns" else count
+    room = (arrays_behind(depth) + 2) * slices * 64 if memory == "in turns" else count
     dtype = "float64" if memory == "whole, of another type" else "float32"
     shared = [np.full(room, np.nan, dtype) for _ in range(ranks)]
     sources = [np.arange(count, dtype=np.float32) * (rank + 1) for rank in range(ranks)]
@@ -95,12 +97,12 @@ def test_every_rank_has_the_scaled_sum(
     wrong: list[Any] = []
 
     def rank_program(me: int) -> None:
-        arrays = LongArrays(
+        hosts = BetweenHosts(
             kernels=Numbers(),  # type: ignore[arg-type]
             flags=flags,  # type: ignore[arg-type]
-            cross=Late(behind),  # type: ignore[arg-type]
-            me=me,
-            slices=slices,
+            cross=Late(depth),  # type: ignore[arg-type]
+            registered=SimpleNamespace(me=me, slices=slices),  # type: ignore[arg-type]
+            equal=True,
             enter=lambda _phase: None,
         )
         array = LongArray(
@@ -112,7 +114,7 @@ def test_every_rank_has_the_scaled_sum(
             op=ReduceOp.SUM,
             factor=0.5,
         )
-        arrays.reduce(array, shared, piece_bytes=64, behind=behind)
+        Stream(hosts, array, shared).reduce()
         if not np.array_equal(targets[me], want):
             wrong.append((me, targets[me]))
 

@@ -41,6 +41,7 @@ from ringleader.engine.transports.plain_mpi import MpiReducer
 from ringleader.engine.transports.transport import Region
 
 LINE_BYTES = 64
+_Steps = Callable[[int], Iterator[Requests]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,143 +62,19 @@ class LongArray:
     """Scales the result."""
 
 
-@dataclass(kw_only=True, eq=False)
-class LongArrays:
-    """Reduces them, one after the other."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BetweenHosts:
+    """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
 
     kernels: Kernels
     flags: SharedFlags
     cross: MpiReducer
-    """Reduces pieces between hosts."""
-    me: int
-    """The local rank."""
-    slices: int
-    """So many of the local ranks have one, from the first."""
-    enter: Callable[[str], None]
-    """Is told the phases."""
-
-    def reduce(self, array: LongArray, shared: Sequence[Array], piece_bytes: int, *, behind: int) -> None:
-        """Reduce an array over all ranks, in pieces of ``piece_bytes`` at most.
-
-        ``shared``: memory of every local rank, which nobody else uses, of ``behind`` + 2 slices at least for
-        each of them, or as long as the array. ``behind``: how many segments after a segment's own its result
-        is there on all ranks of the host. Collective, with equal lengths and pieces on all ranks.
-        """
-        kernels, me, enter = self.kernels, self.me, self.enter
-        stream = _Stream(self, array, shared, behind=behind, piece_bytes=piece_bytes)
-        if me < self.slices:
-            totals = self.cross.reduce_stream(stream.host_sums(), array.dtype, array.op)
-            for number, total in enumerate(totals):
-                enter(WINDOW_REDUCE)
-                if array.factor != 1.0:
-                    kernels.scale(total, array.factor)
-                kernels.copy(kernels.part(array.target, *stream.slice(number, me)), total)
-                enter(CROSS_ALLREDUCE)
-        else:
-            for number in range(stream.segments):
-                stream.share(number)
-        enter(WINDOW_REDUCE)
-        self.flags.barrier()
-        for number in range(max(0, stream.segments - behind), stream.segments):
-            stream.copy_out(number)
-        # Nobody begins the next array while others still read.
-        self.flags.barrier()
-
-
-class _Stream:
-    """How an array is cut into segments, where these lie in shared memory, and how they get there."""
-
-    def __init__(
-        self, through: LongArrays, array: LongArray, shared: Sequence[Array], *, behind: int, piece_bytes: int
-    ) -> None:
-        """See `LongArrays.reduce`."""
-        self._through, self._array, self._shared, self._behind = through, array, shared, behind
-        self._kernels, self._me, slices = through.kernels, through.me, through.slices
-        self._others = [rank for rank in range(slices) if rank != self._me]
-        itemsize, room = ITEMSIZE[array.dtype], self._kernels.count(shared[0])
-        self._count = self._kernels.count(array.source)
-        self._whole = room == self._count
-        """Whether the memory has a place for each segment, that of the slice in the array."""
-        most = piece_bytes // itemsize
-        if not self._whole:
-            most = min(most, room // (behind + 2) // slices)
-        self._line = LINE_BYTES // itemsize
-        self._piece = max(self._line, most // self._line * self._line)
-        """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
-        self.segments = -(-self._count // (self._piece * slices))
-
-    def slice(self, number: int, rank: int) -> tuple[int, int]:
-        """Return where a rank's slice of a segment begins and ends in the array."""
-        slices = self._through.slices
-        first = number * self._piece * slices
-        left = min(self._count - first, self._piece * slices)
-        length = -(-left // (self._line * slices)) * self._line
-        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
-
-    def _memory(self, number: int, *, owner: int, rank: int) -> Array:
-        """Return the place for one rank's slice of a segment in the owner's memory."""
-        start, stop = self.slice(number, rank)
-        if self._whole:
-            return self._kernels.part(self._shared[owner], start, stop)
-        place = (number % (self._behind + 2) * self._through.slices + rank) * self._piece
-        return self._kernels.part(self._shared[owner], place, place + stop - start)
-
-    def host_sums(self) -> Iterator[Array]:
-        """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
-        me, enter = self._me, self._through.enter
-        for number in range(self.segments):
-            enter(WINDOW_REDUCE)
-            self.share(number)
-            total = self._memory(number, owner=me, rank=me)
-            parts = [self._memory(number, owner=rank, rank=me) for rank in range(len(self._shared))]
-            parts[me] = self._own(number)
-            self._kernels.reduce(total, parts, self._array.op, 1.0)
-            enter(CROSS_ALLREDUCE)
-            yield total
-
-    def share(self, number: int) -> None:
-        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
-        kernels, array = self._kernels, self._array
-        for rank in self._others:
-            mine = self._memory(number, owner=self._me, rank=rank)
-            kernels.copy(mine, kernels.part(array.source, *self.slice(number, rank)))
-            if array.prescale != 1.0:
-                kernels.scale(mine, array.prescale)
-        self._through.flags.barrier()
-        if number >= self._behind:
-            self.copy_out(number - self._behind)
-
-    def _own(self, number: int) -> Array:
-        """Return this rank's values of its own slice, as they travel."""
-        kernels, array = self._kernels, self._array
-        start, stop = self.slice(number, self._me)
-        place = kernels.part(array.source, start, stop)
-        if array.prescale == 1.0 and not array.converted:
-            return place
-        own = kernels.empty((stop - start,), array.dtype)
-        kernels.copy(own, place)
-        if array.prescale != 1.0:
-            kernels.scale(own, array.prescale)
-        return own
-
-    def copy_out(self, number: int) -> None:
-        """Copy the others' results of a segment out."""
-        kernels = self._kernels
-        for rank in self._others:
-            result = self._memory(number, owner=rank, rank=rank)
-            kernels.copy(kernels.part(self._array.target, *self.slice(number, rank)), result)
-
-
-_Steps = Callable[[int], Iterator[Requests]]
-
-
-@dataclass(kw_only=True, eq=False)
-class BetweenHosts(LongArrays):
-    """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
-
+    """Reduces pieces over the ranks with this local rank on all hosts."""
     registered: RegisteredMemory
     equal: bool
     """Whether hosts have as many ranks."""
+    enter: Callable[[str], None]
+    """Called with the name of each phase that begins."""
 
     def reduce_sum(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts in place, and scale it."""
@@ -206,11 +83,6 @@ class BetweenHosts(LongArrays):
         self.enter(WINDOW_REDUCE)
         if factor != 1.0:
             self.kernels.scale(array, factor)
-
-    def stream(self, array: LongArray, region: Region) -> None:
-        """Reduce a long array through the memory of a region."""
-        pieces = self.cross.pieces
-        self.reduce(array, region.parts, pieces.nbytes, behind=arrays_behind(pieces.depth))
 
     # registered memory
 
@@ -224,7 +96,7 @@ class BetweenHosts(LongArrays):
         if region.values is not None:
             values, dtype = region.values, region.dtype
             array = LongArray(source=values, target=values, dtype=dtype, converted=True, op=op, factor=factor)
-            self.stream(array, region)
+            Stream(self, array, region.parts).reduce()
             return
         if not self.equal:
             self.flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
@@ -264,7 +136,7 @@ class BetweenHosts(LongArrays):
                     kernels.reduce(views[0], views, op, 1.0)
                 sums.append(views[0])
             total = kernels.part(region.mine, *self._clipped(region, own, start))
-            if self.me == 0:
+            if self.registered.me == 0:
                 total = sums[cross.mpi_calls.rank]  # the same memory
             yield from cross.scatter_steps(sums, total, region.dtype, op)
             if factor != 1.0 and kernels.count(total):
@@ -274,7 +146,7 @@ class BetweenHosts(LongArrays):
 
     def publish(self, region: Region) -> None:
         """Bring everybody's part into the memory of all ranks. They meet afterwards."""
-        kernels, me, own = self.kernels, self.me, region.span
+        kernels, me, own = self.kernels, self.registered.me, region.span
         assert own is not None
         self.enter(CROSS_ALLREDUCE)
 
@@ -309,3 +181,109 @@ class BetweenHosts(LongArrays):
         """Return, for each peer, a piece of its part in the memory of every rank of this host."""
         spans = [self._clipped(region, span, start) for span in region.peers]
         return [[self.kernels.part(view, *span) for view in region.parts] for span in spans]
+
+
+class Stream:
+    """An array's way between hosts: how it is cut into segments, where these lie in shared memory."""
+
+    def __init__(self, hosts: BetweenHosts, array: LongArray, shared: Sequence[Array]) -> None:
+        """Take memory of every local rank that nobody else uses: as long as the array, or with room for
+        `arrays_behind` + 2 slices at least for each of them."""
+        self._hosts, self._array, self._shared = hosts, array, shared
+        self._kernels, self._me, self._slices = hosts.kernels, hosts.registered.me, hosts.registered.slices
+        self._others = [rank for rank in range(self._slices) if rank != self._me]
+        pieces = hosts.cross.pieces
+        self._behind = arrays_behind(pieces.depth)
+        """How many segments after a segment's own its result is there on all ranks of the host."""
+        itemsize, room = ITEMSIZE[array.dtype], self._kernels.count(shared[0])
+        self._count = self._kernels.count(array.source)
+        self._whole = room == self._count
+        """Whether the memory has a place for each segment, that of the slice in the array."""
+        most = pieces.nbytes // itemsize
+        if not self._whole:
+            most = min(most, room // (self._behind + 2) // self._slices)
+        self._line = LINE_BYTES // itemsize
+        self._piece = max(self._line, most // self._line * self._line)
+        """Elements of a slice, in whole cache lines; those of the last segment are shorter."""
+        self._segments = -(-self._count // (self._piece * self._slices))
+
+    def reduce(self) -> None:
+        """Reduce the array over all ranks. Collective, with equal lengths and pieces on all ranks."""
+        kernels, array, enter = self._kernels, self._array, self._hosts.enter
+        if self._me < self._slices:
+            totals = self._hosts.cross.reduce_stream(self._host_sums(), array.dtype, array.op)
+            for number, total in enumerate(totals):
+                enter(WINDOW_REDUCE)
+                if array.factor != 1.0:
+                    kernels.scale(total, array.factor)
+                kernels.copy(kernels.part(array.target, *self._slice(number, self._me)), total)
+                enter(CROSS_ALLREDUCE)
+        else:
+            for number in range(self._segments):
+                self._share(number)
+        enter(WINDOW_REDUCE)
+        self._hosts.flags.barrier()
+        for number in range(max(0, self._segments - self._behind), self._segments):
+            self._copy_out(number)
+        # Nobody begins the next array while others still read.
+        self._hosts.flags.barrier()
+
+    def _slice(self, number: int, rank: int) -> tuple[int, int]:
+        """Return where a rank's slice of a segment begins and ends in the array."""
+        first = number * self._piece * self._slices
+        left = min(self._count - first, self._piece * self._slices)
+        length = -(-left // (self._line * self._slices)) * self._line
+        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
+
+    def _memory(self, number: int, *, owner: int, rank: int) -> Array:
+        """Return the place for one rank's slice of a segment in the owner's memory."""
+        start, stop = self._slice(number, rank)
+        if not self._whole:
+            place = (number % (self._behind + 2) * self._slices + rank) * self._piece
+            start, stop = place, place + stop - start
+        return self._kernels.part(self._shared[owner], start, stop)
+
+    def _host_sums(self) -> Iterator[Array]:
+        """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
+        me, enter = self._me, self._hosts.enter
+        for number in range(self._segments):
+            enter(WINDOW_REDUCE)
+            self._share(number)
+            total = self._memory(number, owner=me, rank=me)
+            parts = [self._memory(number, owner=rank, rank=me) for rank in range(len(self._shared))]
+            parts[me] = self._own(number)
+            self._kernels.reduce(total, parts, self._array.op, 1.0)
+            enter(CROSS_ALLREDUCE)
+            yield total
+
+    def _share(self, number: int) -> None:
+        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
+        kernels, array = self._kernels, self._array
+        for rank in self._others:
+            mine = self._memory(number, owner=self._me, rank=rank)
+            kernels.copy(mine, kernels.part(array.source, *self._slice(number, rank)))
+            if array.prescale != 1.0:
+                kernels.scale(mine, array.prescale)
+        self._hosts.flags.barrier()
+        if number >= self._behind:
+            self._copy_out(number - self._behind)
+
+    def _own(self, number: int) -> Array:
+        """Return this rank's values of its own slice, as they travel."""
+        kernels, array = self._kernels, self._array
+        start, stop = self._slice(number, self._me)
+        place = kernels.part(array.source, start, stop)
+        if array.prescale == 1.0 and not array.converted:
+            return place
+        own = kernels.empty((stop - start,), array.dtype)
+        kernels.copy(own, place)
+        if array.prescale != 1.0:
+            kernels.scale(own, array.prescale)
+        return own
+
+    def _copy_out(self, number: int) -> None:
+        """Copy the others' results of a segment out."""
+        kernels = self._kernels
+        for rank in self._others:
+            result = self._memory(number, owner=rank, rank=rank)
+            kernels.copy(kernels.part(self._array.target, *self._slice(number, rank)), result)

@@ -27,7 +27,7 @@ from ringleader.engine.registered_memory import (
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
 from ringleader.engine.transports.transport import Reduction, Region, Transport
-from ringleader.engine.window.between_hosts import BetweenHosts, LongArray
+from ringleader.engine.window.between_hosts import BetweenHosts, LongArray, Stream
 from ringleader.engine.window.staged_reductions import (
     LONG_BUFFER_BYTES,
     SHORT_BUFFER_BYTES,
@@ -78,8 +78,6 @@ class WindowTransport(Transport):
                 kernels=kernels,
                 flags=flags,
                 cross=cross,
-                me=registered.me,
-                slices=registered.slices,
                 enter=self._enter,
                 registered=registered,
                 equal=equal,
@@ -163,7 +161,7 @@ class WindowTransport(Transport):
             op=op,
             factor=factor,
         )
-        hosts.stream(array, region)
+        Stream(hosts, array, region.parts).reduce()
         return True
 
     # registered memory
