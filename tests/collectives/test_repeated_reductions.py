@@ -137,14 +137,14 @@ def test_a_tensor_that_moved_is_found_where_it_is(group: Any) -> None:
     assert first is third is not second, "the array belongs to the memory"
 
 
-class CountingKernels(TorchKernels):
-    """Counts the views of memory that are cut."""
+class CountingMemory(RegisteredMemory):
+    """Counts how often a slice is cut into views."""
 
     cuts = 0
 
-    def part(self, *arguments: Any) -> Any:
+    def cut(self, *arguments: Any) -> Any:
         self.cuts += 1
-        return super().part(*arguments)
+        return super().cut(*arguments)
 
 
 class Memory(Segment):
@@ -156,7 +156,7 @@ class Memory(Segment):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -> None:
-    kernels, nothing, calls = CountingKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
+    kernels, nothing, calls = TorchKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
     flags: Any = SimpleNamespace(barrier=nothing)
     registered = RegisteredMemory(kernels, me=0, slices=1, new_segment=Memory, free_segment=nothing)
     cross: Any = SimpleNamespace(
@@ -175,11 +175,11 @@ def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -
     gone = transport.register(32, "float32")
     for region in regions:
         transport.exchange(region, ReduceOp.SUM, 1.0)
-    before = kernels.cuts
+    before = registered.cuts
     registered.give_back(gone.segment)
     for region in regions:
         transport.exchange(region, ReduceOp.SUM, 1.0)
-    assert kernels.cuts == before
+    assert registered.cuts == before
 
 
 def test_what_is_not_kept() -> None:

@@ -31,10 +31,6 @@ class Numbers:
     def count(self, array: Any) -> int:
         return len(array)
 
-    def part(self, flat: Any, start: int, stop: int) -> Any:
-        assert 0 <= start <= stop <= len(flat)
-        return flat[start:stop]
-
     def copy(self, target: Any, source: Any) -> None:
         target[:] = source
 

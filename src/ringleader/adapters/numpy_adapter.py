@@ -100,10 +100,6 @@ class NumpyAdapter:
         """Return a 1-D view."""
         return array.reshape(-1)
 
-    def part(self, flat: Array, start: int, stop: int) -> Array:
-        """Return a view of some elements."""
-        return flat[start:stop]
-
     def count(self, array: Array) -> int:
         """Return the number of elements."""
         count: int = array.size

@@ -128,7 +128,7 @@ class RegisteredMemory:
         line = 64 // itemsize
         lines = -(-count // line)
         start, stop = (min(count, lines * rank // self.slices * line) for rank in (self.me, self.me + 1))
-        return _pieces(self._kernels, parts, (start, stop), step_bytes // itemsize)
+        return _pieces(parts, (start, stop), step_bytes // itemsize)
 
     def close(self) -> None:
         """Drop all views and segments."""
@@ -145,7 +145,7 @@ def part_reducer(
 
     It goes in pieces of ``step`` elements, in rank order, so that the bits are those of an allreduce.
     """
-    pieces = _pieces(kernels, memory, span, step)
+    pieces = _pieces(memory, span, step)
     # Own memory may be the last one to be added, so that the sum may not grow in it.
     scratch = kernels.empty((min(step, span[1] - span[0]),), dtype) if len(memory) > 2 and pieces else None
 
@@ -154,7 +154,7 @@ def part_reducer(
             if scratch is None:
                 kernels.reduce(views[me], views, op, factor)
                 continue
-            total = kernels.part(scratch, 0, kernels.count(views[me]))
+            total = scratch[: kernels.count(views[me])]
             kernels.reduce(total, views[:-1], op, 1.0)
             kernels.reduce(views[me], (total, views[-1]), op, factor)
 
@@ -165,7 +165,7 @@ def part_publisher(
     kernels: Kernels, memory: Sequence[Array], *, me: int, span: tuple[int, int], step: int
 ) -> Callable[[], None]:
     """Return what copies the elements ``span`` of the rank ``me`` into everybody else's memory."""
-    pieces = _pieces(kernels, memory, span, step)
+    pieces = _pieces(memory, span, step)
 
     def publish() -> None:
         # Whoever wrote the part wrote its end last, and that may still be in the cache.
@@ -177,8 +177,6 @@ def part_publisher(
     return publish
 
 
-def _pieces(kernels: Kernels, memory: Sequence[Array], span: tuple[int, int], step: int) -> list[list[Array]]:
+def _pieces(memory: Sequence[Array], span: tuple[int, int], step: int) -> list[list[Array]]:
     start, stop = span
-    return [
-        [kernels.part(part, at, min(at + step, stop)) for part in memory] for at in range(start, stop, step)
-    ]
+    return [[part[at : min(at + step, stop)] for part in memory] for at in range(start, stop, step)]

@@ -92,10 +92,6 @@ class TorchKernels:
         """Return a 1-D view."""
         return array.view(-1)
 
-    def part(self, flat: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-        """Return a view of some elements."""
-        return flat[start:stop]
-
     def count(self, array: torch.Tensor) -> int:
         """Return the number of elements."""
         return array.numel()

@@ -47,9 +47,9 @@ class LoopbackTransport(Transport):
         work.out = kernels.empty((rows * times, *row), work.signature.dtype)
         first, count = start * math.prod(row), rows * math.prod(row)
         if count:
-            out, source = kernels.flat(work.out), kernels.part(kernels.flat(work.array), first, first + count)
+            out, source = kernels.flat(work.out), kernels.flat(work.array)[first : first + count]
             for at in range(0, count * times, count):
-                kernels.copy(kernels.part(out, at, at + count), source)
+                kernels.copy(out[at : at + count], source)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Do nothing: the sum and the average over one rank are what is there."""

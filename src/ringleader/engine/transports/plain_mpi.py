@@ -119,7 +119,7 @@ class MpiReducer:
             yield calls.begin_reduce(memory_of(kernels, flat, dtype), dtype, _mpi_op(dtype, op))
             return
         edges = [count * rank // size for rank in range(size + 1)]
-        pieces = [kernels.part(flat, *span) for span in itertools.pairwise(edges)]
+        pieces = [flat[start:stop] for start, stop in itertools.pairwise(edges)]
         yield from self.scatter_steps(pieces, pieces[calls.rank], dtype, op)
         yield from self.gather_steps(pieces, dtype)
 
@@ -155,7 +155,7 @@ class MpiReducer:
 
     def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
         for start in range(0, count, step):
-            yield flat if count <= step else self._kernels.part(flat, start, min(count, start + step))
+            yield flat if count <= step else flat[start : min(count, start + step)]
 
 
 def _mpi_op(dtype: str, op: ReduceOp) -> str:
@@ -272,12 +272,11 @@ class MpiTransport(Transport):
         step = max(1, self.scatter_bytes // ITEMSIZE[dtype] // size)
         # Every rank makes as many exchanges as the longest part needs; shorter parts end with empty pieces.
         for at in range(0, rows[0] * row, step):
-            spans = [
-                (min(first + at, end), min(first + at + step, end))
+            pieces = [
+                source[min(first + at, end) : min(first + at + step, end)]
                 for first, end in itertools.pairwise(edges)
             ]
-            pieces = [kernels.part(source, *span) for span in spans]
-            total = kernels.part(out, spans[me][0] - edges[me], spans[me][1] - edges[me])
+            total = out[at : at + step]
             for requests in self.reducer.scatter_steps(pieces, total, dtype, ReduceOp.SUM):
                 calls.finish(requests)
         _op, factor = plain_op(signature.op, signature.postscale, size)
@@ -298,16 +297,16 @@ class MpiTransport(Transport):
         kernels, dtype, count = self._kernels, region.dtype, region.count
         self.reducer.fit(count * ITEMSIZE[dtype])
         step = self.reducer.pieces.nbytes // ITEMSIZE[dtype]
-        spans = [(start, min(start + step, count)) for start in range(0, count, step)]
+        spans = [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
         def laid_out() -> Iterator[Array]:
             for span in spans:
-                piece = kernels.part(region.mine, *span)
-                kernels.copy(piece, kernels.part(values, *span))
+                piece = region.mine[span]
+                kernels.copy(piece, values[span])
                 yield piece
 
         for span, piece in zip(spans, self.reducer.reduce_stream(laid_out(), dtype, op), strict=True):
-            own = kernels.part(values, *span)
+            own = values[span]
             kernels.copy(own, piece)
             if factor != 1.0:
                 kernels.scale(own, factor)

@@ -117,7 +117,7 @@ class Transport:
 
         Nothing is allocated or copied. ``start`` is at a multiple of 64 bytes.
         """
-        return replace(region, count=count, mine=self._kernels.part(region.mine, start, start + count))
+        return replace(region, count=count, mine=region.mine[start : start + count])
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place and scale the result by ``factor``.

@@ -135,7 +135,7 @@ class BetweenHosts:
                 if kernels.count(views[0]):
                     kernels.reduce(views[0], views, op, 1.0)
                 sums.append(views[0])
-            total = kernels.part(region.mine, *self._clipped(region, own, start))
+            total = region.mine[self._clipped(region, own, start)]
             if self.registered.me == 0:
                 total = sums[cross.mpi_calls.rank]  # the same memory
             yield from cross.scatter_steps(sums, total, region.dtype, op)
@@ -173,14 +173,14 @@ class BetweenHosts:
         ranks = self.cross.mpi_calls.size
         return max(64, self.cross.pieces.nbytes // ranks // 64 * 64) // ITEMSIZE[region.dtype]
 
-    def _clipped(self, region: Region, span: tuple[int, int], start: int) -> tuple[int, int]:
+    def _clipped(self, region: Region, span: tuple[int, int], start: int) -> slice:
         first, stop = span
-        return min(first + start, stop), min(first + start + self._step(region), stop)
+        return slice(min(first + start, stop), min(first + start + self._step(region), stop))
 
     def _part_pieces(self, region: Region, start: int) -> list[list[Array]]:
         """Return, for each peer, a piece of its part in the memory of every rank of this host."""
         spans = [self._clipped(region, span, start) for span in region.peers]
-        return [[self.kernels.part(view, *span) for view in region.parts] for span in spans]
+        return [[view[span] for view in region.parts] for span in spans]
 
 
 class Stream:
@@ -216,7 +216,7 @@ class Stream:
                 enter(WINDOW_REDUCE)
                 if array.factor != 1.0:
                     kernels.scale(total, array.factor)
-                kernels.copy(kernels.part(array.target, *self._slice(number, self._me)), total)
+                kernels.copy(array.target[self._slice(number, self._me)], total)
                 enter(CROSS_ALLREDUCE)
         else:
             for number in range(self._segments):
@@ -228,20 +228,20 @@ class Stream:
         # Nobody begins the next array while others still read.
         self._hosts.flags.barrier()
 
-    def _slice(self, number: int, rank: int) -> tuple[int, int]:
-        """Return where a rank's slice of a segment begins and ends in the array."""
+    def _slice(self, number: int, rank: int) -> slice:
+        """Return where a rank's slice of a segment lies in the array."""
         first = number * self._piece * self._slices
         left = min(self._count - first, self._piece * self._slices)
         length = -(-left // (self._line * self._slices)) * self._line
-        return first + min(left, rank * length), first + min(left, (rank + 1) * length)
+        return slice(first + min(left, rank * length), first + min(left, (rank + 1) * length))
 
     def _memory(self, number: int, *, owner: int, rank: int) -> Array:
         """Return the place for one rank's slice of a segment in the owner's memory."""
-        start, stop = self._slice(number, rank)
+        span = self._slice(number, rank)
         if not self._whole:
             place = (number % (self._behind + 2) * self._slices + rank) * self._piece
-            start, stop = place, place + stop - start
-        return self._kernels.part(self._shared[owner], start, stop)
+            span = slice(place, place + span.stop - span.start)
+        return self._shared[owner][span]
 
     def _host_sums(self) -> Iterator[Array]:
         """Yield this rank's slice of each segment, summed over the host; copy out what is done meanwhile."""
@@ -261,7 +261,7 @@ class Stream:
         kernels, array = self._kernels, self._array
         for rank in self._others:
             mine = self._memory(number, owner=self._me, rank=rank)
-            kernels.copy(mine, kernels.part(array.source, *self._slice(number, rank)))
+            kernels.copy(mine, array.source[self._slice(number, rank)])
             if array.prescale != 1.0:
                 kernels.scale(mine, array.prescale)
         self._hosts.flags.barrier()
@@ -271,11 +271,10 @@ class Stream:
     def _own(self, number: int) -> Array:
         """Return this rank's values of its own slice, as they travel."""
         kernels, array = self._kernels, self._array
-        start, stop = self._slice(number, self._me)
-        place = kernels.part(array.source, start, stop)
+        place = array.source[self._slice(number, self._me)]
         if array.prescale == 1.0 and not array.converted:
             return place
-        own = kernels.empty((stop - start,), array.dtype)
+        own = kernels.empty((kernels.count(place),), array.dtype)
         kernels.copy(own, place)
         if array.prescale != 1.0:
             kernels.scale(own, array.prescale)
@@ -286,4 +285,4 @@ class Stream:
         kernels = self._kernels
         for rank in self._others:
             result = self._memory(number, owner=rank, rank=rank)
-            kernels.copy(kernels.part(self._array.target, *self._slice(number, rank)), result)
+            kernels.copy(self._array.target[self._slice(number, rank)], result)

@@ -149,7 +149,7 @@ class DistributedTransport(Transport):
         if width == 0:
             return
         sent, received = [width * rows for rows in splits], [width * rows for rows in work.received]
-        own = kernels.part(kernels.flat(work.array), 0, sum(sent))
+        own = kernels.flat(work.array)[: sum(sent)]
         self._group.alltoall(kernels.flat(work.out), own, received, sent)
 
     def _reducescatter(self, work: Work) -> None:
