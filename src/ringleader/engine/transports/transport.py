@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ringleader.engine.communicator import Segment, memory_at
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
@@ -50,7 +50,7 @@ class Region:
     nobody uses the memory now, and has all ranks meet afterwards."""
 
 
-class Reduction(Protocol):
+class Reduction(ABC):
     """How allreduces with one signature go, with everything looked up but the array.
 
     An array is given as a flat one (`FlatKernels`), with its ``address`` if it is reduced in place, else 0.
@@ -58,14 +58,16 @@ class Reduction(Protocol):
 
     signature: Signature
     """Held here, so that no other signature gets its identity."""
-    in_place: bool
+    in_place = False
     """Whether the address counts."""
     take: Callable[[Array], Array]
     """Returns the flat array over an array's memory."""
 
+    @abstractmethod
     def stage(self, source: Array, address: int) -> int:
         """See `Transport.stage`."""
 
+    @abstractmethod
     def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
         """Leave the result in ``target``, perhaps ``source`` itself; see `Transport.execute`."""
 

@@ -23,6 +23,7 @@ from ringleader.engine.kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.engine.operations import ReduceOp, Signature
 from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
+from ringleader.engine.transports.transport import Reduction
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just
@@ -149,10 +150,8 @@ class StagingBuffers:
         self._parts = []
 
 
-class StagedReduction:
-    """How arrays with one signature are reduced: see `ringleader.engine.transports.transport.Reduction`."""
-
-    in_place = False
+class StagedReduction(Reduction):
+    """How arrays with one signature go through the buffers."""
 
     def __init__(
         self, buffers: StagingBuffers, signature: Signature, count: int, op: ReduceOp, factor: float
@@ -165,12 +164,6 @@ class StagedReduction:
         self._nbytes = count * ITEMSIZE[signature.dtype]
         self._flat = buffers.flat(signature.dtype)
         self.take = self._flat.take
-
-    def stage(self, source: Array, address: int) -> int:
-        raise NotImplementedError
-
-    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
-        raise NotImplementedError
 
 
 class OneShot(StagedReduction):
