@@ -158,7 +158,7 @@ class Memory(Segment):
 def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -> None:
     kernels, nothing, calls = TorchKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
     flags: Any = SimpleNamespace(barrier=nothing)
-    registered = RegisteredMemory(kernels, me=0, slices=1, new_segment=Memory, free_segment=nothing)
+    registered = CountingMemory(kernels, me=0, slices=1, new_segment=Memory, free_segment=nothing)
     cross: Any = SimpleNamespace(
         mpi_calls=calls, pieces=Pieces(), fit=nothing, reduce_stream=lambda sums, dtype, op: sums
     )

@@ -253,7 +253,9 @@ def grouped_allreduce_async_(
         members, name, process_set, chosen, prescale_factor, postscale_factor
     )
     if isinstance(name, str) and members and as_they_are and chosen is not ReduceOp.ADASUM:
-        engine, works, _result = PENDING[handle]
+        pending = PENDING[handle]
+        assert isinstance(pending, tuple)
+        engine, works, _result = pending
         number = process_set.process_set_id
         PENDING[handle] = KeptReduction(
             engine=engine, works=works, name=name, number=number, arguments=arguments, grouped=True
