@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ringleader.engine.communicator import DTYPES, memory_at
@@ -178,17 +178,7 @@ class MpiTransport(Transport):
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
-        kind = work.signature.kind
-        if kind == "allreduce":
-            self._allreduce(work)
-        elif kind == "allgather":
-            self._allgather(work)
-        elif kind == "broadcast":
-            self._broadcast(work)
-        elif kind == "alltoall":
-            self._alltoall(work)
-        elif kind == "reducescatter":
-            self._reducescatter(work)
+        KINDS[work.signature.kind](self, work)
 
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         self.reducer.fit(self._kernels.count(flat) * ITEMSIZE[dtype])
@@ -215,17 +205,19 @@ class MpiTransport(Transport):
         work.received = tuple(rows)
         work.out = kernels.empty((sum(rows), *signature.shape), signature.dtype)
         row_bytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
-        *starts, total = starts_of([length * row_bytes for length in rows])
+        counts = [length * row_bytes for length in rows]
+        *starts, total = itertools.accumulate(counts, initial=0)
         if total:
-            counts = [length * row_bytes for length in rows]
-            own, out = (memory_of(kernels, array, signature.dtype) for array in (work.array, work.out))
+            own = memory_at(kernels.address(work.array), counts[self.mpi_calls.rank])
+            out = memory_at(kernels.address(work.out), total)
             self.mpi_calls.gather_bytes(own, out, counts, starts)
 
     def _broadcast(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
         if work.out is not work.array and self.mpi_calls.rank == signature.root:
             kernels.copy(work.out, work.array)
-        self.mpi_calls.broadcast_bytes(memory_of(kernels, work.out, signature.dtype), signature.root)
+        nbytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
+        self.mpi_calls.broadcast_bytes(memory_at(kernels.address(work.out), nbytes), signature.root)
 
     def _alltoall(self, work: Work) -> None:
         """Give each rank its rows: ``work.splits`` many, equal parts where that is None.
@@ -310,3 +302,13 @@ class MpiTransport(Transport):
             kernels.copy(own, piece)
             if factor != 1.0:
                 kernels.scale(own, factor)
+
+
+KINDS: dict[str, Callable[[MpiTransport, Work], None]] = {
+    "allreduce": MpiTransport._allreduce,
+    "allgather": MpiTransport._allgather,
+    "broadcast": MpiTransport._broadcast,
+    "alltoall": MpiTransport._alltoall,
+    "reducescatter": MpiTransport._reducescatter,
+}
+"""What carries out a work of each kind that is about arrays."""

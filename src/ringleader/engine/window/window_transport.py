@@ -25,7 +25,7 @@ from ringleader.engine.registered_memory import (
     part_reducer,
 )
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
+from ringleader.engine.transports.plain_mpi import KINDS, MpiReducer, MpiTransport
 from ringleader.engine.transports.transport import Reduction, Region, Transport
 from ringleader.engine.window.between_hosts import BetweenHosts, LongArray, Stream
 from ringleader.engine.window.staged_reductions import (
@@ -92,6 +92,8 @@ class WindowTransport(Transport):
 
     def stage(self, work: Work) -> int:
         """Lay this rank's array out, or return where in shared memory it lies."""
+        if work.signature.kind != "allreduce":
+            return 0
         reduction = self.reductions.get(id(work.signature)) or self.reduction_of(work.signature)
         if reduction is None:
             return 0
@@ -102,6 +104,9 @@ class WindowTransport(Transport):
 
     def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
+        if work.signature.kind != "allreduce":
+            KINDS[work.signature.kind](self._plain, work)
+            return
         reduction = self.reductions.get(id(work.signature)) or self.reduction_of(work.signature)
         if reduction is not None:
             source = reduction.take(work.array)
@@ -120,8 +125,8 @@ class WindowTransport(Transport):
         """
         hosts = self._hosts
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
-        count = math.prod(signature.shape) if signature.kind == "allreduce" else 0
-        nbytes = count * ITEMSIZE.get(signature.dtype, 0)
+        count = math.prod(signature.shape)
+        nbytes = count * ITEMSIZE[signature.dtype]
         if not nbytes or op is ReduceOp.ADASUM:
             return None
         if hosts is not None and (nbytes > LONG_BUFFER_BYTES or not hosts.equal):
@@ -141,7 +146,7 @@ class WindowTransport(Transport):
         signature, kernels = work.signature, self._kernels
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         nbytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
-        if signature.kind != "allreduce" or op is ReduceOp.ADASUM or nbytes <= LONG_BUFFER_BYTES:
+        if op is ReduceOp.ADASUM or nbytes <= LONG_BUFFER_BYTES:
             return False
         hosts.cross.fit(nbytes)
         region = self._streams.get(signature.dtype)
