@@ -53,7 +53,8 @@ class RegisteredMemory:
         self._segments: list[Segment | None] = []
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
-        self._reducers: dict[_Place, Reduce] = {}
+        self.reducers: dict[_Place, Reduce] = {}
+        """What `at` returned."""
 
     def allocate(self, nbytes: int) -> tuple[Segment, int] | None:
         """Make a segment; return it and its location, None where a host has no room. Collective."""
@@ -69,7 +70,7 @@ class RegisteredMemory:
     def unused(self, segments: Sequence[Segment]) -> list[int]:
         """Return the numbers of those of these segments that no array of this rank looks at any more."""
         if segments:
-            self._reducers.clear()  # what is kept here is nobody's
+            self.reducers.clear()  # what is kept here is nobody's
         return [segment.number for segment in segments if not segment.looked_at()]
 
     def give_back(self, segment: Segment) -> None:
@@ -78,7 +79,7 @@ class RegisteredMemory:
         self._segments[number] = None
         self._ranges = [one for one in self._ranges if one[2] != number]
         self._sort()
-        self._reducers.clear()
+        self.reducers.clear()
         self._free_segment(segment)
 
     def _sort(self) -> None:
@@ -106,13 +107,11 @@ class RegisteredMemory:
 
     def at(self, location: int, dtype: str, count: int) -> Reduce:
         """Return what reduces this rank's slice of the memory at a location, in everybody's memory."""
-        key = (location, dtype, count)
-        known = self._reducers.get(key)
-        if known is None:
-            if len(self._reducers) >= MOST_PLACES:
-                self._reducers.clear()
-            known = self._reducers[key] = self.reducer(self.parts(location, dtype, count), dtype, count)
-        return known
+        if len(self.reducers) >= MOST_PLACES:
+            self.reducers.clear()
+        made = self.reducer(self.parts(location, dtype, count), dtype, count)
+        self.reducers[(location, dtype, count)] = made
+        return made
 
     def reducer(self, parts: Sequence[Array], dtype: str, count: int) -> Reduce:
         """Return what reduces this rank's slice of everybody's memory, in everybody's memory."""
@@ -132,7 +131,7 @@ class RegisteredMemory:
 
     def close(self) -> None:
         """Drop all views and segments."""
-        self._reducers.clear()
+        self.reducers.clear()
         self._segments.clear()
         self._ranges.clear()
         self._starts.clear()

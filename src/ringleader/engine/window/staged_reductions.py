@@ -250,7 +250,9 @@ class TwoShot(StagedReduction):
         self._traffic.shared += self._nbytes
         staged = staged or self._lay_out(source, address)
         if staged > LAID_OUT:
-            buffers.registered.at(staged, dtype, count)(self._op, self._factor)
+            registered = buffers.registered
+            known = registered.reducers.get((staged, dtype, count)) or registered.at(staged, dtype, count)
+            known(self._op, self._factor)
             self._barrier()
             return
         layout = buffers.layout(buffers.long_turn, dtype, min(count, step))
