@@ -54,7 +54,7 @@ class RegisteredMemory:
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
         self.reducers: dict[_Place, Reduce] = {}
-        """What `at` returned."""
+        """What `at` made."""
 
     def allocate(self, nbytes: int) -> tuple[Segment, int] | None:
         """Make a segment; return it and its location, None where a host has no room. Collective."""
@@ -106,7 +106,7 @@ class RegisteredMemory:
         return [self._kernels.over(part[edges], dtype, count) for part in segment.parts]
 
     def at(self, location: int, dtype: str, count: int) -> Reduce:
-        """Return what reduces this rank's slice of the memory at a location, in everybody's memory."""
+        """Make what reduces this rank's slice of the memory at a location in everybody's, and keep it."""
         if len(self.reducers) >= MOST_PLACES:
             self.reducers.clear()
         made = self.reducer(self.parts(location, dtype, count), dtype, count)

@@ -79,7 +79,7 @@ class Transport:
     """
 
     name: str
-    """As `ringleader.engine.transports` lists it."""
+    """As `ringleader.engine.transports` and `ringleader.engine.window` list it."""
     converts = False
     """Whether `exchange` of a region with `Region.values` reduces and scales these in place.
 
