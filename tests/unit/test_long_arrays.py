@@ -22,7 +22,7 @@ from ringleader.engine.transports.pipeline import (
     arrays_behind,
 )
 from ringleader.engine.transports.plain_mpi import MpiReducer
-from ringleader.engine.window.between_hosts import BetweenHosts, LongArray, Stream
+from ringleader.engine.window.between_hosts import BetweenHosts, Stream
 
 
 class Numbers:
@@ -101,16 +101,17 @@ def test_every_rank_has_the_scaled_sum(
             equal=True,
             enter=lambda _phase: None,
         )
-        array = LongArray(
-            source=sources[me],
-            target=targets[me],
-            dtype=dtype,
-            converted=dtype != "float32",
-            prescale=3.0,
+        Stream(
+            hosts,
+            shared,
+            dtype,
+            sources[me],
+            targets[me],
             op=ReduceOp.SUM,
+            prescale=3.0,
             factor=0.5,
-        )
-        Stream(hosts, array, shared).reduce()
+            converted=dtype != "float32",
+        ).reduce()
         if not np.array_equal(targets[me], want):
             wrong.append((me, targets[me]))
 

@@ -45,24 +45,6 @@ _Steps = Callable[[int], Iterator[Requests]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LongArray:
-    """One array and how it is to be reduced."""
-
-    source: Array
-    target: Array
-    """Where the result goes: 1-D as ``source``, which it may be."""
-    dtype: str
-    """The element type in which it travels, that of the shared memory."""
-    converted: bool = False
-    """Whether the array itself has another one."""
-    prescale: float = 1.0
-    """Scales what travels."""
-    op: ReduceOp
-    factor: float
-    """Scales the result."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class BetweenHosts:
     """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
 
@@ -95,8 +77,7 @@ class BetweenHosts:
             return
         if region.values is not None:
             values, dtype = region.values, region.dtype
-            array = LongArray(source=values, target=values, dtype=dtype, converted=True, op=op, factor=factor)
-            Stream(self, array, region.parts).reduce()
+            Stream(self, region.parts, dtype, values, values, converted=True, op=op, factor=factor).reduce()
             return
         if not self.equal:
             self.flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
@@ -186,17 +167,36 @@ class BetweenHosts:
 class Stream:
     """An array's way between hosts: how it is cut into segments, where these lie in shared memory."""
 
-    def __init__(self, hosts: BetweenHosts, array: LongArray, shared: Sequence[Array]) -> None:
-        """Take memory of every local rank that nobody else uses: as long as the array, or with room for
-        `arrays_behind` + 2 slices at least for each of them."""
-        self._hosts, self._array, self._shared = hosts, array, shared
+    def __init__(
+        self,
+        hosts: BetweenHosts,
+        shared: Sequence[Array],
+        dtype: str,
+        source: Array,
+        target: Array,
+        *,
+        op: ReduceOp,
+        prescale: float = 1.0,
+        factor: float,
+        converted: bool = False,
+    ) -> None:
+        """Take a 1-D array, where its result goes (perhaps the same), and how it is reduced.
+
+        ``shared``: memory of every local rank that nobody else uses: as long as the array, or with room for
+        `arrays_behind` + 2 slices at least for each of them; of the type ``dtype``, in which the array
+        travels. ``prescale`` scales what travels, ``factor`` the result. ``converted``: the array itself has
+        another type.
+        """
+        self._hosts, self._shared, self._dtype = hosts, shared, dtype
+        self._source, self._target, self._converted = source, target, converted
+        self._op, self._prescale, self._factor = op, prescale, factor
         self._kernels, self._me, self._slices = hosts.kernels, hosts.registered.me, hosts.registered.slices
         self._others = [rank for rank in range(self._slices) if rank != self._me]
         pieces = hosts.cross.pieces
         self._behind = arrays_behind(pieces.depth)
         """How many segments after a segment's own its result is there on all ranks of the host."""
-        itemsize, room = ITEMSIZE[array.dtype], self._kernels.count(shared[0])
-        self._count = self._kernels.count(array.source)
+        itemsize, room = ITEMSIZE[dtype], self._kernels.count(shared[0])
+        self._count = self._kernels.count(source)
         self._whole = room == self._count
         """Whether the memory has a place for each segment, that of the slice in the array."""
         most = pieces.nbytes // itemsize
@@ -209,14 +209,14 @@ class Stream:
 
     def reduce(self) -> None:
         """Reduce the array over all ranks. Collective, with equal lengths and pieces on all ranks."""
-        kernels, array, enter = self._kernels, self._array, self._hosts.enter
+        kernels, enter = self._kernels, self._hosts.enter
         if self._me < self._slices:
-            totals = self._hosts.cross.reduce_stream(self._host_sums(), array.dtype, array.op)
+            totals = self._hosts.cross.reduce_stream(self._host_sums(), self._dtype, self._op)
             for number, total in enumerate(totals):
                 enter(WINDOW_REDUCE)
-                if array.factor != 1.0:
-                    kernels.scale(total, array.factor)
-                kernels.copy(array.target[self._slice(number, self._me)], total)
+                if self._factor != 1.0:
+                    kernels.scale(total, self._factor)
+                kernels.copy(self._target[self._slice(number, self._me)], total)
                 enter(CROSS_ALLREDUCE)
         else:
             for number in range(self._segments):
@@ -252,32 +252,32 @@ class Stream:
             total = self._memory(number, owner=me, rank=me)
             parts = [self._memory(number, owner=rank, rank=me) for rank in range(len(self._shared))]
             parts[me] = self._own(number)
-            self._kernels.reduce(total, parts, self._array.op, 1.0)
+            self._kernels.reduce(total, parts, self._op, 1.0)
             enter(CROSS_ALLREDUCE)
             yield total
 
     def _share(self, number: int) -> None:
         """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
-        kernels, array = self._kernels, self._array
+        kernels = self._kernels
         for rank in self._others:
             mine = self._memory(number, owner=self._me, rank=rank)
-            kernels.copy(mine, array.source[self._slice(number, rank)])
-            if array.prescale != 1.0:
-                kernels.scale(mine, array.prescale)
+            kernels.copy(mine, self._source[self._slice(number, rank)])
+            if self._prescale != 1.0:
+                kernels.scale(mine, self._prescale)
         self._hosts.flags.barrier()
         if number >= self._behind:
             self._copy_out(number - self._behind)
 
     def _own(self, number: int) -> Array:
         """Return this rank's values of its own slice, as they travel."""
-        kernels, array = self._kernels, self._array
-        place = array.source[self._slice(number, self._me)]
-        if array.prescale == 1.0 and not array.converted:
+        kernels = self._kernels
+        place = self._source[self._slice(number, self._me)]
+        if self._prescale == 1.0 and not self._converted:
             return place
-        own = kernels.empty((kernels.count(place),), array.dtype)
+        own = kernels.empty((kernels.count(place),), self._dtype)
         kernels.copy(own, place)
-        if array.prescale != 1.0:
-            kernels.scale(own, array.prescale)
+        if self._prescale != 1.0:
+            kernels.scale(own, self._prescale)
         return own
 
     def _copy_out(self, number: int) -> None:
@@ -285,4 +285,4 @@ class Stream:
         kernels = self._kernels
         for rank in self._others:
             result = self._memory(number, owner=rank, rank=rank)
-            kernels.copy(self._array.target[self._slice(number, rank)], result)
+            kernels.copy(self._target[self._slice(number, rank)], result)

@@ -27,7 +27,7 @@ from ringleader.engine.registered_memory import (
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.plain_mpi import KINDS, MpiReducer, MpiTransport
 from ringleader.engine.transports.transport import Reduction, Region, Transport
-from ringleader.engine.window.between_hosts import BetweenHosts, LongArray, Stream
+from ringleader.engine.window.between_hosts import BetweenHosts, Stream
 from ringleader.engine.window.staged_reductions import (
     LONG_BUFFER_BYTES,
     SHORT_BUFFER_BYTES,
@@ -158,15 +158,16 @@ class WindowTransport(Transport):
             return False
         self._traffic.shared += nbytes
         source = kernels.flat(work.array)
-        array = LongArray(
-            source=source,
-            target=source if work.out is work.array else kernels.flat(work.out),
-            dtype=signature.dtype,
-            prescale=signature.prescale,
+        Stream(
+            hosts,
+            region.parts,
+            signature.dtype,
+            source,
+            source if work.out is work.array else kernels.flat(work.out),
             op=op,
+            prescale=signature.prescale,
             factor=factor,
-        )
-        Stream(hosts, array, region.parts).reduce()
+        ).reduce()
         return True
 
     # registered memory
