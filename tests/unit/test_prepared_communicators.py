@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ringleader.engine.communicator import block_of
 from ringleader.engine.mpi_communicator import MpiCommunicator
-from ringleader.engine.mpi_proxy import prepared_communicators
-from ringleader.engine.mpi_proxy.prepared_communicators import OF_ALL, PreparedCommunicators
+from ringleader.engine.mpi_proxy import creation
+from ringleader.engine.mpi_proxy.creation import OF_ALL, PreparedCommunicators
 
 HOSTS = ((0, 1), (2, 3))
 """Proxies of each host, by their ranks in the world."""
@@ -73,7 +73,7 @@ class Communicator:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = SimpleNamespace(now=0.0)
     time = SimpleNamespace(monotonic=lambda: found.now, sleep=lambda seconds: None)
-    monkeypatch.setattr(prepared_communicators, "time", time)
+    monkeypatch.setattr(creation, "time", time)
     return found
 
 
@@ -120,7 +120,7 @@ def test_they_are_made_when_the_first_step_is_over(clock: SimpleNamespace) -> No
         one.begin_generation()
     settle(there)
     assert not any(one.busy for one in there)
-    clock.now = prepared_communicators.QUIET_SECONDS + 0.01
+    clock.now = creation.QUIET_SECONDS + 0.01
     for one in there[:3]:
         one.turn()
     assert [one.busy for one in there] == [True, True, True, False]

@@ -28,7 +28,7 @@ def test_receives_are_cancelled_once_though_several_members_are_lost() -> None:
     generation.broken = False
     received, sent = mock.Mock(), mock.Mock()
     generation.requests = [
-        Pending(types.SimpleNamespace(call=call), request, ())  # type: ignore[arg-type]
+        Pending(types.SimpleNamespace(call=call), request)  # type: ignore[arg-type]
         for call, request in ((Call.RECEIVE, received), (Call.SEND, sent))
     ]
     for _ in range(2):
@@ -49,7 +49,6 @@ def a_generation(rank: RequestRing, ring: RequestRing) -> Any:
     present.generation = types.SimpleNamespace(number=3, done_fd=-1, world_ranks=[0, 1])
     present._mpi, present._creations = None, types.SimpleNamespace(pending=None)
     present._awaited, present._memory = None, {0: types.SimpleNamespace(view=rank.memory)}
-    present._places = []
     return present
 
 

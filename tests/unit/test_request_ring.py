@@ -15,13 +15,15 @@ import pytest
 from ringleader.agents.generation_service import RING_BYTES
 from ringleader.engine.communicator import Call
 from ringleader.engine.exceptions import is_transport_error
+from ringleader.engine.mpi_proxy.channel import address_of
 from ringleader.engine.mpi_proxy.proxy import DescriptorWait
 from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
-from ringleader.engine.mpi_proxy.rank_memory import ALIGNMENT, BlockAllocator, RankMemory, address_of
 from ringleader.engine.mpi_proxy.request_ring import (
+    ALIGNMENT,
     DATA_START,
     RECORDS,
     SLOTS,
+    BlockAllocator,
     Completion,
     Memory,
     Record,
@@ -208,14 +210,10 @@ def test_packed_pieces() -> None:
 def test_no_shared_memory_is_an_operations_failure(why: Exception) -> None:
     """An elastic job continues after it, and the text says how much was asked for."""
 
-    def refuse(key: str, nbytes: int) -> int:
+    def refuse(key: str, nbytes: int, parts: int) -> None:
         raise why
 
-    unused: Any = None
-    memory = RankMemory(
-        memoryview(bytearray(RING_BYTES)), rank=0, new_memory=refuse, tell=unused, forget=unused
-    )
-    channel: Any = SimpleNamespace(memory=memory)
+    channel: Any = SimpleNamespace(open_memory=refuse)
     comm = ProxyCommunicator(channel, (0, 1), 0, "all", (0, 0), when_used=True)
     with pytest.raises(RuntimeError, match="no shared memory of 1,000,000 bytes each") as caught:
         comm.shared_memory(1_000_000)

@@ -11,7 +11,7 @@ import ctypes
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -137,17 +137,51 @@ _ALONE = _holders([object()])[0]
 """What is counted for an object that only the list holds: versions of Python count differently."""
 
 
-class PackedCopy(Protocol):
-    """Copies arrays of given lengths to and from one piece of memory, in which they lie without gaps."""
+MOST_LISTS = 2
+"""Lists of addresses for which a packed copy keeps what it has found: where arrays are taken from, and where
+results go."""
+
+
+class PackedCopy:
+    """Copies arrays of given lengths to and from one piece of memory, in which they lie without gaps.
+
+    What a subclass finds of arrays is kept as long as they lie where they lay.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        """``lengths`` are the bytes of each array, none of them 0."""
+        self._lengths = list(lengths)
+        self._known: list[tuple[list[int], Any]] = []
 
     def pack(self, addresses: list[int]) -> None:
         """Copy the arrays at these addresses into the memory."""
+        raise NotImplementedError
 
     def unpack(self, addresses: list[int]) -> None:
         """Copy the memory to arrays at these addresses."""
+        raise NotImplementedError
+
+    def _found(self, addresses: list[int]) -> Any:
+        for known, found in self._known:
+            if known == addresses:
+                return found
+        found = self._look_up(addresses)
+        if len(self._known) >= MOST_LISTS:
+            self._drop(self._known.pop(0)[1])
+        self._known.append((addresses, found))
+        return found
+
+    def _look_up(self, addresses: list[int]) -> Any:
+        raise NotImplementedError
+
+    def _drop(self, found: Any) -> None:
+        """Give back what `_look_up` made."""
 
     def close(self) -> None:
         """Let go of what was made for it."""
+        for _, found in self._known:
+            self._drop(found)
+        self._known = []
 
 
 class Communicator:
@@ -252,6 +286,32 @@ class Communicator:
         """Return every rank's value, in rank order: such as JSON has."""
         words = json.dumps(value, separators=(",", ":")).encode()
         return [json.loads(message) for message in self.messages(words)]
+
+
+class Mailbox:
+    """Messages that no rank waits for, on a communicator over which nothing else travels with their tags."""
+
+    def __init__(self, comm: Communicator) -> None:
+        """Use a communicator."""
+        self._comm = comm
+        self._sent: list[tuple[bytes, Request]] = []
+
+    def send(self, message: bytes, rank: int, tag: int) -> None:
+        """Begin to send a message."""
+        self._sent.append((message, self._comm.begin(Call.SEND, source=message, peer=rank, tag=tag)))
+
+    def sent(self) -> bool:
+        """Return whether every message has left; asking also moves them on."""
+        self._sent = [(message, request) for message, request in self._sent if not request.Test()]
+        return not self._sent
+
+    def received(self, tag: int, source: int = ANY) -> Iterator[tuple[int, bytes]]:
+        """Take what is there; yield the sender and the bytes of each. One thread at a time may do so."""
+        while (found := self._comm.probe(source, tag)) is not None:
+            sender, nbytes = found
+            memory = bytearray(nbytes)
+            self._comm.receive(memory, sender, tag)
+            yield sender, bytes(memory)
 
 
 def nap_seconds(waited: float, share: float = NAP_SHARE) -> float:

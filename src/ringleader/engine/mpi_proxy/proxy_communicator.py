@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from ringleader.engine.communicator import ANY, Call, Communicator, memory_at
-from ringleader.engine.mpi_proxy.rank_memory import SharedMemory
+from ringleader.engine.communicator import ANY, Call, Communicator, PackedCopy, memory_at
+from ringleader.engine.mpi_proxy.channel import Channel, ProxyRequest, SharedMemory
 from ringleader.engine.mpi_proxy.request_ring import Completion
-from ringleader.engine.mpi_proxy.requests import Channel, ProxyRequest
 
 
 class ProxyCommunicator(Communicator):
@@ -141,7 +140,7 @@ class ProxyCommunicator(Communicator):
         self._children += 1
         key = f"{self._name}.{self._children}w{self._members[0]}"
         try:
-            return self._channel.memory.open(key, nbytes, self.size)
+            return self._channel.open_memory(key, nbytes, self.size)
         except (MemoryError, OSError) as error:
             raise RuntimeError(
                 f"the ranks of this host get no shared memory of {nbytes:,} bytes each ({error})"
@@ -151,37 +150,26 @@ class ProxyCommunicator(Communicator):
         return SlicedCopy(address, lengths)
 
 
-MOST_VIEWED = 2
-"""Lists of arrays whose views are kept: where arrays are taken from, and where results go."""
-
-
-class SlicedCopy:
-    """Copies arrays one by one. See `communicator.PackedCopy`."""
+class SlicedCopy(PackedCopy):
+    """Copies arrays one by one, by views of their memory. See `communicator.PackedCopy`."""
 
     def __init__(self, address: int, lengths: Sequence[int]) -> None:
         """``address`` is that of the memory, ``lengths`` are the bytes of each array."""
+        super().__init__(lengths)
         memory, ends = memory_at(address, sum(lengths)), list(accumulate(lengths))
-        self._lengths = list(lengths)
         self._slices = [memory[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
-        self._viewed: list[tuple[list[int], list[Any]]] = []
 
     def pack(self, addresses: list[int]) -> None:
-        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+        for packed, array in zip(self._slices, self._found(addresses), strict=True):
             packed[:] = array
 
     def unpack(self, addresses: list[int]) -> None:
-        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+        for packed, array in zip(self._slices, self._found(addresses), strict=True):
             array[:] = packed
 
-    def _views(self, addresses: list[int]) -> list[Any]:
-        """Return the arrays' memory. It is kept as long as they lie where they lay."""
-        for known, views in self._viewed:
-            if known == addresses:
-                return views
-        views = [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
-        self._viewed = [*self._viewed[1 - MOST_VIEWED :], (addresses, views)]
-        return views
+    def _look_up(self, addresses: list[int]) -> list[memoryview]:
+        return [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
 
     def close(self) -> None:
-        """Keep no views of memory."""
-        self._viewed, self._slices = [], []
+        super().close()
+        self._slices = []
