@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.engine.communicator import ANY, Call, Communicator
-from ringleader.engine.pending_operations import numbered
+from ringleader.engine.negotiation import numbered
 
 QUESTION, ANSWER, VERDICT = 78, 79, 80
 """Tags of the messages."""

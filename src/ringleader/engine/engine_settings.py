@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringleader.engine.pending_operations import Limits
 from ringleader.plan.job import CONSISTENCY
 
 IN_STEP = "in-step"
@@ -22,6 +21,19 @@ FAMILIES = {
     "intel": ("Intel",),
 }
 """Family → what a library of it calls itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    mismatch: float
+    """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
+    (until then another thread of it could ask for the missing operation)."""
+    warn: float = float("inf")
+    """A wait this long is told to the user, and an operation that only some ranks asked for so long ago."""
+    shutdown: float = float("inf")
+    """After this time such an operation is an error, and the engine ends on all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)

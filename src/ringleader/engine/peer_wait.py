@@ -16,7 +16,7 @@ from ringleader.engine.communicator import LOOKS, NAP_SHARE, RequestSleep, World
 from ringleader.engine.engine_settings import EngineSettings
 from ringleader.engine.exceptions import HorovodInternalError, known_to_peers
 from ringleader.engine.liveness import End, LivenessSource, PeerEnd
-from ringleader.engine.pending_operations import numbered
+from ringleader.engine.negotiation import numbered
 
 LOOK_SECONDS = 0.02
 """How often a long wait looks for ended peers."""

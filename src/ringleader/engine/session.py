@@ -17,7 +17,7 @@ from ringleader.engine import mpi_library
 from ringleader.engine.communicator import Communicator, World
 from ringleader.engine.deadlock_check import DeadlockCheck, GroupWait, script_stands_still
 from ringleader.engine.engine import Engine
-from ringleader.engine.engine_settings import EngineSettings, read_settings
+from ringleader.engine.engine_settings import EngineSettings, Limits, read_settings
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.group_communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.engine.liveness import EndMessages, LivenessSource, StatusFile
@@ -25,7 +25,6 @@ from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.mpi_communicator import mpi_world
 from ringleader.engine.operations import Work
 from ringleader.engine.peer_wait import peer_wait_for
-from ringleader.engine.pending_operations import Limits
 from ringleader.engine.process_set_registry import ProcessSetRegistry
 from ringleader.engine.rank_group import Group, SessionParts, lone_group, open_group
 from ringleader.engine.shutdown import ShutdownBarrier

@@ -1,9 +1,8 @@
 """The queue of operations that a rank has asked for and not got yet.
 
 An operation is submitted under a name that no other one has which is pending here. Whoever waits for one
-carries out rounds on the queue (see `negotiation_round`): there is no other thread to hand over to on the
-way. Only where operations are pending and the script does something else does the progress thread go on
-with them.
+carries out rounds on the queue (see `engine`): there is no other thread to hand over to on the way. Only
+where operations are pending and the script does something else does the progress thread continue with them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.framework_adapter import DeviceTransport
@@ -27,18 +25,22 @@ OUT_OF_THE_WAY_SECONDS = 0.005
 """How often the progress thread looks while the script itself is waiting for operations."""
 
 
-class RunRound(Protocol):
-    """Meets the other ranks once and does what all have asked for; the queue's lock is held."""
-
-    def __call__(self, *, blocked: bool) -> None:
-        """Run it; ``blocked``: the script stands still meanwhile."""
-
-
 class SubmissionQueue:
     """What one rank asked of one engine."""
 
-    def __init__(self, *, devices: DeviceTransport | None, clock: Callable[[], float]) -> None:
-        """Begin empty; `work_on` says what waiting does."""
+    def __init__(
+        self,
+        run_round: Callable[[bool], None],
+        *,
+        devices: DeviceTransport | None,
+        clock: Callable[[], float],
+        threads: bool,
+    ) -> None:
+        """Begin empty.
+
+        ``run_round`` meets the other ranks once and does what all have asked for, while the lock is held; it
+        is given whether the script stands still meanwhile. ``threads``: whether a second thread may run it.
+        """
         self.works: dict[str, Work] = {}
         """By name. Also touched without the lock, by operations of a dict that are one step."""
         self.lock = threading.Lock()
@@ -49,18 +51,12 @@ class SubmissionQueue:
         """Is told what operations go through, where a timeline is written."""
         self.devices = devices
         """Carries arrays that are not in host memory."""
-        self._clock = clock
         self.waiting_threads: list[int] = []
         """Numbers of the threads of the script that wait for operations."""
+        self._run_round, self._clock = run_round, clock
+        self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS) if threads else None
         self._helpers = 0
         self._newest = 0.0
-        self._run_round: RunRound
-        self._progress: ProgressThread | None = None
-
-    def work_on(self, run_round: RunRound, *, threads: bool) -> None:
-        """Say how a round is run; ``threads``: whether a second thread may."""
-        self._run_round = run_round
-        self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS) if threads else None
 
     def submit(self, work: Work) -> None:
         """Ask for an operation and do not wait. A name that is still pending here is a `ValueError`."""
@@ -93,7 +89,10 @@ class SubmissionQueue:
         now = self._newest = self._clock()
         for work in works:
             if work.name in self.works:
-                raise _pending_already(work)
+                raise ValueError(
+                    f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is "
+                    "still pending on this rank. Wait for it, or give this one another name."
+                )
             work.error, work.done, work.since = None, False, now
             if work.signature.device != "cpu":
                 self.devices_for(work).submitted(work)
@@ -126,7 +125,7 @@ class SubmissionQueue:
                         if not work.done and self.works.get(work.name) is not work:
                             raise HorovodInternalError(f"{work} was not asked for")
                         if not work.done:
-                            self._run_round(blocked=True)
+                            self._run_round(True)
             finally:
                 self.waiting_threads.remove(thread)
         if work.error is not None:
@@ -145,7 +144,7 @@ class SubmissionQueue:
         try:
             with self.lock:
                 if not work.done and self.works.get(work.name) is work:
-                    self._run_round(blocked=blocked)
+                    self._run_round(blocked)
         finally:
             self._helpers -= 1
 
@@ -175,7 +174,7 @@ class SubmissionQueue:
         quiet = now - self._newest >= GRACE_SECONDS or now - pending[0].since >= LONGEST_GRACE_SECONDS
         if quiet and self.lock.acquire(blocking=False):
             try:
-                self._run_round(blocked=False)
+                self._run_round(False)
             except Exception:
                 return 0.0  # whoever waits for one of these operations is told
             finally:
@@ -188,7 +187,8 @@ class SubmissionQueue:
         With ``why`` not empty every operation from now on is an error of these words.
         """
         self.lock = threading.Lock()
-        self.work_on(self._run_round, threads=self._progress is not None)
+        if self._progress is not None:
+            self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS)
         self.waiting_threads.clear()
         self._helpers = 0
         if why:
@@ -251,10 +251,3 @@ class ProgressThread:
             self._thread.join(timeout)
             return not self._thread.is_alive()
         return True
-
-
-def _pending_already(work: Work) -> ValueError:
-    return ValueError(
-        f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is still pending "
-        "on this rank. Wait for it, or give this one another name."
-    )
