@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ TAG = 7
 NAP_SECONDS = 0.0002
 OF_ALL = 2
 """Communicators of all ranks that a session has from its beginning."""
+COMING = "coming"
+"""In place of a communicator that is being prepared."""
 QUIET_SECONDS = 0.25
 """From the beginning of a generation on, for its first step: those for the next one are begun after that."""
 
@@ -45,17 +47,17 @@ Made = dict[Members, list[MpiCommunicator]]
 
 @dataclass(frozen=True, eq=False)
 class Creation:
-    """Communicators of the same members in the making: one, or several."""
+    """A communicator in the making."""
 
     generation: int
     key: int
-    """Tells them apart from others of the generation."""
+    """Tells it apart from others of the generation."""
     members: Sequence[int]
-    """Ranks in the world, in the order of the communicators."""
+    """Ranks in the world, in the order of the communicator."""
     request: int
     """Number that the rank has for what it asked."""
-    comms: Sequence[int]
-    """Numbers that it has for the results."""
+    comm: int
+    """Number that it has for the result."""
 
     @property
     def leader(self) -> int:
@@ -72,66 +74,65 @@ class CreationProtocol:
     """What proxies tell each other of communicators, over one that nothing else uses."""
 
     def __init__(
-        self, control: MpiCommunicator, alone: MpiCommunicator, parents: Mapping[Members, MpiCommunicator]
+        self, control: MpiCommunicator, alone: MpiCommunicator, prepared: PreparedCommunicators
     ) -> None:
-        """``control``: all proxies of the world; ``alone``: this one. ``parents``: members, ascending → a
-        communicator of them in that order, of which nothing but duplicates is ever made."""
+        """``control``: all proxies of the world; ``alone``: this one. ``prepared`` are given away first."""
         self._control, self._alone, self._me = control, alone, control.rank
-        self._mailbox, self._parents = Mailbox(control), dict(parents)
+        self._mailbox, self._prepared = Mailbox(control), prepared
         self.pending: Creation | None = None
         """What this proxy waits for: it begins nothing else meanwhile."""
-        self._parent = alone
-        self._duplicates: list[tuple[MpiCommunicator, Any]] = []
-        """The communicators that are being made, and MPI's requests of them."""
+        self._is_prepared = False
+        """Whether that is being prepared, so that no message is about it."""
+        self._making: tuple[MpiCommunicator, Any] | None = None
+        """The duplicate that it will be, and MPI's request of that."""
         self._ready: dict[tuple[int, int], set[int]] = {}
         self._closed = 0
         self._verdict: dict[tuple[int, int], int] = {}
 
-    def begin(self, creation: Creation) -> None:
-        """Be ready for a communicator."""
-        self.pending = creation
-        if creation.leader != self._me:
+    def begin(self, creation: Creation) -> MpiCommunicator | None:
+        """Be ready for a communicator; return it where it is there already."""
+        made = self._prepared.take(creation.members)
+        if isinstance(made, MpiCommunicator):
+            self.pending = None
+            return made
+        self.pending, self._is_prepared = creation, made is COMING
+        if not self._is_prepared and creation.leader != self._me:
             self._send(READY, creation.where, creation.leader)
+        return None
 
     def close(self, generation: int) -> None:
         """Say GO no more in generations up to this one."""
         self._closed = max(self._closed, generation)
+        if self.pending is not None and self._is_prepared and self.pending.generation <= generation:
+            self.pending = None  # no other proxy is about to make it
         for where in [one for one in self._ready if one[0] <= self._closed]:
             for member in self._ready.pop(where):
                 self._send(NO, where, member)
 
-    def turn(self) -> tuple[Creation, list[MpiCommunicator]] | None:
-        """Read and answer messages; return what was made, or given up (nothing), if anything was."""
+    def turn(self) -> tuple[Creation, MpiCommunicator | None] | None:
+        """Read and answer messages; return what was made, or given up (None), if anything was."""
         self._listen()
         creation = self.pending
         if creation is None:
             return None
-        if self._duplicates:
-            return self._duplicated(creation)
-        is_led = creation.leader == self._me
-        verdict = self._decide(creation) if is_led else self._verdict.pop(creation.where, 0)
-        if not verdict:
+        if self._is_prepared:
+            made = self.begin(creation)
+            return None if made is None else (creation, made)
+        if self._making is None:
+            is_led = creation.leader == self._me
+            verdict = self._decide(creation) if is_led else self._verdict.pop(creation.where, 0)
+            if not verdict:
+                return None
+            parent = self._prepared.parents.get(tuple(sorted(creation.members)))
+            if verdict == NO or parent is None:
+                self.pending = None
+                return creation, None if verdict == NO else self._made(creation)
+            self._making = parent.begin_duplicate()
+        comm, request = self._making
+        if not request.Test():
             return None
-        if verdict == GO and (parent := self._parents.get(tuple(sorted(creation.members)))) is not None:
-            self._parent, self._duplicates = parent, [parent.begin_duplicate()]
-            return self._duplicated(creation)
-        self.pending = None
-        return creation, self._made(creation) if verdict == GO else []
-
-    def _duplicated(self, creation: Creation) -> tuple[Creation, list[MpiCommunicator]] | None:
-        """Return the duplicates in the order of the members once they are there.
-
-        One is begun when the one before is there: those of one communicator at the same time need the same
-        calls, which the proxies might make in different orders.
-        """
-        if not self._duplicates[-1][1].Test():
-            return None
-        if len(self._duplicates) < len(creation.comms):
-            self._duplicates.append(self._parent.begin_duplicate())
-            return None
-        made = [comm for comm, _ in self._duplicates]
-        self.pending, self._duplicates = None, []
-        return creation, [comm.in_order(creation.members) for comm in made]
+        self.pending = self._making = None
+        return creation, comm.in_order(creation.members)
 
     def _decide(self, creation: Creation) -> int:
         if creation.generation <= self._closed:
@@ -144,14 +145,13 @@ class CreationProtocol:
             self._send(GO, creation.where, member)
         return GO
 
-    def _made(self, creation: Creation) -> list[MpiCommunicator]:
-        """Make them; the other members are about to do the same."""
+    def _made(self, creation: Creation) -> MpiCommunicator:
+        """Make it; the other members are about to do the same."""
         if len(creation.members) == 1:
-            return [self._alone for _ in creation.comms]
+            return self._alone
         while not self._mailbox.sent():  # short messages, which wait for nobody
             pass
-        tag = creation.key % 30000
-        return [self._control.part(creation.members, tag=tag) for _ in creation.comms]
+        return self._control.part(creation.members, tag=creation.key % 30000)
 
     def _send(self, what: int, where: tuple[int, int], member: int) -> None:
         self._mailbox.sent()
@@ -211,18 +211,17 @@ class PreparedCommunicators:
         self._next = None
         self._next_at = time.monotonic() + QUIET_SECONDS
 
-    def take(self, members: Sequence[int], count: int) -> list[MpiCommunicator] | None:
-        """Return so many communicators of these members, none while they are being made.
+    def take(self, members: Sequence[int]) -> MpiCommunicator | str | None:
+        """Return a communicator of these members, `COMING` while it is being made.
 
-        None where as many were not prepared: on the proxies of all members alike, as their ranks ask for the
-        same ones in the same order.
+        None where there is no other one: on the proxies of all members alike, as their ranks ask for the same
+        ones in the same order.
         """
         ascending = tuple(sorted(members))
-        made = self._present.get(ascending, [])
-        if len(made) < count:
-            coming = sum(there is self._present and what == ascending for there, what in self._queue)
-            return None if len(made) + coming < count else []
-        return [made.pop(0).in_order(members) for _ in range(count)]
+        if made := self._present.get(ascending, []):
+            return made.pop(0).in_order(members)
+        coming = any(there is self._present and what == ascending for there, what in self._queue)
+        return COMING if coming else None
 
     # for later generations
 

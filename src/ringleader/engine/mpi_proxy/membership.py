@@ -130,9 +130,7 @@ class ElasticRank:
         self._last, hosts, slot = order.number, order.host_indexes, environ.get(SLOT, "")
         seconds = seconds_of(environ, TIMEOUT, TIMEOUT_SECONDS)
         self.membership = membership = Membership(connection, order, self._commit_memory, seconds)
-        everybody = ProxyCommunicator(
-            membership.channel, range(len(hosts)), order.rank, "all", hosts, with_duplicate=True
-        )
+        everybody = ProxyCommunicator(membership.channel, range(len(hosts)), order.rank, "all", hosts)
         connection.attached(order.number)
         return World(
             everybody=everybody,

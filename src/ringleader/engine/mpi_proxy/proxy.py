@@ -96,7 +96,7 @@ class Proxy:
         ``prepared``: others, for the ranks.
         """
         self._mpi, self._agent, self._prepared = mpi, agent, prepared
-        self._creations = CreationProtocol(control, MpiCommunicator(mpi, mpi.COMM_SELF), prepared.parents)
+        self._creations = CreationProtocol(control, MpiCommunicator(mpi, mpi.COMM_SELF), prepared)
         self._present: ProxyGeneration | None = None
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
@@ -111,17 +111,16 @@ class Proxy:
                 self._sleep()
 
     def _turn(self) -> bool:
+        prepared = self._prepared.turn()
         made = self._creations.turn()
         if made is not None:
-            creation, comms = made
-            present = self._present
+            (creation, comm), present = made, self._present
             if present is None or creation.generation != present.generation.number:
-                self._kept.extend(comms)
-            elif comms:
-                present.created(creation, comms)
+                self._kept.append(comm)
+            elif comm is not None:
+                present.created(creation, comm)
             else:  # its leader has heard that the generation is broken, as we shall: it has no communicator
                 present.end_requests()
-        prepared = self._prepared.turn()
         moved = self._present.turn() if self._present is not None else False
         return moved or prepared or made is not None
 
@@ -129,8 +128,6 @@ class Proxy:
         """Sleep until the rank or the agent wants something, until MPI has done something, or a while."""
         present = self._present if self._present is not None and not self._present.broken else None
         waits = self._creations.pending is not None
-        if present is not None:
-            waits = present.waits_for_communicators()
         if present is not None and not waits and not present.ring.proxy_sleeps():
             return
         idle = time.monotonic() - self._busy
@@ -174,9 +171,7 @@ class Proxy:
                     self._present = None
                 self._prepared.begin_generation()
                 if generation.rank >= 0:
-                    self._present = ProxyGeneration(
-                        self._mpi, self._agent, self._creations, generation, self._prepared
-                    )
+                    self._present = ProxyGeneration(self._mpi, self._agent, self._creations, generation)
                     self._descriptors = DescriptorWait([self._agent.fileno(), generation.wake_fd])
             else:
                 self._break(message["number"])

@@ -31,13 +31,12 @@ class ProxyCommunicator(Communicator):
         hosts: Sequence[int],
         *,
         when_used: bool = False,
-        with_duplicate: bool = False,
     ) -> None:
         """Ask for it; collective over the ranks. ``me`` is among ``ranks``.
 
         ``hosts``: by rank of the generation, its host. Nobody waits for it here: calls of it queue behind its
         making. ``when_used``: it is asked for by the first call, which is the same on all of its ranks, if
-        there ever is one. ``with_duplicate``: what `duplicate` gives first is made with it.
+        there ever is one.
         """
         self._channel, self._members, self._hosts = channel, tuple(ranks), hosts
         self._name, self._me = name, me
@@ -48,10 +47,6 @@ class ProxyCommunicator(Communicator):
         ProxyCommunicator._made += 1
         self._number = ProxyCommunicator._made
         self._asked_for = False
-        self._duplicate: ProxyCommunicator | None = None
-        if with_duplicate:
-            self._duplicate = self._child(self._members, when_used=True)
-            self._duplicate._asked_for = True
         if not when_used:
             self._ask_for_it()
 
@@ -59,8 +54,7 @@ class ProxyCommunicator(Communicator):
         self._asked_for = True
         words = f"{self._name}:{','.join(map(str, self._members))}"
         key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
-        second = self._duplicate._number if self._duplicate is not None else 0
-        creation = self._channel.begin(Call.CREATE, self._number, key=key, peer=second, listed=self._members)
+        creation = self._channel.begin(Call.CREATE, self._number, key=key, listed=self._members)
         self._channel.finish_later(creation)
 
     def begin(self, call: Call, **operands: Any) -> ProxyRequest:
@@ -101,8 +95,7 @@ class ProxyCommunicator(Communicator):
         return ProxyCommunicator(self._channel, ranks, self._me, name, self._hosts, when_used=when_used)
 
     def duplicate(self) -> ProxyCommunicator:
-        made, self._duplicate = self._duplicate, None
-        return made or self._child(self._members)
+        return self._child(self._members)
 
     def split(self, colors: Sequence[int]) -> ProxyCommunicator:
         mine = colors[self.rank]

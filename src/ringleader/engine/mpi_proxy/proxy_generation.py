@@ -12,14 +12,14 @@ import ctypes
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ringleader.agents.generation_service import RING_BYTES
 from ringleader.agents.host_agent_client import Generation, ProxyConnection
 from ringleader.engine.communicator import DTYPES, LOOKS, OPERATIONS, Call, memory_at
 from ringleader.engine.mpi_communicator import MpiCommunicator
-from ringleader.engine.mpi_proxy.creation import Creation, CreationProtocol, PreparedCommunicators
+from ringleader.engine.mpi_proxy.creation import Creation, CreationProtocol
 from ringleader.engine.mpi_proxy.request_ring import EMPTY, Completion, Memory, Record, RequestRing
 
 DONE = Completion()
@@ -93,16 +93,9 @@ class ProxyGeneration:
         agent: ProxyConnection,
         creations: CreationProtocol,
         generation: Generation,
-        prepared: PreparedCommunicators,
     ) -> None:
-        """Map the ring; descriptors of eventfds stay the generation's.
-
-        ``prepared``: communicators that the ranks are given first.
-        """
+        """Map the ring; descriptors of eventfds stay the generation's."""
         self._mpi, self._agent, self._creations = mpi, agent, creations
-        self._prepared = prepared
-        self._awaited: Creation | None = None
-        """Communicators that the rank has asked for and that are being prepared: it gets nothing before."""
         self.generation = generation
         self._memory: dict[int, Mapped] = {0: Mapped(os.dup(generation.ring_fd), RING_BYTES)}
         self.ring = RequestRing(self._memory[0].view)
@@ -118,8 +111,8 @@ class ProxyGeneration:
         """Take requests and look at those under way; return whether anything happened."""
         if self.broken:
             return False
-        moved = self._given()
-        while not self.waits_for_communicators() and (record := self.ring.pop()) is not None:
+        moved = False
+        while self._creations.pending is None and (record := self.ring.pop()) is not None:
             moved = True
             self._begin(record)
         if self.requests:
@@ -129,10 +122,6 @@ class ProxyGeneration:
     def waits_for_mpi(self) -> bool:
         """Return whether the rank waits for something that MPI is doing."""
         return bool(self.requests) and not self.broken
-
-    def waits_for_communicators(self) -> bool:
-        """Return whether communicators are being made for the rank: nothing else of it is begun meanwhile."""
-        return self._awaited is not None or self._creations.pending is not None
 
     def _begin(self, record: Record) -> None:
         try:
@@ -151,10 +140,10 @@ class ProxyGeneration:
                 self._look_at(len(self.requests) - 1)
             elif record.call == Call.CREATE:
                 members = [self.generation.world_ranks[rank] for rank in self._integers(record.listed)]
-                comms = [comm for comm in (record.comm, record.peer) if comm]
                 number, key = self.generation.number, record.operation
-                self._awaited = Creation(number, key, members, record.number, comms)
-                self._given()
+                creation = Creation(number, key, members, record.number, record.comm)
+                if (made := self._creations.begin(creation)) is not None:
+                    self.created(creation, made)
             else:
                 self._complete(record.number, self._done_at_once(record))
         except Exception as error:  # of MPI's, or of the host agent: the rank's to raise
@@ -174,26 +163,9 @@ class ProxyGeneration:
             self._comms.pop(record.comm).free()
         return DONE
 
-    def _given(self) -> bool:
-        """Give the rank the communicators that it has asked for, if they are there; say whether it got any.
-
-        Those that were not prepared are made now.
-        """
-        creation = self._awaited
-        if creation is None:
-            return False
-        made = self._prepared.take(creation.members, len(creation.comms))
-        if made is None:
-            self._awaited = None
-            self._creations.begin(creation)
-        elif made:
-            self._awaited = None
-            self.created(creation, made)
-        return bool(made)
-
-    def created(self, creation: Creation, made: Sequence[Any]) -> None:
-        """Take the communicators that were asked for."""
-        self._comms.update(zip(creation.comms, made, strict=True))
+    def created(self, creation: Creation, made: MpiCommunicator) -> None:
+        """Take the communicator that was asked for."""
+        self._comms[creation.comm] = made
         self._complete(creation.request, DONE)
 
     # what MPI is doing
