@@ -269,17 +269,30 @@ class Communicator:
         """Return by rank the first rank on its host, None where nobody knows without asking."""
         return None
 
-    def messages(self, mine: bytes, run: Callable[..., None] | None = None) -> list[bytes]:
-        """Return every rank's bytes, in rank order: short ones in one call. ``run`` makes the calls."""
-        run, blocks = run or self.run, bytearray(BLOCK_BYTES * self.size)
-        run(Call.ALLGATHER, source=block_of(mine), target=blocks)
-        short = messages_in(blocks)
-        if short is not None:
-            return short
-        counts = lengths_in(blocks)
-        starts = [sum(counts[:rank]) for rank in range(self.size)]
-        everything = bytearray(sum(counts))
-        run(Call.ALLGATHERV, source=mine, target=everything, listed=[*counts, *starts])
+    def messages(
+        self,
+        mine: bytes,
+        run: Callable[..., None] | None = None,
+        gather: Callable[[Any, Any, Sequence[int], Sequence[int]], None] | None = None,
+    ) -> list[bytes]:
+        """Return every rank's bytes, in rank order: short ones in one call.
+
+        ``run`` makes the calls; ``gather`` brings long messages into memory: what it is given is sent, where
+        they go, and the bytes of each rank and where they begin.
+        """
+        run, everything = run or self.run, bytearray(BLOCK_BYTES * self.size)
+        run(Call.ALLGATHER, source=block_of(mine), target=everything)
+        starts = list(range(0, len(everything), BLOCK_BYTES))
+        counts = [_LENGTH.unpack_from(everything, start)[0] for start in starts]
+        if max(counts) <= SHORT_BYTES:
+            starts = [start + _LENGTH.size for start in starts]
+        else:
+            starts = [sum(counts[:rank]) for rank in range(self.size)]
+            everything = bytearray(sum(counts))
+            if gather is None:
+                run(Call.ALLGATHERV, source=mine, target=everything, listed=[*counts, *starts])
+            else:
+                gather(mine, everything, counts, starts)
         return [bytes(everything[start : start + count]) for start, count in zip(starts, counts, strict=True)]
 
     def gather(self, value: Any) -> list[Any]:
@@ -327,20 +340,6 @@ def block_of(message: bytes) -> bytearray:
     if len(message) <= SHORT_BYTES:
         block[_LENGTH.size : _LENGTH.size + len(message)] = message
     return block
-
-
-def lengths_in(blocks: bytearray) -> list[int]:
-    """Return the length of each block's message."""
-    return [_LENGTH.unpack_from(blocks, start)[0] for start in range(0, len(blocks), BLOCK_BYTES)]
-
-
-def messages_in(blocks: bytearray) -> list[bytes] | None:
-    """Return each block's message, None where one is too long: all follow in a second call."""
-    lengths = lengths_in(blocks)
-    if max(lengths) > SHORT_BYTES:
-        return None
-    starts = range(_LENGTH.size, len(blocks), BLOCK_BYTES)
-    return [bytes(blocks[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
 
 
 RequestSleep = Callable[[float, int], int]

@@ -11,10 +11,9 @@ from array import array
 from collections.abc import Sequence
 
 from ringleader.engine.communicator import Call, Communicator, Segment
-from ringleader.engine.liveness import End, PeerEnd
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import MASK
-from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.peer_wait import End, PeerEnd, PeerWait
 
 PAGE_BYTES = 4096
 SPINS = 6000

@@ -42,7 +42,7 @@ from ringleader.engine.operations import (
     signature_digest,
 )
 from ringleader.engine.submission_queue import SubmissionQueue
-from ringleader.engine.timeline.observer import Stage, activity_of
+from ringleader.engine.timeline import Stage, activity_of
 from ringleader.engine.transports.registered_memory import PreparedReduction
 from ringleader.engine.transports.transport import Region
 

@@ -22,7 +22,7 @@ from ringleader.engine.negotiation import Decision
 from ringleader.engine.operations import GRADIENTS, Signature, Work
 from ringleader.engine.peer_wait import PeerWait
 from ringleader.engine.submission_queue import SubmissionQueue
-from ringleader.engine.timeline.observer import Observer, Stage, activity_of
+from ringleader.engine.timeline import Observer, Stage, activity_of
 from ringleader.engine.transports.transport import Region, Transport
 
 

@@ -22,9 +22,9 @@ from ringleader.engine.communicator import Call, Segment
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.engine.framework_adapter import FrameworkAdapter
-from ringleader.engine.liveness import End, EndMessages, PeerEnd
 from ringleader.engine.mpi_communicator import free_windows_left
 from ringleader.engine.mpi_proxy.membership import ELASTIC
+from ringleader.engine.peer_wait import End, EndMessages, PeerEnd
 from ringleader.engine.session import Session, open_session
 from ringleader.engine.traffic import as_report
 

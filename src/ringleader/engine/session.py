@@ -19,15 +19,14 @@ from ringleader.engine.engine import Engine
 from ringleader.engine.engine_settings import EngineSettings, Limits, read_settings
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.group_communicators import RankLayout, any_oversubscribed, checked_ranks
-from ringleader.engine.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.mpi_communicator import mpi_world
 from ringleader.engine.mpi_proxy.membership import ELASTIC
 from ringleader.engine.operations import Work
-from ringleader.engine.peer_wait import PeerWait, peer_wait_for
+from ringleader.engine.peer_wait import EndMessages, LivenessSource, PeerWait, StatusFile, peer_wait_for
 from ringleader.engine.process_set_registry import ProcessSetRegistry
 from ringleader.engine.rank_group import Group, SessionParts, lone_group, open_group
-from ringleader.engine.timeline.recording import Timelines, read_timeline_options
+from ringleader.engine.timeline import Timelines, read_timeline_options
 
 
 class Callbacks:

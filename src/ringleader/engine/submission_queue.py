@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.framework_adapter import DeviceTransport
 from ringleader.engine.operations import Work
-from ringleader.engine.timeline.observer import Observer, Stage
+from ringleader.engine.timeline import Observer, Stage
 
 GRACE_SECONDS = 0.0005
 """A script that has just asked for something is about to ask for more, or to wait; the progress thread leaves
@@ -53,16 +53,24 @@ class SubmissionQueue:
         """Carries arrays that are not in host memory."""
         self.waiting_threads: list[int] = []
         """Numbers of the threads of the script that wait for operations."""
-        self._run_round, self._clock = run_round, clock
-        self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS) if threads else None
+        self._run_round, self._clock, self._threads = run_round, clock, threads
         self._helpers = 0
         self._newest = 0.0
+        self._stopping = False
+        self._begin_without_thread()
+
+    def _begin_without_thread(self) -> None:
+        """Have a progress thread started when it is first needed."""
+        self._thread: threading.Thread | None = None
+        self._wakeup = threading.Event()
+        self._awake = not self._threads
+        """Whether the thread knows that there is something to do, or there is to be none."""
 
     def submit(self, work: Work) -> None:
         """Ask for an operation and do not wait. A name that is still pending here is a `ValueError`."""
         self._add((work,))
-        if self._progress is not None:
-            self._progress.wake()
+        if not self._awake:
+            self._wake()
 
     def submit_again(self, work: Work) -> None:
         """Ask once more for an operation on the host that was done without an error; see `submit`."""
@@ -73,15 +81,14 @@ class SubmissionQueue:
         work.done = False
         work.since = self._newest = self._clock()
         self.works[work.name] = work
-        progress = self._progress
-        if progress is not None and not progress.awake:
-            progress.wake()
+        if not self._awake:
+            self._wake()
 
     def submit_all(self, works: Sequence[Work]) -> None:
         """Ask for several at once: the ranks see all of them or none. Errors as for `submit`, before any."""
         self._add(works)
-        if self._progress is not None:
-            self._progress.wake()
+        if not self._awake:
+            self._wake()
 
     def _add(self, works: Sequence[Work]) -> None:
         if self.broken:
@@ -163,6 +170,41 @@ class SubmissionQueue:
         for work in list(self.works.values()):
             self.finish(work, HorovodInternalError(why))
 
+    def forked(self, why: str) -> None:
+        """Go on in a forked child, where only the thread that forked is left.
+
+        With ``why`` not empty every operation from now on is an error of these words.
+        """
+        self.lock = threading.Lock()
+        self._begin_without_thread()
+        self.waiting_threads.clear()
+        self._helpers = 0
+        if why:
+            self.broken = why
+
+    # the progress thread, which continues with what is pending while the script does something else
+
+    def _wake(self) -> None:
+        self._awake = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ringleader-progress", daemon=True)
+            self._thread.start()
+        self._wakeup.set()
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            self._wakeup.wait()
+            self._wakeup.clear()
+            nap = GRACE_SECONDS
+            while nap and not self._stopping:
+                time.sleep(nap)
+                nap = self._work_in_background()
+                if not nap:
+                    # What was submitted before this line woke nobody, so it is looked for once more.
+                    self._awake = False
+                    nap = self._work_in_background()
+                    self._awake = nap > 0
+
     def _work_in_background(self) -> float:
         """Run one round if something is pending and nobody else is at it; return when to come again."""
         pending = list(self.works.values())
@@ -181,70 +223,8 @@ class SubmissionQueue:
                 self.lock.release()
         return GRACE_SECONDS if self.works else 0.0
 
-    def forked(self, why: str) -> None:
-        """Go on in a forked child, where only the thread that forked is left.
-
-        With ``why`` not empty every operation from now on is an error of these words.
-        """
-        self.lock = threading.Lock()
-        if self._progress is not None:
-            self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS)
-        self.waiting_threads.clear()
-        self._helpers = 0
-        if why:
-            self.broken = why
-
     def stop(self, timeout: float) -> bool:
-        """Stop the progress thread; return whether it ended in time."""
-        return self._progress is None or self._progress.stop(timeout)
-
-
-class ProgressThread:
-    """A thread that goes on with what is pending while the script does something else.
-
-    It sleeps until woken, then works as long as there is something to do.
-    """
-
-    def __init__(self, work: Callable[[], float], grace: float) -> None:
-        """Take the piece of work; it returns after how many seconds to come again, 0 for when woken.
-
-        ``grace`` is the time from the first wake to the first piece of work. The thread starts when first
-        needed.
-        """
-        self._work = work
-        self._grace = grace
-        self._wakeup = threading.Event()
-        self.awake = False
-        """Whether it knows that there is something to do."""
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-
-    def wake(self) -> None:
-        """Say that there is something to do."""
-        if self.awake:
-            return
-        self.awake = True
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="ringleader-progress", daemon=True)
-            self._thread.start()
-        self._wakeup.set()
-
-    def _serve(self) -> None:
-        while not self._stopping:
-            self._wakeup.wait()
-            self._wakeup.clear()
-            nap = self._grace
-            while nap and not self._stopping:
-                time.sleep(nap)
-                nap = self._work()
-                if not nap:
-                    # What was submitted before this line woke nobody, so it is looked for once more.
-                    self.awake = False
-                    nap = self._work()
-                    self.awake = nap > 0
-
-    def stop(self, timeout: float) -> bool:
-        """End the thread after the piece of work that is going on; return whether it ended in time."""
+        """End the progress thread after the work that it is at; return whether it ended in time."""
         self._stopping = True
         self._wakeup.set()
         if self._thread is not None:

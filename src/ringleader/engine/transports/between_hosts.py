@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from ringleader.engine.kernels import ITEMSIZE, Array
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
+from ringleader.engine.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.engine.transports.long_arrays import LongArray, LongArrays
 from ringleader.engine.transports.pieces import FirstLongReduction, Pieces, Requests, arrays_behind
 from ringleader.engine.transports.registered_memory import RegisteredMemory

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
+from ringleader.engine.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.engine.transports.plain_mpi import MpiReducer
 
 LINE_BYTES = 64
