@@ -233,8 +233,6 @@ class Channel:
         time.sleep(NAP_SECONDS)
 
     def _push(self, record: Record) -> None:
-        while self._ring.full():
-            self._blocked()
         if self._ring.push(record):
             os.eventfd_write(self._wake, 1)
 

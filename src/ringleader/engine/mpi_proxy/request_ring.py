@@ -2,7 +2,7 @@
 
     header        4096 bytes: words `HEAD`, `TAIL`, `ASLEEP`, `COMPLETED`, `WAITING`; from byte 2048 on the
                   words of the last error
-    requests      RECORDS records of 128 bytes: 16 integers each; the rank writes, the proxy reads
+    requests      SLOTS records of 128 bytes: 16 integers each; the rank writes, the proxy reads
     completions   SLOTS slots of 64 bytes: the proxy writes, the rank reads
     data          the rest, for short messages
 
@@ -20,18 +20,18 @@ from typing import NamedTuple
 from ringleader.agents.memory_fence import Fence
 
 HEADER_BYTES = 4096
-RECORDS = 1024
-RECORD_BYTES = 128
 SLOTS = 2048
+"""Most requests at a time."""
+RECORD_BYTES = 128
 SLOT_BYTES = 64
-DATA_START = HEADER_BYTES + RECORDS * RECORD_BYTES + SLOTS * SLOT_BYTES
+DATA_START = HEADER_BYTES + SLOTS * (RECORD_BYTES + SLOT_BYTES)
 """Where the data begin."""
 HEAD, TAIL, ASLEEP, COMPLETED, WAITING, ERROR_BYTES = 0, 8, 16, 24, 32, 40
 """Words of the header by number, each in a cache line of its own: requests made and taken, whether the proxy
 sleeps; requests done, whether the rank sleeps; the length of the last error."""
 _ERROR_START, _ERROR_END = 2048, HEADER_BYTES
 _RECORD = struct.Struct("=16q")
-_SLOTS_START = (HEADER_BYTES + RECORDS * RECORD_BYTES) // 8
+_SLOTS_START = (HEADER_BYTES + SLOTS * RECORD_BYTES) // 8
 _SLOT_WORDS = SLOT_BYTES // 8
 RING = 0
 """Number of the ring's own memory; that of others follows."""
@@ -109,13 +109,9 @@ class RequestRing:
 
     # the rank's half
 
-    def full(self) -> bool:
-        """Return whether there is no room for a request."""
-        return self._next - self._words[TAIL] >= RECORDS
-
     def push(self, record: Record) -> bool:
-        """Hand a request over, for which there is room; return whether the proxy is to be woken."""
-        at = HEADER_BYTES + self._next % RECORDS * RECORD_BYTES
+        """Hand a request over; return whether the proxy is to be woken. There is room: it has a slot."""
+        at = HEADER_BYTES + self._next % SLOTS * RECORD_BYTES
         number, call, comm, source, target, datatype, operation, peer, tag, listed = record
         _RECORD.pack_into(
             self.memory, at, number, call, comm, *source, *target, datatype, operation, peer, tag, *listed
@@ -162,7 +158,7 @@ class RequestRing:
         if tail == self._words[HEAD]:
             return None
         self._fence()
-        words = _RECORD.unpack_from(self.memory, HEADER_BYTES + tail % RECORDS * RECORD_BYTES)
+        words = _RECORD.unpack_from(self.memory, HEADER_BYTES + tail % SLOTS * RECORD_BYTES)
         self._fence()
         self._words[TAIL] = tail + 1
         source, target, listed = Memory(*words[3:6]), Memory(*words[6:9]), Memory(*words[13:16])
