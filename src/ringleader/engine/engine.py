@@ -188,7 +188,14 @@ class Engine:
             if queue.observer is not None:
                 queue.observer.mark(Stage.CYCLE)
                 queue.observer.note(Stage.NEGOTIATING, first)
-            if self._agree(plan.digest + staged & MASK) and not plan.joins:
+            digest = plan.digest + staged
+            if self._released.to_tell:
+                # Another change on each rank: they exchange lists also if all have released something.
+                digest += (self.ranks.rank + 1) * NEWS
+            began = self._clock()
+            agreed = self._barrier.agree(digest & MASK)
+            self.times.met(began)
+            if agreed and not plan.joins:
                 self._stuck_since = None
                 if first_staged:
                     staged = self._barrier.laid_out()
@@ -198,16 +205,6 @@ class Engine:
         except BaseException as error:
             raised = self._failed(error)
             raise raised from raised.__cause__
-
-    def _agree(self, digest: int) -> bool:
-        """Meet the other ranks for what is in the queue; note how long the script stood still for that."""
-        if self._released.to_tell:
-            # Another change on each rank: they exchange lists also if all have released something.
-            digest = digest + (self.ranks.rank + 1) * NEWS & MASK
-        began = self._clock()
-        agreed = self._barrier.agree(digest)
-        self.times.met(began)
-        return agreed
 
     def _negotiate(self, pending: list[Work], *, blocked: bool) -> None:
         """Exchange lists with all ranks, which come to the same decision, and do what can be done."""
@@ -236,8 +233,11 @@ class Engine:
             raise known_to_peers(decision.shutdown)
         queue = self.queue
         self._released.give_back(decision.unused)
-        if decision.stalled:
-            self._warn_of_stalls(list(decision.stalled.values()))
+        if decision.stalled and self.ranks.rank == 0 and self._clock() >= self._warn_at:
+            self._warn_at = self._clock() + self._limits.warn
+            texts = list(decision.stalled.values())
+            more = f", and {len(texts) - 4} more" if len(texts) > 4 else ""
+            print(f"ringleader: {'; '.join(texts[:4])}{more}", file=sys.stderr, flush=True)  # noqa: T201
         for name, text in decision.mismatched.items():
             if name in queue.works:
                 kind = NoteMismatchError if name in decision.only_notes_differ else MismatchError
@@ -255,13 +255,6 @@ class Engine:
         else:
             stuck = self._clock() - self._stuck_since
             time.sleep(min(max(stuck / 10, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
-
-    def _warn_of_stalls(self, texts: list[str]) -> None:
-        now = self._clock()
-        if now >= self._warn_at and self.ranks.rank == 0:
-            self._warn_at = now + self._limits.warn
-            more = f", and {len(texts) - 4} more" if len(texts) > 4 else ""
-            print(f"ringleader: {'; '.join(texts[:4])}{more}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _failed(self, error: BaseException) -> BaseException:
         """End the engine, as ranks can no longer be in step, and tell the others; return what to raise."""

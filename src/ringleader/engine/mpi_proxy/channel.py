@@ -402,14 +402,10 @@ class Channel:
                 with self._sleeping:  # a thread that sleeps wakes within `LOOK_SECONDS`
                     os.close(self._wake)
                     os.close(self._done)
-                self._spans, self._staging, self._names = [], [], _NO_STAGING
-                self._ring, self._later = _NO_RING, []
-
-
-_NOBODYS = memoryview(bytearray(DATA_START + 64))
-_NO_RING = RequestRing(_NOBODYS)
-"""In place of a ring that is let go: no proxy sees it."""
-_NO_STAGING = _Staging(_NOBODYS, BlockAllocator(DATA_START, DATA_START))
+                self._spans, self._staging, self._later = [], [], []
+                # In place of the proxy's memory, for threads that still look.
+                self._names.view = memoryview(bytearray(DATA_START + NAMES_BYTES))
+                self._ring = RequestRing(self._names.view)
 
 
 def _is_read(call: Call, source: Any, target: Any, listed: Sequence[int]) -> bool:
