@@ -36,11 +36,11 @@ LONG_NAP_SECONDS = 0.0005
 SHORT_SECONDS = 0.1
 NAP_SHARE = 1 / 16
 """A wait for messages naps for this share of the time that it has lasted: each look at them makes MPI work,
-which takes the processor from ranks that share it, and from backward where that goes on meanwhile."""
+which takes the processor from ranks that share it, and from backward where that runs meanwhile."""
 
 LOOKS = 3
-"""Times that MPI is asked at one look: where a message has come, Open MPI reads it when it is asked first,
-takes the collective call that it is for a step on when it is asked again, and then finds that this is done.
+"""Times that MPI is tested in one look: where a message has arrived, Open MPI reads it at the first test,
+takes the collective call that it is for a step further at the second, and then finds that this is done.
 Between 2 hosts of a lab with 2 ranks each an all-reduce of 8 bytes took 1.3 ms with one, 0.9 with two, 0.6
 with three; a fourth changed nothing."""
 
@@ -247,7 +247,7 @@ class Communicator:
     def shared_memory(self, nbytes: int) -> Segment:
         """Return ``nbytes`` of shared memory of each rank; they are on one host.
 
-        Each rank's part begins on a page of its own. `RuntimeError` where there is none.
+        Each rank's part begins on a new page. `RuntimeError` where there is none.
         """
         raise NotImplementedError
 
@@ -343,7 +343,7 @@ def block_of(message: bytes) -> bytearray:
 
 
 RequestSleep = Callable[[float, int], int]
-"""Sleeps until more requests are done than the number that it is given, at most so many seconds; returns how
+"""Given seconds and a number: sleeps until more requests than that are done, at most that long; returns how
 many are."""
 
 

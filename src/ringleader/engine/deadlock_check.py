@@ -43,19 +43,19 @@ class GroupWait:
     whether it has anything pending there, so that it may come to another one."""
 
     def encode(self) -> bytes:
-        """Return it as rank 0 is told it."""
+        """Return it as it is sent to rank 0."""
         return json.dumps(vars(self)).encode()
 
     @classmethod
     def decode(cls, message: bytes) -> GroupWait:
-        """Return what `encode` told."""
+        """Return what `encode` made."""
         fields = json.loads(message)
         groups = {int(number): tuple(came) for number, came in fields.pop("groups").items()}
         return cls(**fields, groups=groups)
 
 
 def deadlock_across_groups(waits: Sequence[GroupWait], sets: Mapping[int, Sequence[int]]) -> str:
-    """Return who waits for whom where no rank can go on; empty where one can, or it cannot be told.
+    """Return who waits for whom where no rank can continue; empty where one can, or that is unknown.
 
     ``waits`` are those of all ranks at one moment, in rank order; ``sets`` the ranks of each group. A rank
     waits in vain if a member of its group has not come to this meeting and has nothing pending there: that
@@ -85,7 +85,7 @@ class DeadlockCheck:
     ) -> None:
         """Use the communicator of all ranks; ``sets`` returns the ranks of each group by number."""
         self.patience = patience
-        """A wait is told of when it has lasted for so many seconds."""
+        """A wait is reported when it has lasted for this many seconds."""
         self._control, self._sets = control, sets
         self._mailbox, self._looking = Mailbox(control), threading.Lock()
         self._awaited: set[int] = set()

@@ -177,7 +177,7 @@ class HostsBarrier(DigestBarrier):
     """The barrier of ranks on several hosts, or on one without shared memory.
 
     First the ranks of one host meet in shared memory, if there is any, then each of them meets its peers on
-    the other hosts. So every rank hears of every rank, and a host sends as few messages as it has ranks.
+    the other hosts. So every rank learns of every rank, and a host sends as few messages as it has ranks.
     """
 
     def __init__(

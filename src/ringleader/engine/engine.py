@@ -70,7 +70,7 @@ class Engine:
         self.queue = queue = SubmissionQueue(
             self._run_round, devices=parts.devices, clock=parts.clock, threads=parts.threads
         )
-        """What the script asked for, who is told of it, and what carries arrays on devices."""
+        """What the script asked for, who observes it, and what carries arrays on devices."""
         self._execution, self._plans = Execution(parts, queue), RoundPlans()
         self._stuck_since: float | None = None
         self._joined_for = 0
@@ -257,7 +257,7 @@ class Engine:
             time.sleep(min(max(stuck / 10, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
 
     def _failed(self, error: BaseException) -> BaseException:
-        """End the engine, as ranks can no longer be in step, and tell the others; return what to raise."""
+        """End the engine, as ranks can no longer agree, and tell the others; return what to raise."""
         text = f"{self._peer_wait.subject} failed: {type(error).__name__}: {error}"
         if is_transport_error(error) and not isinstance(error, HorovodInternalError):
             wrapped = HorovodInternalError(text)
@@ -280,7 +280,7 @@ class Engine:
         """Take part in the others' reductions with zeros until all ranks join.
 
         Return who was the last, and the largest ``serial`` of all ranks: those that joined early have counted
-        fewer operations than the others, and are to go on as these do.
+        fewer operations than the others, and continue from there.
         """
         work = _control_work("join", serial=serial)
         self.queue.run(work)
@@ -290,8 +290,7 @@ class Engine:
     def agree_on_sets(self, change: str) -> None:
         """Wait until all ranks ask for the same change of the process sets. Collective.
 
-        So a rank that asks for one while others are in an operation is told as any mismatch is:
-        `MismatchError`, on all ranks.
+        Where a rank asks for one while others are in an operation, all ranks get a `MismatchError`.
         """
         self.run(_control_work("process_set", note=change))
 
@@ -318,11 +317,11 @@ class Engine:
         self._released.add(region)
 
     def meet(self) -> None:
-        """Wait until all ranks have called this. Collective; nothing where ranks are uncoupled."""
+        """Wait until all ranks have called this. Collective; nothing among independent ranks."""
         self.run(_control_work("barrier"))
 
     def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
+        """Return a part of a registered region as a region; nothing is allocated or copied."""
         if region.device != "cpu" and self.queue.devices is not None:
             return self.queue.devices.cut(region, start, count)
         return self.transport.cut(region, start, count)

@@ -28,10 +28,10 @@ class Limits:
     """How long things may take, in seconds."""
 
     mismatch: float
-    """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
+    """All ranks may stand still this long with nothing in common. Then it counts as a mistake of the script
     (until then another thread of it could ask for the missing operation)."""
     warn: float = float("inf")
-    """A wait this long is told to the user, and an operation that only some ranks asked for so long ago."""
+    """A wait this long is reported, and an operation that only some ranks asked for that long ago."""
     shutdown: float = float("inf")
     """After this time such an operation is an error, and the engine ends on all ranks."""
 
@@ -43,7 +43,7 @@ class EngineSettings:
     launched: bool
     """Whether an MPI launcher started this process; only then is an MPI loaded."""
     elastic: bool = False
-    """Whether a host agent tells this rank of generations, and an MPI proxy does MPI for it."""
+    """Whether a host agent announces generations to this rank, and an MPI proxy does MPI for it."""
     size: int | None
     """Ranks in the job as the launcher counts them, where it says."""
     family: str

@@ -26,7 +26,7 @@ Message = tuple[int, Any, int]
 
 
 class MpiCalls:
-    """One communicator, on which nothing else may go on at the same time."""
+    """One communicator, which nothing else uses at the same time."""
 
     TAG = 11
 

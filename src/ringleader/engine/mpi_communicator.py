@@ -46,7 +46,7 @@ class MpiCommunicator(Communicator):
     """A communicator of mpi4py's.
 
     Its ranks may be numbered in another order than MPI's: MPI duplicates a communicator without waiting
-    inside of it, but in no other order. Ranks that go on after a failure are numbered anew, while their
+    inside of it, but in no other order. Ranks that continue after a failure are numbered anew, while their
     proxies are the same. A message to or from a peer is one of another number then, and the parts of a
     gathered array are received where they belong. Reductions are as MPI orders them.
     """
@@ -233,7 +233,7 @@ all of its ranks. It mirrors state of the MPI library, which is one per process.
 def free_windows_left() -> None:
     """Free the windows that no group has given back; all ranks do, when they end, and look at them no more.
 
-    MPI's own end would free them, each process in the order of its own table, which differs where ranks were
+    MPI's own end would free them, each process in the order of its table, which differs where ranks were
     in different groups: each would wait in another window for the others. Here the order is one for all.
     """
     for _, window in sorted(_WINDOWS.items()):

@@ -32,9 +32,9 @@ class Pending:
     stuck_seconds: float
     """How long no operation of that rank could be done although all ranks looked."""
     offers: tuple[tuple[str, Signature], ...] = ()
-    """Exchanges of gradients that the rank has memory for; told only by a rank that has joined."""
+    """Exchanges of gradients that the rank has memory for; reported only by a rank that has joined."""
     counted: int = 0
-    """Operations that the rank has asked for so far; told only by a rank that has joined."""
+    """Operations that the rank has asked for so far; reported only by a rank that has joined."""
     joined_for: int = 0
     """In how many exchanges of lists, with this one, the rank has joined."""
     unused: tuple[int, ...] = ()

@@ -66,7 +66,7 @@ class PeerEnd(NamedTuple):
 
     end: End
     exit_code: int | None = None
-    """Of its process, where the launcher told it."""
+    """Of its process, where the launcher knows it."""
 
     def __str__(self) -> str:
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
@@ -115,7 +115,7 @@ class StatusFile:
 
 
 class EndMessages:
-    """Messages between hosts: a rank that ends while others go on tells them."""
+    """Messages between hosts: a rank that ends before others tells them."""
 
     TAG = 77
 
@@ -154,7 +154,7 @@ class EndMessages:
             self._mailbox.send(array("i", [how, number]).tobytes(), rank, self.TAG)
 
     def drain(self, seconds: float) -> None:
-        """Move what was said on its way, at most so long."""
+        """Have messages sent, for at most this long."""
         end = time.monotonic() + seconds
         while not self.sent() and time.monotonic() < end:
             time.sleep(NAP_SECONDS)
@@ -177,8 +177,8 @@ class PeerWait:
     ) -> None:
         """Take the sources that tell which ranks have ended.
 
-        ``why_broken`` says why none of the ranks can go on, empty as long as they can: in an elastic job the
-        end of one is the end of the generation. ``sleep``: where something wakes this rank when requests are
+        ``why_broken`` says why none of the ranks can continue, empty as long as they can: in an elastic job
+        the end of one is the end of the generation. ``sleep``: where something wakes this rank when requests are
         done, as MPI proxies do.
         """
         self._rank = rank
@@ -188,7 +188,7 @@ class PeerWait:
         self._clock = clock
         self._say = say
         self.why_broken = why_broken
-        """Says why none of the ranks can go on."""
+        """Says why none of the ranks can continue."""
         self._sleep = sleep
         self.subject: object = ""
         """What is being waited for, in words; the engine sets it before an operation."""

@@ -31,7 +31,7 @@ from ringleader.engine.traffic import as_report
 FAREWELL_SECONDS = 0.3
 """A rank that ends this much before its peers on other hosts tells them."""
 DRAIN_SECONDS = 0.2
-"""So long a rank that does not wait for the others sees to it that they hear of it."""
+"""How long a rank that does not wait for the others has its messages to them sent."""
 
 
 def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple[bool, list[Segment]]:
@@ -105,7 +105,7 @@ def _barrier_of_ends(
     barrier, start, told, raised = base.begin(Call.BARRIER), time.monotonic(), not away, False
 
     def ends() -> dict[int, PeerEnd]:
-        """Return the ranks that have told of their end, as far as this rank knows."""
+        """Return the ranks known to have ended."""
         return {**messages(), **(flags.ended() if flags else {})}
 
     def over() -> bool:

@@ -186,8 +186,8 @@ def open_session(
 
     ``comm`` is an mpi4py communicator to live on, or a list of ranks among those that the launcher started;
     None for all of them. ``dynamic``: process sets can be added later, whatever the environment says.
-    ``with_sets``: whether this rank has process sets to register. ``entry``: what in an elastic job the loop
-    around training tells those of the other ranks, plain numbers.
+    ``with_sets``: whether this rank has process sets to register. ``entry``: plain numbers that in an elastic
+    job the loop around training gives to those of the other ranks.
     `ValueError` where this rank is not among the ranks.
     """
     settings = read_settings(environ)
@@ -255,7 +255,7 @@ def _shared(settings: EngineSettings) -> dict[str, Any]:
 def _agreed(
     settings: EngineSettings, world: World, comm: Communicator
 ) -> tuple[EngineSettings, bool | None, bool]:
-    """Return the settings with rank 0's word on all that ranks must decide alike.
+    """Return the settings, with rank 0's where ranks must decide alike.
 
     In an elastic job also whether a host has fewer processors than it needs, and whether any rank has process
     sets to register; it has brought all of that to the ranks with the beginning of the generation.

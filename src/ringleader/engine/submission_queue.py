@@ -20,7 +20,7 @@ GRACE_SECONDS = 0.0005
 """A script that has just asked for something is about to ask for more, or to wait; the progress thread leaves
 it this long to do so."""
 LONGEST_GRACE_SECONDS = 0.005
-"""What has been pending for so long the progress thread does, whatever the script is about."""
+"""What has been pending for this long the progress thread does, whatever the script does."""
 OUT_OF_THE_WAY_SECONDS = 0.005
 """How often the progress thread looks while the script itself is waiting for operations."""
 
@@ -48,7 +48,7 @@ class SubmissionQueue:
         self.broken = ""
         """Why nothing can be done any more, empty as long as it can."""
         self.observer: Observer | None = None
-        """Is told what operations go through, where a timeline is written."""
+        """Notes what operations go through, where a timeline is written."""
         self.devices = devices
         """Carries arrays that are not in host memory."""
         self.waiting_threads: list[int] = []
@@ -171,9 +171,9 @@ class SubmissionQueue:
             self.finish(work, HorovodInternalError(why))
 
     def forked(self, why: str) -> None:
-        """Go on in a forked child, where only the thread that forked is left.
+        """Continue in a forked child, where only the thread that forked is left.
 
-        With ``why`` not empty every operation from now on is an error of these words.
+        Where ``why`` is not empty it is the error of every operation from now on.
         """
         self.lock = threading.Lock()
         self._begin_without_thread()
@@ -218,7 +218,7 @@ class SubmissionQueue:
             try:
                 self._run_round(False)
             except Exception:
-                return 0.0  # whoever waits for one of these operations is told
+                return 0.0  # whoever waits for one of these operations gets it
             finally:
                 self.lock.release()
         return GRACE_SECONDS if self.works else 0.0

@@ -1,6 +1,6 @@
 """What operations go through, noted while they do and written to a file by `chrome_trace`.
 
-    engine → Observer → notes → a thread of its own → TraceFile
+    engine → Observer → notes → a thread → TraceFile
 
 The engine tells its queue's observer each stage that an operation goes through; without one it pays a
 comparison with None. To note a stage is to append a tuple; everything else (tracks, JSON, the file) is done a
@@ -27,7 +27,7 @@ from ringleader.engine.operations import GRADIENTS, Work
 DYNAMIC = "DYNAMIC"
 """As the name of the file: write nothing until `Timelines.start` is called."""
 RANK = "{rank}"
-"""In the name of a file: each rank writes one of its own. Else rank 0 writes alone, as Horovod's does."""
+"""In the name of a file: each rank writes one. Else rank 0 writes alone, as Horovod's does."""
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""
 SLICE = 16
@@ -132,7 +132,7 @@ class TraceFile:
                 self.notes.clear()
 
     def _write(self) -> None:
-        count = len(self.notes)  # other threads go on appending: take as many as are there now
+        count = len(self.notes)  # other threads append meanwhile: take as many as are there now
         for start in range(0, count, SLICE):
             self._chrome_trace.take([self.notes.popleft() for _ in range(min(SLICE, count - start))])
             if count < HURRY and not self._ending.is_set():
@@ -178,7 +178,7 @@ class Observable(Protocol):
     """What can be watched: an engine's queue."""
 
     observer: Observer | None
-    """Is told what operations go through, where a timeline is written."""
+    """Notes what operations go through, where a timeline is written."""
 
 
 class Timelines:
@@ -209,7 +209,7 @@ class Timelines:
         return None if self._trace is None else Observer(self._trace, group=group)
 
     def begin(self) -> None:
-        """Start what the environment asks for. Where that cannot be written, say so and go on."""
+        """Start what the environment asks for; where that cannot be written, only say so."""
         if not self.options.path:
             return
         try:

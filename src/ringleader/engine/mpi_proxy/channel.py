@@ -91,7 +91,7 @@ class SharedMemory(Segment):
     def __init__(
         self, key: str, fd: int, part_bytes: int, parts: int, close: Callable[[SharedMemory], None]
     ) -> None:
-        """Map it; ``fd`` is closed. Each part begins on a page of its own. ``close`` lets it go."""
+        """Map it; ``fd`` is closed. Each part begins on a new page. ``close`` lets it go."""
         self.key, self._close = key, close
         self.fence = None if KEEPS_ORDER else Fence()
         self.proxy_number = -1
@@ -239,7 +239,7 @@ class Channel:
     def _place(
         self, request: ProxyRequest, memory: Any, *, is_read: bool = True, is_written: bool = False
     ) -> Memory:
-        """Return where the proxy finds the memory of an operand, after a copy where it sees it not."""
+        """Return where the proxy finds the memory of an operand, after a copy where it does not see it."""
         if memory is None:
             return NOTHING
         view = bytes_of(memory)
@@ -324,7 +324,7 @@ class Channel:
                 )
 
     def sleep(self, seconds: float, seen: int) -> int:
-        """Sleep until the proxy has done more requests than ``seen``, at most so long; return how many."""
+        """Sleep until the proxy has done more requests than ``seen``, at most this long; return how many."""
         if self._ring.completed == seen:
             if self._sleeping.acquire(blocking=False):
                 try:
@@ -416,6 +416,6 @@ def _is_read(call: Call, source: Any, target: Any, listed: Sequence[int]) -> boo
 
 
 def page_rounded(nbytes: int) -> int:
-    """Return the bytes of the whole pages that hold so many, one page at least."""
+    """Return the bytes of the whole pages that hold this many, one page at least."""
     page = mmap.ALLOCATIONGRANULARITY
     return max(1, -(-nbytes // page)) * page

@@ -1,6 +1,6 @@
 """A rank's part in the generations of an elastic job: it joins one, leaves it, waits for the next.
 
-The process keeps one connection to its host agent; each generation has memory of its own.
+The process keeps one connection to its host agent; each generation has its own memory.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ElasticRank:
 
         ``arrival``: plain values that all of its ranks are to know of this one.
 
-        SystemExit(0) where the job goes on without this rank; `WorldError` where its host agent has gone;
+        SystemExit(0) where the job continues without this rank; `WorldError` where its host agent has gone;
         `HorovodInternalError` where one begins and breaks meanwhile: it has to be left then.
         """
         if self.membership is not None:
@@ -144,7 +144,7 @@ class ElasticRank:
         """Return the numbers of the commits that this host holds complete."""
         try:
             return self._commit_memory.held()
-        except (MemoryError, CommitMemoryError):  # there is none, and the launcher is told so
+        except (MemoryError, CommitMemoryError):  # there is none, which the launcher learns
             return ()
 
     def _connected(self, environ: Mapping[str, str]) -> RankConnection:

@@ -70,7 +70,7 @@ class DescriptorWait:
         self._arguments = self._polled, ctypes.c_ulong(len(fds)), ctypes.byref(self._time), None
 
     def ready(self, seconds: float) -> list[int]:
-        """Wait at most so long; return those that can be read, or are at their end."""
+        """Wait at most this long; return those that can be read, or are at their end."""
         self._time.seconds = int(seconds)
         self._time.nanoseconds = int(seconds % 1 * 1e9)
         found = _libc.ppoll(*self._arguments)

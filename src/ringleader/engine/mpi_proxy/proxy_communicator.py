@@ -1,7 +1,7 @@
 """Communicators of a rank whose MPI proxy makes its calls: who is in them is known here.
 
-A communicator has a name that is the same on all of its ranks: that of the one it was made from, and the how
-manieth of that one's it is. Proxies tell communicators in the making apart by a number made of it.
+A communicator has a name that is the same on all of its ranks: that of the one it was made from, with a
+number that counts those made of it. Proxies tell communicators in the making apart by a number made of it.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class ProxyGeneration:
         self.requests: list[Pending] = []
         """What MPI is doing."""
         self.broken = False
-        """Whether a member is lost: nothing more is taken from the rank, nor told to it."""
+        """Whether a member is lost: nothing more is taken from the rank or reported to it."""
 
     # the rank's requests
 
