@@ -178,8 +178,8 @@ class PeerWait:
         """Take the sources that tell which ranks have ended.
 
         ``why_broken`` says why none of the ranks can continue, empty as long as they can: in an elastic job
-        the end of one is the end of the generation. ``sleep``: where something wakes this rank when requests are
-        done, as MPI proxies do.
+        the end of one is the end of the generation. ``sleep``: where something wakes this rank when requests
+        are done, as MPI proxies do.
         """
         self._rank = rank
         self._liveness_sources = liveness_sources
