@@ -95,17 +95,18 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
     for name in _common(asked, joined):
         calls = [one.get(name) for one in asked]
         found = [signature for signature in calls if signature is not None]
-        refused = ""
-        if len(found) < len(calls):
-            refused = _refused_with_join(name, found[0], calls)
-        if refused:
-            mismatched[name] = refused
-        elif all(signature == found[0] for signature in found):
+        away, first = [rank for rank, own in enumerate(calls) if own is None], found[0]
+        if away and first.kind not in ANYBODY:
+            kind = first.kind.capitalize()
+            mismatched[name] = f"{kind} '{name}' is not supported while {numbered(away)} joined (hvd.join)."
+        elif all(signature == first for signature in found):
             ready.append(name)
-            if len(found) < len(calls):
-                absent[name] = found[0]
-                if _without_memory(name, found[0], ranks, calls):
-                    copied.add(name)
+            if away:
+                absent[name] = first
+            # A rank that has joined may have no memory for gradients: its optimizer may be gone, or the others
+            # may have cut their buckets anew since.
+            if first.kind == "gradients" and any(dict(ranks[one].offers).get(name) != first for one in away):
+                copied.add(name)
         else:
             mismatched[name] = _differences(name, calls)
             if _subject(found) == NOTES:
@@ -155,29 +156,6 @@ def _different_kinds(asked: Sequence[Mapping[str, Signature]], joined: Sequence[
             text = _differences(f"noname.{serial}", calls)
             found |= dict.fromkeys(names, text)
     return found
-
-
-def _refused_with_join(name: str, signature: Signature, calls: Sequence[Signature | None]) -> str:
-    """Return why the operation cannot be done without the ranks that did not ask for it; empty if it can."""
-    if signature.kind in ANYBODY:
-        return ""
-    away = [rank for rank, own in enumerate(calls) if own is None]
-    return (
-        f"{signature.kind.capitalize()} '{name}' is not supported while {numbered(away)} joined (hvd.join)."
-    )
-
-
-def _without_memory(
-    name: str, signature: Signature, ranks: Sequence[Pending], calls: Sequence[Signature | None]
-) -> bool:
-    """Return whether a rank that has joined has no memory for these gradients.
-
-    Its optimizer may be gone, or the others may have cut their buckets anew since.
-    """
-    away = [rank for rank, own in enumerate(calls) if own is None]
-    return signature.kind == "gradients" and any(
-        dict(ranks[rank].offers).get(name) != signature for rank in away
-    )
 
 
 def _last_joined(ranks: Sequence[Pending]) -> int:
@@ -241,15 +219,11 @@ def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]],
         return ""
     if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
         return ""
-    return "Mismatched operations, and every rank waits: " + "; ".join(
-        f"rank {rank} for {', '.join(quoted(one))}{_change(one)}" for rank, one in enumerate(asked)
-    )
-
-
-def _change(asked: Mapping[str, Signature]) -> str:
-    """Return the change of process sets that a rank asked for, as words in brackets."""
-    notes = [f" ({signature.note})" for signature in asked.values() if signature.kind == "process_set"]
-    return "".join(notes)
+    waits = []
+    for rank, one in enumerate(asked):
+        changes = [f" ({call.note})" for call in one.values() if call.kind == "process_set"]
+        waits.append(f"rank {rank} for {', '.join(quoted(one))}{''.join(changes)}")
+    return "Mismatched operations, and every rank waits: " + "; ".join(waits)
 
 
 def stalls(
