@@ -19,7 +19,8 @@ class Ranks(Communicator):
     def __init__(self, messages: list[bytes]) -> None:
         self.size, self.all, self.called = len(messages), messages, list[Call]()
 
-    def run(self, call: Call, *, target: Any, **operands: Any) -> None:
+    def run(self, call: Call, **operands: Any) -> None:
+        target = operands["target"]
         self.called.append(call)
         if call is Call.ALLGATHER:
             assert operands["source"] == block_of(self.all[0])

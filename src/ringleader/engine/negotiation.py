@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ringleader.engine.engine_settings import Limits
 from ringleader.engine.operations import ANYBODY, JOIN, Signature, unnamed_serial
@@ -49,7 +50,9 @@ def encode(pending: Pending) -> bytes:
 def decode(message: bytes) -> Pending:
     """Return the list that another rank encoded."""
     values = zip(Pending.__dataclass_fields__, json.loads(message), strict=True)
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values
+    }
     for name in ("entries", "offers"):
         fields[name] = tuple((operation, Signature.from_list(one)) for operation, one in fields[name])
     return Pending(**fields)
@@ -103,8 +106,8 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
             ready.append(name)
             if away:
                 absent[name] = first
-            # A rank that has joined may have no memory for gradients: its optimizer may be gone, or the others
-            # may have cut their buckets anew since.
+            # A rank that has joined may have no memory for gradients: its optimizer may be gone, or the
+            # others may have cut their buckets anew since.
             if first.kind == "gradients" and any(dict(ranks[one].offers).get(name) != first for one in away):
                 copied.add(name)
         else:

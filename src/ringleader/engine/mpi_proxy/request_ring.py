@@ -162,7 +162,8 @@ class RequestRing:
         self._fence()
         self._words[TAIL] = tail + 1
         source, target, listed = Memory(*words[3:6]), Memory(*words[6:9]), Memory(*words[13:16])
-        return Record(*words[:3], source, target, *words[9:13], listed)
+        number, call, comm = words[:3]
+        return Record(number, call, comm, source, target, *words[9:13], listed)
 
     def complete(self, number: int, completion: Completion) -> bool:
         """Say that a request is done; return whether the rank is to be woken."""
