@@ -163,7 +163,8 @@ class RequestRing:
         self._words[TAIL] = tail + 1
         source, target, listed = Memory(*words[3:6]), Memory(*words[6:9]), Memory(*words[13:16])
         number, call, comm = words[:3]
-        return Record(number, call, comm, source, target, *words[9:13], listed)
+        datatype, operation, peer, tag = words[9:13]
+        return Record(number, call, comm, source, target, datatype, operation, peer, tag, listed)
 
     def complete(self, number: int, completion: Completion) -> bool:
         """Say that a request is done; return whether the rank is to be woken."""
