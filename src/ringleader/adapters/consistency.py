@@ -22,8 +22,8 @@ from typing import Any
 import numpy
 
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
+from ringleader.engine.negotiation import numbered
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.pending_operations import numbered
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.engine.rank_group import Group
 

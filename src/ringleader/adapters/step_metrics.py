@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 
 from ringleader.engine.engine import Engine
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.engine.timeline.observer import Stage
-from ringleader.engine.timeline.recording import Timelines
+from ringleader.engine.timeline import Stage, Timelines
 
 EVERY_SECONDS = 1.0
 STEP = "STEP"

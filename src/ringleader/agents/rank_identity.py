@@ -89,3 +89,8 @@ def ipv4() -> list[tuple[str, str]]:
     return [
         (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
     ]
+
+
+def machine_directory(environ: Mapping[str, str]) -> str:
+    """Return this machine's part of the job's directory; KeyError where the environment does not name it."""
+    return f"{environ['RINGLEADER_JOB_DIR']}/{host_key(host_identity())}"

@@ -1,6 +1,6 @@
-"""What operations go through, written down while they do.
+"""What operations go through, noted while they do and written to a file by `chrome_trace`.
 
-    engine → Observer → notes → a thread of its own → TraceFile
+    engine → Observer → notes → a thread → TraceFile
 
 The engine tells its queue's observer each stage that an operation goes through; without one it pays a
 comparison with None. To note a stage is to append a tuple; everything else (tracks, JSON, the file) is done a
@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ringleader.engine.operations import Work
-from ringleader.engine.timeline.chrome_trace import ChromeTrace, Note
-from ringleader.engine.timeline.observer import Observer, Stage
+from ringleader.engine.chrome_trace import ChromeTrace, Note
+from ringleader.engine.chrome_trace import Stage as Stage
+from ringleader.engine.operations import GRADIENTS, Work
 
 DYNAMIC = "DYNAMIC"
 """As the name of the file: write nothing until `Timelines.start` is called."""
 RANK = "{rank}"
-"""In the name of a file: each rank writes one of its own. Else rank 0 writes alone, as Horovod's does."""
+"""In the name of a file: each rank writes one. Else rank 0 writes alone, as Horovod's does."""
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""
 SLICE = 16
@@ -39,13 +39,29 @@ ZERO_NANOS = 1_735_689_600 * 10**9
 """Start of 2025 (UTC), the zero of all traces: files of several ranks then lie on one line of time, and
 numbers stay small enough for an eighth of a microsecond to be exact."""
 _OFFSET = time.time_ns() - ZERO_NANOS - time.perf_counter_ns()
+WINDOW_REDUCE = "WINDOW_REDUCE"
+"""Ranks of one host reduce what lies in the memory that they share."""
+CROSS_ALLREDUCE = "CROSS_ALLREDUCE"
+"""Between hosts: this rank waits for what it exchanges with its peers there."""
+_MPI = {
+    "allreduce": "MPI_ALLREDUCE",
+    "gradients": "MPI_ALLREDUCE",
+    "gradient_parts": "MPI_REDUCESCATTER",
+    "publish_parts": "MPI_ALLGATHER",
+    "allgather": "MPI_ALLGATHER",
+    "broadcast": "MPI_BCAST",
+    "alltoall": "MPI_ALLTOALL",
+    "reducescatter": "MPI_REDUCESCATTER",
+}
+_OTHERS = {"loopback": "COPY", "uncoupled": "COPY", "distributed": "TORCH_DISTRIBUTED"}
+_REDUCTIONS = ("allreduce", *GRADIENTS)
 
 
-class Observable(Protocol):
-    """What can be watched: an engine's queue."""
-
-    observer: Observer | None
-    """Is told what operations go through, where a timeline is written."""
+def activity_of(transport: str, kind: str) -> str:
+    """Return what a transport does for an operation, in the timeline's words."""
+    if transport in ("window", "hosts") and kind in _REDUCTIONS:
+        return WINDOW_REDUCE
+    return _OTHERS.get(transport) or _MPI.get(kind, kind.upper())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +79,11 @@ class TimelineOptions:
 def read_timeline_options(environ: Mapping[str, str]) -> TimelineOptions:
     """Read the environment: ``RINGLEADER_TIMELINE`` counts before ``HOROVOD_TIMELINE``."""
     path = environ.get("RINGLEADER_TIMELINE") or environ.get("HOROVOD_TIMELINE") or ""
-    stream_events = (
-        environ.get("RINGLEADER_TIMELINE_MARK_CYCLES") or environ.get("HOROVOD_TIMELINE_MARK_CYCLES") or ""
-    )
+    marks = environ.get("RINGLEADER_TIMELINE_MARK_CYCLES") or environ.get("HOROVOD_TIMELINE_MARK_CYCLES")
     return TimelineOptions(
         path="" if path.upper() == DYNAMIC else path,
         dynamic=bool(path),
-        mark_cycles=stream_events.lower() not in ("", "0", "false"),
+        mark_cycles=(marks or "").lower() not in ("", "0", "false"),
     )
 
 
@@ -118,7 +132,7 @@ class TraceFile:
                 self.notes.clear()
 
     def _write(self) -> None:
-        count = len(self.notes)  # other threads go on appending: take as many as are there now
+        count = len(self.notes)  # other threads append meanwhile: take as many as are there now
         for start in range(0, count, SLICE):
             self._chrome_trace.take([self.notes.popleft() for _ in range(min(SLICE, count - start))])
             if count < HURRY and not self._ending.is_set():
@@ -140,23 +154,31 @@ class TraceFile:
         self._thread.join()
 
 
-class Recorder:
-    """The observer of one engine: notes what it is told."""
+class Observer:
+    """Notes what one engine tells it. All methods return at once and never raise."""
 
     def __init__(self, trace: TraceFile, *, group: str) -> None:
         """Note for ``trace``; ``group`` is the engine's name, empty for the one of all ranks."""
-        self._note = trace.notes.append
-        self._group = group
-        self._marks = trace.mark_cycles
+        self._note, self._group, self._marks = trace.notes.append, group, trace.mark_cycles
 
     def note(self, stage: Stage, work: Work, text: str = "") -> None:
-        """Note an operation's stage."""
+        """Note an operation's stage, with the activity or the error."""
         self._note((now(), stage, self._group, work.signature, work.local_name, work.serial, text))
 
     def mark(self, stage: Stage, phase: str | None = None) -> None:
-        """Note a stage that is no operation's; a round only where that was asked for."""
+        """Note a stage that is no operation's, with the name of what begins or ends.
+
+        A round only where that was asked for.
+        """
         if stage is not Stage.CYCLE or self._marks:
             self._note((now(), stage, self._group, None, phase, 0, ""))
+
+
+class Observable(Protocol):
+    """What can be watched: an engine's queue."""
+
+    observer: Observer | None
+    """Notes what operations go through, where a timeline is written."""
 
 
 class Timelines:
@@ -184,10 +206,10 @@ class Timelines:
             queue.observer = None
 
     def _recorder(self, group: str) -> Observer | None:
-        return None if self._trace is None else Recorder(self._trace, group=group)
+        return None if self._trace is None else Observer(self._trace, group=group)
 
     def begin(self) -> None:
-        """Start what the environment asks for. Where that cannot be written, say so and go on."""
+        """Start what the environment asks for; where that cannot be written, only say so."""
         if not self.options.path:
             return
         try:
@@ -207,14 +229,12 @@ class Timelines:
 
     def stop(self) -> None:
         """End the file that is being written, if there is one."""
-        trace = self._unwatched()
-        if trace is not None:
+        if (trace := self._unwatched()) is not None:
             trace.close()
 
     def forked(self) -> None:
         """Write no more in a forked child: the file is the parent's."""
-        trace = self._unwatched()
-        if trace is not None:
+        if (trace := self._unwatched()) is not None:
             trace.forked()
 
     def _unwatched(self) -> TraceFile | None:

@@ -1,4 +1,4 @@
-"""From what was noted to events of a Chrome trace. Pure.
+"""From what `timeline` noted to events of a Chrome trace. Pure.
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "JSON Array Format":
 events in brackets, of which the last may be missing. Every named operation has a *track* (a thread in the
@@ -18,11 +18,11 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.operations import Signature
-from ringleader.engine.timeline.observer import Stage
 
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"
@@ -32,6 +32,25 @@ in every step does not make the file, and this process, larger and larger."""
 _QUANTUM = 125
 """Nanoseconds. Times are multiples of it: an eighth of a microsecond is exact in binary, so that phases lie
 in each other also after a reader has added a begin and a duration."""
+
+
+class Stage(IntEnum):
+    """What is noted. An operation's stages come in this order; any but the last may be left out."""
+
+    SUBMITTED = 0
+    """The script asked for the operation."""
+    NEGOTIATING = 1
+    """This rank is at the barrier with it; now it waits for the slowest rank."""
+    EXECUTING = 2
+    """All ranks are there and agree. What is being done is an activity: see `timeline.activity_of`."""
+    FINISHED = 3
+    """It is done, or ended with ``work.error``."""
+    CYCLE = 4
+    """A round of all ranks begins."""
+    BEGIN = 5
+    """Something begins that is no operation, such as ``BACKWARD``."""
+    END = 6
+    """It ended."""
 
 
 Note = tuple[int, Stage, str, Signature | None, str | None, int, str]
