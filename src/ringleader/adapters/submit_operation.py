@@ -13,7 +13,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any
 
-from ringleader.adapters.handles import finish, new_handle, synchronize
+from ringleader.adapters.handles import finish, new_handle
 from ringleader.adapters.process_sets import ProcessSet, begin_operation, group_of, next_serial
 from ringleader.engine.engine import Engine
 from ringleader.engine.kernels import Array
@@ -48,7 +48,7 @@ class Operation:
 
     def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
         """Do the operation on one tensor and return its result."""
-        # Not by `_described`: what the most frequent operations cost besides the exchange counts.
+        # Not by `prepare`: what the most frequent operations cost besides the exchange counts.
         group, serial = begin_operation(process_set, self.title)
         work = self.describe(group, tensor, name, serial, *arguments)
         (group.broadcaster if self._broadcasts else group.engine).run(work)
@@ -59,16 +59,15 @@ class Operation:
 
         A name that is pending here is a `ValueError`.
         """
-        engine, works = self._described((tensor,), name, process_set, arguments, grouped=False)
+        engine, works = self.prepare((tensor,), name, process_set, arguments, grouped=False)
         engine.submit(works[0])
-        return new_handle(engine, works, lambda: self._results(works, (tensor,))[0])
+        return new_handle(engine, works, lambda: self.results(works, (tensor,))[0])
 
     def run_group(
         self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
     ) -> tuple[Any, ...]:
         """Do the operation on several tensors and return their results."""
-        results: tuple[Any, ...] = synchronize(self.begin_group(tensors, name, process_set, *arguments))
-        return results
+        return self.results(self.works(tensors, name, process_set, arguments, grouped=True), tensors)
 
     def begin_group(
         self,
@@ -82,26 +81,9 @@ class Operation:
         ``name`` is that of the group, or a list of the tensors' own.
         """
         tensors = tuple(tensors)
-        engine, works = self._described(tensors, name, process_set, arguments, grouped=True)
+        engine, works = self.prepare(tensors, name, process_set, arguments, grouped=True)
         engine.submit_all(works)
-        return new_handle(engine, works, lambda: self._results(works, tensors))
-
-    def prepare(
-        self,
-        tensors: Sequence[Array],
-        name: str,
-        process_set: ProcessSet,
-        arguments: tuple[Any, ...],
-        *,
-        grouped: bool,
-    ) -> tuple[Engine, list[Work], Callable[[], tuple[Any, ...]]]:
-        """Return works that are to be submitted later, their engine, and what then returns the results.
-
-        They are not counted among the operations of the process set, as they have a name and ranks may do
-        them in different orders.
-        """
-        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped, counted=False)
-        return engine, works, lambda: self._results(works, tensors)
+        return new_handle(engine, works, lambda: self.results(works, tensors))
 
     def works(
         self,
@@ -113,7 +95,7 @@ class Operation:
         grouped: bool,
     ) -> list[Work]:
         """Do the operation on a group, or on the one tensor unless ``grouped``; return the finished works."""
-        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped)
+        engine, works = self.prepare(tensors, name, process_set, arguments, grouped=grouped)
         if not grouped:
             engine.run(works[0])
             return works
@@ -121,7 +103,7 @@ class Operation:
         finish(engine, works)
         return works
 
-    def _described(
+    def prepare(
         self,
         tensors: Sequence[Array],
         name: str | Sequence[str] | None,
@@ -131,7 +113,11 @@ class Operation:
         grouped: bool,
         counted: bool = True,
     ) -> tuple[Engine, list[Work]]:
-        """Describe the operation on a group, or on the one tensor; return the works and their engine."""
+        """Describe the operation on a group, or on the one tensor; return its engine and works to submit.
+
+        Without ``counted`` they are not counted among the operations of the process set: they have a name,
+        and ranks may do them in different orders.
+        """
         serial = next_serial(process_set) if counted else 0
         group = group_of(process_set, self.title)
         names: Sequence[Any] = (name,)
@@ -147,7 +133,8 @@ class Operation:
         ]
         return group.broadcaster if self._broadcasts else group.engine, works
 
-    def _results(self, works: Sequence[Work], tensors: Sequence[Array]) -> tuple[Any, ...]:
+    def results(self, works: Sequence[Work], tensors: Sequence[Array]) -> tuple[Any, ...]:
+        """Return the script's results for finished works and the tensors that they were described for."""
         if self._result is None:
             return tuple(work.out for work in works)
         return tuple(map(self._result, works, tensors))

@@ -25,8 +25,6 @@ class DistributedTape:
     def init_tape(self, settings: GradientSettings) -> None:
         """Begin with no sources of this rank's own."""
         self._exchange = GradientExchange(settings, NAME)
-        self._local_sources: dict[int, Any] = {}
-        """Kept here, as what they are known by may not be another's."""
 
     @property
     def process_set(self) -> ProcessSet:
@@ -43,8 +41,7 @@ class DistributedTape:
 
         They are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
         """
-        self._local_sources[key(source)] = source
-        self._exchange.local.add(key(source))
+        self._exchange.local[key(source)] = source
 
     @traced_as_written
     def gradient(
@@ -76,8 +73,9 @@ class DistributedTape:
         """Return (source, gradient) pairs of the local sources, and of the others."""
         gradients = self.gradient(target, sources, output_gradients, use_generic_names)
         pairs = list(zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True))
-        local = [pair for pair in pairs if key(pair[0]) in self._local_sources]
-        return local, [pair for pair in pairs if key(pair[0]) not in self._local_sources]
+        is_local = self._exchange.local
+        local = [pair for pair in pairs if key(pair[0]) in is_local]
+        return local, [pair for pair in pairs if key(pair[0]) not in is_local]
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)

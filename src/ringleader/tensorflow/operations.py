@@ -19,15 +19,7 @@ from ringleader.adapters.reductions import Average, Sum, handle_average_backward
 from ringleader.engine.exceptions import MismatchError
 from ringleader.engine.operations import ReduceOp
 from ringleader.tensorflow.compression import Compression, Compressor
-from ringleader.tensorflow.differentiable_operation import (
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
-    BROADCAST,
-    REDUCESCATTER,
-    Call,
-    static_value,
-)
+from ringleader.tensorflow.differentiable_operation import Call, static_value
 from ringleader.tensorflow.eager_tensors import (
     argument_error,
     array_of,
@@ -38,6 +30,8 @@ from ringleader.tensorflow.eager_tensors import (
     tensorflow_error,
 )
 from ringleader.tensorflow.util import called_as_written, traced_as_written
+
+GATHER = OPERATIONS.allgather_rows
 
 __all__ = [
     "allgather",
@@ -82,32 +76,41 @@ def allreduce(
             OPERATIONS.allreduce, tensor, name, process_set, chosen, prescale_factor, postscale_factor
         )
     factors = (prescale_factor, postscale_factor)
-    return _reduce_any(tensor, compression, chosen, factors, name, process_set, ignore_name_scope)
+    return _reduce([tensor], compression, chosen, factors, name, process_set, ignore_name_scope)[0]
 
 
 @traced_as_written
-def _reduce_any(
-    tensor: Any,
+def _reduce(
+    tensors: Sequence[Any],
     compression: type[Compressor],
     op: ReduceOp,
     factors: tuple[float, float],
     name: str | None,
     process_set: ProcessSet,
     ignore_name_scope: bool,
-) -> Any:
-    """Return the reduction of a tensor of any kind, eagerly or in a graph."""
-    if isinstance(tensor, tf.IndexedSlices):
-        return reduce_sparse([tensor], name, op, factors, process_set, ignore_name_scope)[0]
-    call = Call(
-        name=name,
-        process_set=process_set,
-        arguments=(op, *factors),
-        ignore_name_scope=ignore_name_scope,
-    )
-    return run_compressed(compression, [tensor], lambda small: ALLREDUCE.run(small, call)[0])[0]
+    *,
+    grouped: bool = False,
+) -> list[Any]:
+    """Return the reductions of tensors of any kind, of one unless ``grouped``, eagerly or in a graph."""
+    results: list[Any] = list(tensors)
+    sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
+    dense = [at for at in range(len(tensors)) if at not in sparse]
+    if sparse:
+        base = f"{name}.sparse" if grouped and name is not None else name
+        slices = [tensors[at] for at in sparse]
+        reduced = reduce_sparse(slices, base, op, factors, process_set, ignore_name_scope)
+        for at, one in zip(sparse, reduced, strict=True):
+            results[at] = one
+    if dense:
+        arguments, how = (op, *factors), {"grouped": grouped, "unscoped": ignore_name_scope}
+        call = Call(name, process_set, OPERATIONS.allreduce, arguments, **how)
+        reduced = run_compressed(compression, [tensors[at] for at in dense], lambda small: call.run(small)[0])
+        for at, one in zip(dense, reduced, strict=True):
+            results[at] = one
+    return results
 
 
-@traced_as_written
+@called_as_written
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -123,29 +126,8 @@ def grouped_allreduce(
 ) -> list[Any]:
     """Return the reductions of several tensors over the ranks of a process set; see `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    results: list[Any] = list(tensors)
-    sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
-    dense = [at for at in range(len(tensors)) if at not in sparse]
-    if sparse:
-        slices = [tensors[at] for at in sparse]
-        base = None if name is None else f"{name}.sparse"
-        factors = (prescale_factor, postscale_factor)
-        reduced = reduce_sparse(slices, base, chosen, factors, process_set, ignore_name_scope)
-        for at, one in zip(sparse, reduced, strict=True):
-            results[at] = one
-    if dense:
-        call = Call(
-            name=name,
-            process_set=process_set,
-            arguments=(chosen, prescale_factor, postscale_factor),
-            grouped=True,
-            ignore_name_scope=ignore_name_scope,
-        )
-        dense_ones = [tensors[at] for at in dense]
-        reduced = run_compressed(compression, dense_ones, lambda small: ALLREDUCE.run(small, call)[0])
-        for at, one in zip(dense, reduced, strict=True):
-            results[at] = one
-    return results
+    factors = (prescale_factor, postscale_factor)
+    return _reduce(tensors, compression, chosen, factors, name, process_set, ignore_name_scope, grouped=True)
 
 
 @traced_as_written
@@ -212,8 +194,7 @@ def reduce_sparse(
     if factors != (1.0, 1.0):
         raise NotImplementedError("prescale_factor and postscale_factor are not for tf.IndexedSlices")
     parts = [part for one in slices for part in (one.values, one.indices)]
-    call = Call(name=name, process_set=process_set, grouped=True, ignore_name_scope=ignore_name_scope)
-    gathered = ALLGATHER.run(parts, call)[0]
+    gathered, _rows = Call(name, process_set, GATHER, grouped=True, unscoped=ignore_name_scope).run(parts)
     reduced = []
     for one, values, indices in zip(slices, gathered[::2], gathered[1::2], strict=True):
         if op == Average:
@@ -236,8 +217,7 @@ def allgather(
     """
     if is_unrecorded(tensor):
         return run_eagerly(OPERATIONS.allgather, tensor, name, process_set)
-    call = Call(name=name, process_set=process_set, ignore_name_scope=ignore_name_scope)
-    return ALLGATHER.run([tensor], call)[0][0]
+    return Call(name, process_set, GATHER, unscoped=ignore_name_scope).run([tensor])[0][0]
 
 
 @traced_as_written
@@ -250,8 +230,8 @@ def grouped_allgather(
     """Return each tensor joined from those of all ranks of a process set; see `allgather`."""
     if not tensors:
         return []
-    call = Call(name=name, process_set=process_set, grouped=True, ignore_name_scope=ignore_name_scope)
-    return list(ALLGATHER.run(tensors, call)[0])
+    call = Call(name, process_set, GATHER, grouped=True, unscoped=ignore_name_scope)
+    return list(call.run(tensors)[0])
 
 
 @traced_as_written
@@ -268,10 +248,8 @@ def broadcast(
     """
     if is_unrecorded(tensor):
         return run_eagerly(OPERATIONS.broadcast, tensor, name, process_set, root_rank)
-    call = Call(
-        name=name, process_set=process_set, arguments=(root_rank,), ignore_name_scope=ignore_name_scope
-    )
-    return BROADCAST.run([tensor], call)[0][0]
+    call = Call(name, process_set, OPERATIONS.broadcast, (root_rank,), unscoped=ignore_name_scope)
+    return call.run([tensor])[0][0]
 
 
 @traced_as_written
@@ -291,8 +269,7 @@ def broadcast_(
         return []
     if tf.executing_eagerly():
         return _into_variables(inner, root_rank, name, process_set)
-    call = Call(name=name, process_set=process_set, arguments=(root_rank,), grouped=True)
-    values, _rows = BROADCAST.run(inner, call)
+    values, _rows = Call(name, process_set, OPERATIONS.broadcast, (root_rank,), grouped=True).run(inner)
     return [
         tf.convert_to_tensor(tf.compat.v1.assign(variable, value))
         for variable, value in zip(inner, values, strict=True)
@@ -345,8 +322,8 @@ def alltoall(
     Without it, rows go in equal parts.
     """
     arguments = (None if splits is None else static_value(_counts(splits)),)
-    call = Call(name=name, process_set=process_set, arguments=arguments, ignore_name_scope=ignore_name_scope)
-    (output,), (received,) = ALLTOALL.run([tensor], call)
+    call = Call(name, process_set, OPERATIONS.alltoall, arguments, unscoped=ignore_name_scope)
+    (output,), (received,) = call.run([tensor])
     return output if splits is None else (output, received)
 
 
@@ -371,14 +348,9 @@ def _scatter(
 ) -> list[Any]:
     if op not in (Average, Sum):
         raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    call = Call(
-        name=name,
-        process_set=process_set,
-        arguments=(op, *factors),
-        grouped=grouped,
-        ignore_name_scope=ignore_name_scope,
-    )
-    return run_compressed(compression, tensors, lambda small: REDUCESCATTER.run(small, call)[0])
+    arguments, how = (op, *factors), {"grouped": grouped, "unscoped": ignore_name_scope}
+    call = Call(name, process_set, OPERATIONS.reducescatter, arguments, **how)
+    return run_compressed(compression, tensors, lambda small: call.run(small)[0])
 
 
 @traced_as_written

@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ringleader.adapters.arrival_buckets import BucketPlanner, Position
@@ -41,7 +41,7 @@ class Request:
         nbytes: int,
         engine: Engine,
         works: list[Work],
-        results: Callable[[], tuple[Any, ...]],
+        results: Callable[[], Sequence[Any]],
     ) -> None:
         """``nbytes`` are the input's; ``results`` are looked up when all works are done."""
         self.name = name
@@ -51,7 +51,7 @@ class Request:
         self.nbytes = nbytes
         self.works = works
         self.error: BaseException | None = None
-        self.outcome: tuple[Any, ...] = ()
+        self.outcome: Sequence[Any] = ()
         self._results = results
         # Held until the results are there: an Event would cost ten times as much, for each gradient.
         self._pending = threading.Lock()
@@ -69,7 +69,7 @@ class Request:
         if self._pending.locked():
             self._pending.release()
 
-    def wait(self) -> tuple[Any, ...]:
+    def wait(self) -> Sequence[Any]:
         """Return the results when they are there; `HorovodInternalError` where there are none.
 
         Of that class whatever went wrong: TensorFlow keeps nothing but its name in the message.
@@ -84,18 +84,11 @@ class Request:
 class SessionExchange:
     """Carries the requests of one engine. Its thread begins with the first one."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        step: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``step`` is told of the end of every step, as far as it can be known here."""
+    def __init__(self, engine: Engine) -> None:
+        """Begin without a request. Steps, as far as they can be known here, are those of all ranks."""
         self._engine = engine
-        self._step = step
+        self._metrics = session_metrics() if engine is PROCESS.get().engine else None
         self._cycle = 1
-        self._clock = clock
         self._planner = BucketPlanner(alone=engine.ranks.size == 1)
         self._lock = threading.Lock()
         """Held for the planner and what waits."""
@@ -104,7 +97,7 @@ class SessionExchange:
         """Requests that the engine has; of the thread alone."""
         self._orders: dict[str, tuple[Work, array[int]]] = {}
         """By name of the operation: rank 0's order, which is told along with it."""
-        self._latest = clock()
+        self._latest = time.monotonic()
         self._wakeup = threading.Event()
         self._napping = False
         self._ended = ""
@@ -117,7 +110,7 @@ class SessionExchange:
                 raise HorovodInternalError(self._ended)
             old = self._waiting.pop(request.name, None)
             self._waiting[request.name] = request
-            self._latest = self._clock()
+            self._latest = time.monotonic()
             ripe = self._planner.arrived(request.name, request.nbytes, self._latest)
             if self._thread is None or not self._thread.is_alive():  # none, or the parent's of this process
                 self._wakeup = threading.Event()
@@ -139,6 +132,11 @@ class SessionExchange:
         for request in waiting:
             request.finish(HorovodInternalError(why))
 
+    def shut_down(self) -> None:
+        """End with the session of ranks."""
+        _EXCHANGES.pop(self._engine, None)
+        self.close()
+
     def _serve(self) -> None:
         try:
             while self._under_way or not self._ended:
@@ -158,11 +156,11 @@ class SessionExchange:
             with self._lock:
                 look = self._planner.next_look()
                 self._napping = look is not None
-            self._wakeup.wait(None if look is None else max(look - self._clock(), 0.0))
+            self._wakeup.wait(None if look is None else max(look - time.monotonic(), 0.0))
         self._wakeup.clear()
         with self._lock:
             self._napping = False
-            batches = self._planner.due(self._clock())
+            batches = self._planner.due(time.monotonic())
             taken = [[self._waiting.pop(name, None) for name in batch] for batch in batches]
         return [[request for request in batch if request is not None] for batch in taken]
 
@@ -194,9 +192,8 @@ class SessionExchange:
             position = self._planner.agreement_due(request.name)
         if position is None:
             return []
-        numbers = array("q", [position.cycle, position.index, position.nbytes])
-        if self._engine.ranks.rank != 0:
-            numbers = array("q", [0, 0, 0])
+        mine = (position.cycle, position.index, position.nbytes)
+        numbers = array("q", mine if self._engine.ranks.rank == 0 else (0, 0, 0))
         work = sum_work(self._engine, numbers, f"{request.name}.order")
         if work.name in self._engine.queue.works:
             return []
@@ -209,7 +206,8 @@ class SessionExchange:
         if first is not None:
             try:
                 with self._engine.times.waiting():
-                    self._engine.advance(first, blocked=self._clock() - self._latest > QUIET_SECONDS)
+                    quiet = time.monotonic() - self._latest > QUIET_SECONDS
+                    self._engine.advance(first, blocked=quiet)
             except Exception as error:
                 for request in self._under_way:
                     request.finish(error)
@@ -225,46 +223,30 @@ class SessionExchange:
         self._under_way = left
         if self._planner.cycle_number != self._cycle:
             self._cycle = self._planner.cycle_number
-            self._step()
+            if self._metrics is not None:
+                self._metrics.step()
 
     def _adopt_order(self, name: str) -> None:
-        if name not in self._orders:
+        if name not in self._orders or not self._orders[name][0].done:
             return
-        work, (cycle, index, nbytes) = self._orders[name]
-        if work.done:
-            del self._orders[name]
-        if work.done and work.error is None:
+        work, (cycle, index, nbytes) = self._orders.pop(name)
+        if work.error is None:
             with self._lock:
                 self._planner.agree(name, Position(cycle=cycle, index=index, nbytes=nbytes))
 
 
-class SessionExchanges:
-    """The exchanges of this process, by engine."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._lock = threading.Lock()
-        self._exchanges: dict[Engine, SessionExchange] = {}
-
-    def of(self, engine: Engine) -> SessionExchange:
-        """Return what carries requests for an engine."""
-        found = self._exchanges.get(engine)
-        if found is not None:
-            return found
-        with self._lock:
-            if engine not in self._exchanges:
-                session = PROCESS.get()
-                session.at_shutdown.add(self._shut_down)
-                step = session_metrics().step if engine is session.engine else lambda: None
-                self._exchanges[engine] = SessionExchange(engine, step=step)
-            return self._exchanges[engine]
-
-    def _shut_down(self) -> None:
-        with self._lock:
-            exchanges, self._exchanges = self._exchanges, {}
-        for exchange in exchanges.values():
-            exchange.close()
-
-
-EXCHANGES = SessionExchanges()
+_EXCHANGES: dict[Engine, SessionExchange] = {}
 """A process has one session of ranks, whose engines are shared by all sessions and graphs."""
+_MAKING = threading.Lock()
+
+
+def exchange_of(engine: Engine) -> SessionExchange:
+    """Return what carries the requests for an engine."""
+    found = _EXCHANGES.get(engine)
+    if found is not None:
+        return found
+    with _MAKING:
+        if engine not in _EXCHANGES:
+            _EXCHANGES[engine] = SessionExchange(engine)
+            PROCESS.get().at_shutdown.add(_EXCHANGES[engine].shut_down)
+        return _EXCHANGES[engine]

@@ -24,10 +24,8 @@ import numpy
 import tensorflow as tf
 
 from ringleader.adapters.numpy_adapter import Array
-from ringleader.adapters.process_sets import ProcessSet
-from ringleader.adapters.submit_operation import Operation
 from ringleader.tensorflow.eager_tensors import argument_error
-from ringleader.tensorflow.session_exchange import EXCHANGES, Request
+from ringleader.tensorflow.session_exchange import Request, exchange_of
 
 _NAMES: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """Names of the operations in each graph."""
@@ -57,7 +55,7 @@ class SessionOperation:
             if self._awaited is not None:
                 raise ValueError(self._twice())
             self._unread = request
-        EXCHANGES.of(request.engine).add(request)
+        exchange_of(request.engine).add(request)
         return numpy.asarray(request.ticket, numpy.int64)
 
     def wait(self) -> list[Array]:
@@ -82,20 +80,12 @@ class SessionOperation:
 
 
 def in_session(
-    operation: Operation,
-    inputs: Sequence[Any],
-    name: str,
-    process_set: ProcessSet,
-    arguments: tuple[Any, ...],
-    *,
-    grouped: bool,
-    with_rows: bool,
+    name: str, operands: Sequence[Any], types: Sequence[tf.DType], make_request: Callable[..., Request]
 ) -> list[Any]:
     """Add an operation to the graph of a session, and return its outputs, whose shapes are unknown.
 
-    ``arguments`` are what ``operation`` takes beyond arrays, name and set; those that are tensors are looked
-    up when it is done. ``with_rows``: each result is a pair, of an array and how many rows came from each
-    rank; all rows (int32) follow all arrays. `ArgumentError` where the graph has an operation of that name.
+    ``make_request`` takes the values of the operands; what it returns has a result of each of the types.
+    `ArgumentError` where the graph has an operation of that name.
     """
     graph = tf.compat.v1.get_default_graph()
     names = _NAMES.setdefault(graph, set())
@@ -105,21 +95,7 @@ def in_session(
             "give one of them another name, or none."
         )
     names.add(name)
-    count = len(inputs)
-    later = [at for at, argument in enumerate(arguments) if tf.is_tensor(argument)]
-
-    def make_request(*arrays: Array) -> Request:
-        known = list(arguments)
-        for at, value in zip(later, arrays[count:], strict=True):
-            known[at] = value
-        data = [numpy.asarray(array) for array in arrays[:count]]
-        engine, works, results = operation.prepare(data, name, process_set, tuple(known), grouped=grouped)
-        nbytes = sum(array.nbytes for array in data)
-        return Request(name, nbytes, engine, works, lambda: _with_rows(results()) if with_rows else results())
-
     nodes = SessionOperation(name, make_request)
-    types = [tensor.dtype.base_dtype for tensor in inputs] + [tf.int32] * (count if with_rows else 0)
-    operands = [*inputs, *(arguments[at] for at in later)]
     # Arrays are exchanged on the host, wherever the nodes around them are.
     scope = re.sub("[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "operation"
     with tf.name_scope(f"{scope}/"), graph.colocate_with(None, ignore_existing=True), tf.device("/cpu:0"):
@@ -128,16 +104,7 @@ def in_session(
         # Two calls of session.run at a time could get each other's results.
         same = tf.raw_ops.Assert(condition=tf.equal(got, ticket), data=[nodes._twice()])
         with tf.control_dependencies([same]):
-            outputs = [tf.identity(output) for output in outputs]
-    for rows in outputs[count:]:
-        rows.set_shape([None])
-    return outputs
-
-
-def _with_rows(results: Sequence[tuple[Array, Sequence[int]]]) -> tuple[Array, ...]:
-    """Return all arrays, and then for each how many rows came from each rank."""
-    arrays = [array for array, _rows in results]
-    return (*arrays, *(numpy.asarray(rows, numpy.int32) for _array, rows in results))
+            return [tf.identity(output) for output in outputs]
 
 
 # waiting
