@@ -29,22 +29,23 @@ class Operation:
         describe: Callable[..., Work],
         *,
         result: Callable[[Work, Array], Any] | None = None,
-        broadcasts: bool = False,
         gradient: Callable[..., Sequence[Any]] | None = None,
+        check: Callable[..., object] = lambda *_arguments: None,
     ) -> None:
         """``title`` begins the messages of errors.
 
         ``describe`` takes this rank's part in the process set, the tensor, its name, the operation's number,
         and then the arguments of this kind of operation; it raises what is wrong with them. ``result``
         returns the script's result for a finished work and the tensor; None for the new tensor that the
-        work made. ``broadcasts``: the engine for broadcasts does it. ``gradient``: its rule, see
-        `operation_kinds.Gradient`.
+        work made. ``gradient``: its rule, see `operation_kinds.Gradient`. ``check`` raises what is wrong
+        with a shape, a type and arguments, before there is a tensor.
         """
         self.title = title
         self.describe = describe
         self.gradient = gradient
+        self.check = check
         self._result = result
-        self._broadcasts = broadcasts
+        self._broadcasts = title == "Broadcast"  # there is an engine for these
 
     def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
         """Do the operation on one tensor and return its result."""

@@ -74,8 +74,3 @@ def to_jax(array: Array, like: jax.Array) -> jax.Array:
     if getattr(like, "committed", True):
         place = like.sharding if like.shape == array.shape else min(like.devices(), key=lambda one: one.id)
     return jax.device_put(array, place, may_alias=True)
-
-
-def shapes_of(leaves: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Return shapes and types of arrays or tracers."""
-    return tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
