@@ -16,6 +16,13 @@ Read = Callable[[Sequence[Any]], list[Array]]
 Write = Callable[[Sequence[Any], Sequence[Any]], None]
 """Gives variables values."""
 
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give variables values at once."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
 VARIABLES, MODEL, OPTIMIZER = "variables", "model weights", "optimizer variables"
 """Names of what is kept beside the keywords; no attribute can have the latter two."""
 
@@ -74,7 +81,7 @@ class ModelState(ObjectState):
         )
         return {
             MODEL: Captured(value=values, differing=differing),
-            OPTIMIZER: Captured(value=self._read_variables(self._of_optimizer())),
+            OPTIMIZER: Captured(value=self._read_variables(variables_of(self.optimizer))),
             **super().captured(),
         }
 
@@ -87,13 +94,15 @@ class ModelState(ObjectState):
         if name == MODEL:
             self._write_variables(list(self.model.weights), value)
         elif name == OPTIMIZER:
-            self._write_variables(self._of_optimizer(), value)
+            self._write_variables(variables_of(self.optimizer), value)
         else:
             super().load(name, value)
 
-    def _of_optimizer(self) -> list[Any]:
-        held = getattr(self.optimizer, "variables", ())
-        return list(held() if callable(held) else held)
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Return the variables of an optimizer, where there is one."""
+    held = getattr(optimizer, "variables", ())
+    return list(held() if callable(held) else held)
 
 
 def build_for(optimizer: Any, variables: Sequence[Any]) -> None:

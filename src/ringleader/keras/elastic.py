@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from ringleader.adapters.commit_layout import Captured
 from ringleader.adapters.elastic import CommitError, State, run_fn
 from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from ringleader.adapters.numpy_adapter import Array
-from ringleader.adapters.variables_state import ModelState, Read, Write
+from ringleader.adapters.variables_state import ModelState, Read, Write, assign
 from ringleader.keras.generation import backend, check_generation, keras
 from ringleader.keras.values import as_array
 
@@ -66,16 +65,7 @@ def _values() -> tuple[Read, Write]:
         session = getattr(keras().backend, "get_session", None)
         values = import_module("ringleader.tensorflow.elastic").VariableValues(session)
         return values.read, values.write
-    return _read, _write
-
-
-def _read(variables: Sequence[Any]) -> list[Array]:
-    return [as_array(one) for one in variables]
-
-
-def _write(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+    return lambda variables: [as_array(one) for one in variables], assign
 
 
 class CommitStateCallback(_Callback):

@@ -10,7 +10,6 @@ from ringleader.adapters.gradient_settings import GradientSettings, checked_grou
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.keras.generation import Compression, backend, check_optimizer, is_keras2, keras
-from ringleader.keras.optimizer.exchanging_optimizer import base_class, distributed_class
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model"]
 
@@ -198,9 +197,16 @@ def _wrapped(optimizer: Any, options: GradientSettings) -> Any:
 
 
 def _distributed_class(optimizer: Any, options: GradientSettings) -> type:
-    """Return the class of an optimizer of the script's Keras that exchanges gradients."""
+    """Return a subclass of an optimizer's class that exchanges gradients.
+
+    It has the same name, so that a model is saved as with that one.
+    """
     exchanging = getattr(_generation(), f"DistributedKeras{2 if is_keras2() else 3}Optimizer")
-    return distributed_class(exchanging, base_class(optimizer), options)
+    base = type(optimizer)
+    while hasattr(base, "exchange_options"):  # one that is wrapped again gets new options
+        base = base.__bases__[1]
+    known = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(base.__name__, (exchanging, base), {"exchange_options": options, **known})
 
 
 def _carry_state(optimizer: Any, made: Any) -> None:
