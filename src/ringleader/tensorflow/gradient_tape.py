@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.gradient_settings import GradientSettings, weights_of
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average
 from ringleader.tensorflow.compression import Compression
@@ -146,24 +146,10 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
 
     ``local_layers`` is a layer or several. See `DistributedTape.register_local_source`.
     """
-    layers = [] if local_layers is None else local_layers
-    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
-    if not all(hasattr(layer, "trainable_weights") for layer in layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            tape.register_local_source(variable)
+    words = dict(locals())  # all but the layers are of a `DistributedGradientTape`
+    kind = "All local layers must be of tf.keras.layers.Layer type."
+    variables = weights_of(words.pop("local_layers"), kind)
+    tape = DistributedGradientTape(**words)
+    for variable in variables:
+        tape.register_local_source(variable)
     return tape

@@ -141,15 +141,7 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Return the reduction of a dense tensor, its sum if nothing is said: what `allreduce` is made of."""
-    return allreduce(
-        tensor,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    return allreduce(**locals())
 
 
 @traced_as_written
@@ -163,15 +155,7 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Return the reductions of dense tensors, sums if nothing is said."""
-    return grouped_allreduce(
-        tensors,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        name=name,
-    )
+    return grouped_allreduce(**locals())
 
 
 def reduce_sparse(

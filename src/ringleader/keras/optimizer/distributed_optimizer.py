@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from ringleader.adapters.gradient_settings import GradientSettings, checked_groups
+from ringleader.adapters.gradient_settings import GradientSettings, checked_groups, weights_of
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.keras.generation import Compression, backend, check_optimizer, is_keras2, keras
@@ -93,29 +93,11 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     ``local_layers`` is a built layer or several. Their gradients are divided by the number of ranks unless
     ``scale_local_gradients`` is turned off.
     """
-    layers = [] if local_layers is None else local_layers
-    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
-    if not all(hasattr(layer, "trainable_weights") for layer in layers):
-        raise ValueError("local_layers has to be a layer of Keras, or several")
-    wrapped = DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
-    exchanging = getattr(wrapped, "inner_optimizer", wrapped)
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            exchanging.register_local_var(variable)
+    words = dict(locals())  # all but the layers are of a `DistributedOptimizer`
+    variables = weights_of(words.pop("local_layers"), "local_layers has to be a layer of Keras, or several")
+    wrapped = DistributedOptimizer(**words)
+    for variable in variables:
+        getattr(wrapped, "inner_optimizer", wrapped).register_local_var(variable)
     return wrapped
 
 
