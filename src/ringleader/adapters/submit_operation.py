@@ -123,7 +123,8 @@ class Operation:
         group = group_of(process_set, self.title)
         names: Sequence[Any] = (name,)
         if grouped and (name is None or isinstance(name, str)):
-            names = member_names(f"noname.{serial}" if name is None else name, len(tensors))
+            base = f"noname.{serial}" if name is None else name
+            names = [f"{base}_{at}of{len(tensors)}" for at in range(1, len(tensors) + 1)]
         elif grouped:
             if not isinstance(name, Sequence):
                 raise ValueError(f"the name of an operation is a string, not {name!r}")
@@ -139,11 +140,6 @@ class Operation:
         if self._result is None:
             return tuple(work.out for work in works)
         return tuple(map(self._result, works, tensors))
-
-
-def member_names(name: str, count: int) -> list[str]:
-    """Return the names of a group's members."""
-    return [f"{name}_{at}of{count}" for at in range(1, count + 1)]
 
 
 def describe_work(

@@ -45,18 +45,15 @@ class KerasState(ModelState):
         """Take a model that is built; without an ``optimizer`` the one that it was compiled with counts."""
         check_generation(model, "model")
         read, write = _values()
-        super().__init__(model, optimizer, read=read, write=write, build=runs_eagerly(), **kwargs)
+        # Without a session variables have values.
+        eager = backend() != "tensorflow" or bool(import_module("tensorflow").executing_eagerly())
+        super().__init__(model, optimizer, read=read, write=write, build=eager, **kwargs)
 
     def captured(self) -> Mapping[str, Captured]:
         """See `ModelState`."""
         if backend() == "jax" and getattr(self.model, "_jax_state", None) is not None:
             self.model.jax_state_sync()  # while it fits, the trainer holds what the variables are
         return super().captured()
-
-
-def runs_eagerly() -> bool:
-    """Return whether variables have values without a session."""
-    return backend() != "tensorflow" or bool(import_module("tensorflow").executing_eagerly())
 
 
 def _values() -> tuple[Read, Write]:

@@ -72,9 +72,12 @@ def as_array(value: Any) -> numpy.ndarray[Any, Any]:
     """Return a value, or the value of a variable, as a NumPy array."""
     if isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, list, tuple)):
         return numpy.asarray(value)
-    if backend() == "tensorflow":
-        return numpy.asarray(_evaluated(value))
-    return numpy.asarray(keras().ops.convert_to_numpy(value))
+    if backend() != "tensorflow":
+        return numpy.asarray(keras().ops.convert_to_numpy(value))
+    if hasattr(value, "numpy"):
+        return numpy.asarray(value.numpy())
+    # Where there is a graph only, it is computed in Keras' session.
+    return numpy.asarray(keras().backend.get_value(value) if is_keras2() else value)
 
 
 def as_tensor(value: Any) -> Any:
@@ -94,13 +97,6 @@ def _on_array(value: Any, operation: Callable[[Any], Any]) -> Any:
     if value is array or isinstance(value, (numpy.generic, int, float, bool, list, tuple)):
         return result
     return as_tensor(result)
-
-
-def _evaluated(value: Any) -> Any:
-    """Return what a tensor of TensorFlow holds, computed in Keras' session where there is a graph only."""
-    if hasattr(value, "numpy"):
-        return value.numpy()
-    return keras().backend.get_value(value) if is_keras2() else value
 
 
 # variables

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.adapters.gradient_settings import GradientSettings, weights_of
+from ringleader.adapters.gradient_settings import weights_of
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average
 from ringleader.tensorflow.compression import Compression
@@ -22,9 +22,7 @@ NAME = "DistributedGradientTape_Allreduce"
 class DistributedTape:
     """What stands in front of the class of the wrapped tape."""
 
-    def init_tape(self, settings: GradientSettings) -> None:
-        """Begin with no sources of this rank's own."""
-        self._exchange = GradientExchange(settings, NAME)
+    _exchange: GradientExchange
 
     @property
     def process_set(self) -> ProcessSet:
@@ -116,7 +114,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     tape = cls.__new__(cls)
     tape.__dict__.update(gradtape.__dict__)
     tape._recording = False
-    tape.init_tape(settings)
+    tape._exchange = GradientExchange(settings, NAME)
     return tape
 
 

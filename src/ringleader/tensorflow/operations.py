@@ -14,7 +14,7 @@ from ringleader.adapters.array_operations import OPERATIONS
 from ringleader.adapters.basics import rank
 from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.numpy_adapter import empty_like
-from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.engine.exceptions import MismatchError
 from ringleader.engine.operations import ReduceOp
@@ -95,12 +95,23 @@ def _reduce(
     results: list[Any] = list(tensors)
     sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
     dense = [at for at in range(len(tensors)) if at not in sparse]
+    if sparse and op not in (Average, Sum):
+        raise NotImplementedError(
+            f"tf.IndexedSlices can be summed or averaged, and op is {ReduceOp(op).name.title()}; "
+            "use sparse_as_dense=True, or tf.convert_to_tensor"
+        )
+    if sparse and factors != (1.0, 1.0):
+        raise NotImplementedError("prescale_factor and postscale_factor are not for tf.IndexedSlices")
     if sparse:
+        # The slices of all ranks: an index may come several times, and counts each time.
+        parts = [part for at in sparse for part in (tensors[at].values, tensors[at].indices)]
         base = f"{name}.sparse" if grouped and name is not None else name
-        slices = [tensors[at] for at in sparse]
-        reduced = reduce_sparse(slices, base, op, factors, process_set, ignore_name_scope)
-        for at, one in zip(sparse, reduced, strict=True):
-            results[at] = one
+        call = Call(base, process_set, GATHER, grouped=True, unscoped=ignore_name_scope)
+        gathered = iter(call.run(parts)[0])
+        for at, values, indices in zip(sparse, gathered, gathered, strict=True):
+            if op == Average:
+                values = values / tf.cast(process_set.size(), values.dtype)
+            results[at] = tf.IndexedSlices(values, indices, dense_shape=tensors[at].dense_shape)
     if dense:
         arguments, how = (op, *factors), {"grouped": grouped, "unscoped": ignore_name_scope}
         call = Call(name, process_set, OPERATIONS.allreduce, arguments, **how)
@@ -156,36 +167,6 @@ def _grouped_allreduce(
 ) -> list[Any]:
     """Return the reductions of dense tensors, sums if nothing is said."""
     return grouped_allreduce(**locals())
-
-
-def reduce_sparse(
-    slices: Sequence[tf.IndexedSlices],
-    name: str | None,
-    op: ReduceOp,
-    factors: tuple[float, float],
-    process_set: ProcessSet,
-    ignore_name_scope: bool,
-) -> list[tf.IndexedSlices]:
-    """Return the slices of all ranks; of an Average the values are divided by the number of ranks.
-
-    Values and indices travel together. An index may come several times, and counts each time.
-    """
-    if op not in (Average, Sum):
-        raise NotImplementedError(
-            f"tf.IndexedSlices can be summed or averaged, and op is {ReduceOp(op).name.title()}; "
-            "use sparse_as_dense=True, or tf.convert_to_tensor"
-        )
-    if factors != (1.0, 1.0):
-        raise NotImplementedError("prescale_factor and postscale_factor are not for tf.IndexedSlices")
-    parts = [part for one in slices for part in (one.values, one.indices)]
-    gathered, _rows = Call(name, process_set, GATHER, grouped=True, unscoped=ignore_name_scope).run(parts)
-    reduced = []
-    for one, values, indices in zip(slices, gathered[::2], gathered[1::2], strict=True):
-        if op == Average:
-            ranks = group_of(process_set, "Allreduce").ranks.size
-            values = values / tf.cast(ranks, values.dtype)
-        reduced.append(tf.IndexedSlices(values, indices, dense_shape=one.dense_shape))
-    return reduced
 
 
 @traced_as_written
@@ -251,28 +232,13 @@ def broadcast_(
     inner = [_tensorflow_variable(variable) for variable in variables]
     if not inner:
         return []
-    if tf.executing_eagerly():
-        return _into_variables(inner, root_rank, name, process_set)
-    values, _rows = Call(name, process_set, OPERATIONS.broadcast, (root_rank,), grouped=True).run(inner)
-    return [
-        tf.convert_to_tensor(tf.compat.v1.assign(variable, value))
-        for variable, value in zip(inner, values, strict=True)
-    ]
-
-
-def _tensorflow_variable(variable: Any) -> Any:
-    """Return TensorFlow's variable, which is within one of Keras 3."""
-    value = getattr(variable, "value", None)
-    inner = value if isinstance(value, tf.Variable) else variable
-    if not hasattr(inner, "assign"):
-        raise argument_error(f"only variables take over values, and this is {type(variable).__name__}")
-    return inner
-
-
-def _into_variables(
-    variables: Sequence[Any], root_rank: int, name: str | None, process_set: ProcessSet
-) -> list[Any]:
-    values = [variable.read_value() for variable in variables]
+    if not tf.executing_eagerly():
+        values, _rows = Call(name, process_set, OPERATIONS.broadcast, (root_rank,), grouped=True).run(inner)
+        return [
+            tf.convert_to_tensor(tf.compat.v1.assign(variable, value))
+            for variable, value in zip(inner, values, strict=True)
+        ]
+    values = [variable.read_value() for variable in inner]
     check_types(values)
     is_root = rank() == root_rank
     arrays = [array_of(value) for value in values]
@@ -283,12 +249,20 @@ def _into_variables(
         OPERATIONS.broadcast_in_place.run_group(arrays, name, process_set, root_rank)
     except (ValueError, MismatchError) as error:
         raise tensorflow_error(error) from error
-    if is_root:
-        return values
-    values = [tensor_over(array) for array in arrays]
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+    if not is_root:
+        values = [tensor_over(array) for array in arrays]
+        for variable, value in zip(inner, values, strict=True):
+            variable.assign(value)
     return values
+
+
+def _tensorflow_variable(variable: Any) -> Any:
+    """Return TensorFlow's variable, which is within one of Keras 3."""
+    value = getattr(variable, "value", None)
+    inner = value if isinstance(value, tf.Variable) else variable
+    if not hasattr(inner, "assign"):
+        raise argument_error(f"only variables take over values, and this is {type(variable).__name__}")
+    return inner
 
 
 @traced_as_written

@@ -218,21 +218,18 @@ class SessionExchange:
             if not all(work.done for work in request.works):
                 left.append(request)
                 continue
-            self._adopt_order(request.name)
+            if request.name in self._orders and self._orders[request.name][0].done:
+                work, (cycle, index, nbytes) = self._orders.pop(request.name)
+                if work.error is None:
+                    with self._lock:
+                        place = Position(cycle=cycle, index=index, nbytes=nbytes)
+                        self._planner.agree(request.name, place)
             request.finish()
         self._under_way = left
         if self._planner.cycle_number != self._cycle:
             self._cycle = self._planner.cycle_number
             if self._metrics is not None:
                 self._metrics.step()
-
-    def _adopt_order(self, name: str) -> None:
-        if name not in self._orders or not self._orders[name][0].done:
-            return
-        work, (cycle, index, nbytes) = self._orders.pop(name)
-        if work.error is None:
-            with self._lock:
-                self._planner.agree(name, Position(cycle=cycle, index=index, nbytes=nbytes))
 
 
 _EXCHANGES: dict[Engine, SessionExchange] = {}

@@ -117,28 +117,20 @@ def load_model(
     """
     known = {one.__name__: one for one in custom_optimizers or ()} | dict(custom_objects or {})
     model = keras().models.load_model(filepath, custom_objects=known or None)
-    if getattr(model, "optimizer", None) is not None:
-        _complete(model)
-        _distribute_in_place(model.optimizer, compression)
-        if backend() == "tensorflow" and not is_keras2() and model.jit_compile:
-            model.jit_compile = False
-    return model
-
-
-def _complete(model: Any) -> None:
-    """Give a model from an HDF5 file an optimizer that trains: Keras 3 builds it without variables."""
-    optimizer, variables = model.optimizer, model.trainable_variables
+    optimizer, variables = getattr(model, "optimizer", None), model.trainable_variables
+    if optimizer is None:
+        return model
     if not is_keras2() and optimizer.built and len(optimizer._trainable_variables) != len(variables):
-        model.optimizer = type(optimizer).from_config(optimizer.get_config())
-        model.optimizer.build(variables)
-
-
-def _distribute_in_place(optimizer: Any, compression: Any) -> None:
-    """Have an optimizer that was loaded with its state train with the gradients of all ranks."""
+        # From an HDF5 file Keras 3 builds an optimizer without variables, which cannot train.
+        optimizer = model.optimizer = type(optimizer).from_config(optimizer.get_config())
+        optimizer.build(variables)
     exchanging = getattr(optimizer, "inner_optimizer", optimizer)
     options = GradientSettings(name=f"Distributed{type(exchanging).__name__}", compression=compression)
     _generation().prepare_keras()
-    exchanging.__class__ = _distributed_class(exchanging, options)
+    exchanging.__class__ = _distributed_class(exchanging, options)  # its state is that which was saved
+    if backend() == "tensorflow" and not is_keras2() and model.jit_compile:
+        model.jit_compile = False
+    return model
 
 
 def _generation() -> Any:
