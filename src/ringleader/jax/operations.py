@@ -18,8 +18,7 @@ from ringleader.adapters.array_operations import OPERATIONS
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
 from ringleader.engine.operations import ReduceOp
-from ringleader.jax.arrays import flatten, to_jax, to_numpy
-from ringleader.jax.collective import after_programs, is_traced, on_tree
+from ringleader.jax.collective import after_programs, flatten, is_traced, on_tree, to_jax, to_numpy
 from ringleader.jax.compression import Compression, Compressor
 
 __all__ = [

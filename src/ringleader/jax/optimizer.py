@@ -15,8 +15,7 @@ from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average
 from ringleader.adapters.step_metrics import SessionMetrics
 from ringleader.engine.operations import ReduceOp
-from ringleader.jax.arrays import flatten
-from ringleader.jax.collective import ALLREDUCE, Collective
+from ringleader.jax.collective import ALLREDUCE, Collective, flatten
 from ringleader.jax.compression import Compression, Compressor
 
 
