@@ -116,8 +116,9 @@ class SessionOptimizer(WrappingSessionOptimizer):
         self._aggregation: LocalGradientAggregationHelper | None = None
         if settings.passes > 1:
             how = (settings.sparse_as_dense, settings.average_passes)
-            exchange = self._exchange.with_local
-            self._aggregation = LocalGradientAggregationHelper(settings.passes, exchange, *how, name=name)
+            self._aggregation = LocalGradientAggregationHelper(
+                settings.passes, self._exchange, *how, name=name
+            )
 
     def register_local_var(self, var: Any) -> None:
         """Have a variable keep its local gradients: they are not exchanged.
@@ -131,8 +132,11 @@ class SessionOptimizer(WrappingSessionOptimizer):
         pairs = super().compute_gradients(*args, **kwargs)
         gradients = [gradient for gradient, _variable in pairs]
         variables = [variable for _gradient, variable in pairs]
-        reduce = self._aggregation.compute_gradients if self._aggregation else self._exchange.with_local
-        return list(zip(reduce(gradients, variables), variables, strict=True))
+        if self._aggregation is None:
+            reduced = self._exchange(gradients, variables)
+        else:
+            reduced = self._aggregation.compute_gradients(gradients, variables)
+        return list(zip(reduced, variables, strict=True))
 
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Return the operation that applies pairs of `compute_gradients`: see the wrapped optimizer."""

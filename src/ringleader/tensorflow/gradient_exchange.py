@@ -97,37 +97,35 @@ class GradientExchange:
         self.local: dict[int, Any] = {}
         """By `key`: variables, or sources of a tape, whose gradients are this rank's and not exchanged."""
 
-    def with_local(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Return reduced gradients, of `local` variables this rank's divided by the number of ranks.
-
-        They are not divided without ``scale_local_gradients``.
-        """
-        found = list(gradients)
-        shared = [at for at, one in enumerate(variables) if key(one) not in self.local]
-        reduced = self([found[at] for at in shared], [variables[at] for at in shared])
-        for at, gradient in zip(shared, reduced, strict=True):
-            found[at] = gradient
-        if self.settings.scale_local_gradients and len(shared) < len(found):
-            size = self.settings.process_set.size()
-            for at in set(range(len(found))) - set(shared):
-                found[at] = divided(found[at], size)
-        return found
-
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
-        """Return the reduced gradients, None where one is None.
+        """Return the reduced gradients, None where one is None; of `local` variables this rank's.
 
-        ``variables`` are those of the gradients, needed where groups of variables were given. A rank outside
-        of the process set gets its own gradients back.
+        These are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
+        ``variables`` are those of the gradients, needed where some are local, or groups of variables were
+        given. A rank outside of the process set gets its own gradients back.
         """
         settings, found = self.settings, list(gradients)
         if settings.process_set.included() is False:
             return found
+        local = {at for at, one in enumerate(variables or ()) if key(one) in self.local} if self.local else ()
+        shared = [at for at, one in enumerate(found) if one is not None and at not in local]
+        sparse = [at for at in shared if isinstance(found[at], tf.IndexedSlices)]
         if settings.sparse_as_dense:
-            found = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in found]
-        dense = [at for at, one in enumerate(found) if one is not None and not _sparse(one)]
-        sparse = [at for at, one in enumerate(found) if _sparse(one)]
-        if not dense and not sparse:
-            return found
+            for at in sparse:
+                found[at] = tf.convert_to_tensor(found[at])
+            sparse = []
+        if shared:
+            self._exchange(found, [at for at in shared if at not in sparse], sparse, variables)
+        if settings.scale_local_gradients:
+            for at in local:
+                found[at] = divided(found[at], settings.process_set.size())
+        return found
+
+    def _exchange(
+        self, found: list[Any], dense: list[int], sparse: list[int], variables: Sequence[Any] | None
+    ) -> None:
+        """Replace gradients, dense and sparse ones at these places, by the reduced ones."""
+        settings = self.settings
         if sparse and settings.op not in (Average, Sum):
             raise NotImplementedError(
                 f"op={settings.op.name.title()} has no meaning for tf.IndexedSlices; pass "
@@ -141,26 +139,20 @@ class GradientExchange:
             groups=grouped(settings.groups, dense, variables),
             gathered=len(rows),
         )
-        gathered: list[Any] = []
+        results: list[Any] = []
 
-        def exchange(small: list[Any]) -> Sequence[Any]:
-            results = step.apply([*small, *rows])
-            gathered.extend(results[len(dense) :])
+        def exchange(small: list[Any]) -> list[Any]:
+            results.extend(step.apply([*small, *rows]))
             return results[: len(dense)]
 
         tensors = [as_tensor(found[at]) for at in dense]
-        for at, result in zip(dense, run_compressed(settings.compression, tensors, exchange), strict=True):
-            found[at] = result
-        parts = iter(gathered)
+        for at, one in zip(dense, run_compressed(settings.compression, tensors, exchange), strict=True):
+            found[at] = one
+        parts = iter(results[len(dense) :])
         for at, values, indices in zip(sparse, parts, parts, strict=True):
             if settings.op is Average:
                 values = values / tf.cast(settings.process_set.size(), values.dtype)
             found[at] = tf.IndexedSlices(values, indices, found[at].dense_shape)
-        return found
-
-
-def _sparse(gradient: Any) -> bool:
-    return isinstance(gradient, tf.IndexedSlices)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ class DistributedTape:
         found = super().gradient(  # type: ignore[misc]
             target, sources, output_gradients, unconnected_gradients=unconnected_gradients
         )
-        reduced = self._exchange.with_local(tf.nest.flatten(found), tf.nest.flatten(sources))
+        reduced = self._exchange(tf.nest.flatten(found), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(
