@@ -68,12 +68,14 @@ def check_alltoall(
 
 def check_reducescatter(
     group: Group, shape: Sequence[int], dtype: str, op: ReduceOp, *_factors: float
-) -> None:
-    """Refuse any reduction but a mean or a sum, and a tensor without rows."""
+) -> ReduceOp:
+    """Return the reduction, which may be a mean or a sum; refuse a tensor without rows."""
     if op not in (Average, Sum):
         raise HorovodInternalError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    check_allreduce(group, shape, dtype, ReduceOp(op))
+    op = ReduceOp(op)
+    check_allreduce(group, shape, dtype, op)
     _check_rows(shape, "scattered")
+    return op
 
 
 def _check_rows(shape: Sequence[int], verb: str) -> None:
@@ -222,7 +224,7 @@ class OperationKinds:
         return Work(signature, digest, name=name, serial=serial, array=data, out=out)
 
     def _allgather(self, group: Group, tensor: Any, name: str | None, serial: int, note: str = "") -> Work:
-        check_allgather(group, tensor.shape, "")
+        _check_rows(tensor.shape, "gathered")
         return self._work("allgather", tensor, name, serial, note=note)
 
     def _broadcast(
@@ -244,8 +246,8 @@ class OperationKinds:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> Work:
-        check_reducescatter(group, tensor.shape, self._tensors.dtype(tensor), op)
-        words: dict[str, Any] = {"op": ReduceOp(op), "prescale": prescale, "postscale": postscale}
+        op = check_reducescatter(group, tensor.shape, self._tensors.dtype(tensor), op)
+        words: dict[str, Any] = {"op": op, "prescale": prescale, "postscale": postscale}
         return self._work("reducescatter", tensor, name, serial, **words)
 
     def _work(

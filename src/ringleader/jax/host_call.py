@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy
@@ -42,7 +42,7 @@ class _Extension(Structure):
 class _Extensible(Structure):
     """How most structures begin."""
 
-    _fields_ = (("struct_size", c_size_t), ("extensions", c_void_p))
+    _fields_: ClassVar[Any] = (("struct_size", c_size_t), ("extensions", c_void_p))
 
 
 class _Version(_Extensible):

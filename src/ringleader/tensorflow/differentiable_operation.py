@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy
@@ -42,6 +43,7 @@ WITH_ROWS = (OPERATIONS.allgather_rows, OPERATIONS.alltoall)
 """Each of their results is a pair: an array, and how many rows came from each rank."""
 OTHER_ROWS = (*WITH_ROWS, OPERATIONS.reducescatter)
 """Their results have another number of rows, not known before they are done."""
+_as_int32 = partial(numpy.asarray, dtype=numpy.int32)
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,8 @@ class Call(HostExchange):
         return arrays[:count], tuple(arguments)
 
     def _flat(self, outcomes: Sequence[tuple[Array, Sequence[int]]]) -> Sequence[Array]:
-        rows = [numpy.asarray(each, numpy.int32) for _array, each in outcomes]
-        return [*(array for array, _rows in outcomes), *rows]
+        arrays, rows = zip(*outcomes, strict=True)
+        return [*arrays, *map(_as_int32, rows)]
 
     def shapes(self, inputs: Tensors) -> list[Any]:
         """See `HostExchange`."""

@@ -113,8 +113,8 @@ def _reduce(
                 values = values / tf.cast(process_set.size(), values.dtype)
             results[at] = tf.IndexedSlices(values, indices, dense_shape=tensors[at].dense_shape)
     if dense:
-        arguments, how = (op, *factors), {"grouped": grouped, "unscoped": ignore_name_scope}
-        call = Call(name, process_set, OPERATIONS.allreduce, arguments, **how)
+        operation, arguments = OPERATIONS.allreduce, (op, *factors)
+        call = Call(name, process_set, operation, arguments, grouped=grouped, unscoped=ignore_name_scope)
         reduced = run_compressed(compression, [tensors[at] for at in dense], lambda small: call.run(small)[0])
         for at, one in zip(dense, reduced, strict=True):
             results[at] = one
@@ -306,8 +306,8 @@ def _scatter(
 ) -> list[Any]:
     if op not in (Average, Sum):
         raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    arguments, how = (op, *factors), {"grouped": grouped, "unscoped": ignore_name_scope}
-    call = Call(name, process_set, OPERATIONS.reducescatter, arguments, **how)
+    operation, arguments = OPERATIONS.reducescatter, (op, *factors)
+    call = Call(name, process_set, operation, arguments, grouped=grouped, unscoped=ignore_name_scope)
     return run_compressed(compression, tensors, lambda small: call.run(small)[0])
 
 

@@ -45,7 +45,7 @@ class GradientExchange:
         """Return the least of a scalar over the ranks."""
         raise NotImplementedError
 
-    def divided(self, gradient: Any, size: int) -> Any:
+    def divided(self, gradient: Any, size: int | None) -> Any:
         """Return a gradient divided by a number, sparse where it is sparse."""
         return gradient / size
 
@@ -81,7 +81,7 @@ class GradientExchange:
 
     def _others(self) -> bool:
         process_set = self.options.process_set
-        return process_set.included() is not False and process_set.size() > 1
+        return process_set.included() is not False and process_set.size() != 1
 
     def _is_local(self, variable: Any) -> bool:
         return id(variable) in self._local or id(getattr(variable, "_value", None)) in self._local
@@ -100,7 +100,7 @@ class TensorFlowExchange(GradientExchange):
         of_tapes = import_module("ringleader.tensorflow.gradient_exchange")
         self._exchange = of_tapes.GradientExchange(options, options.name)
 
-    def divided(self, gradient: Any, size: int) -> Any:
+    def divided(self, gradient: Any, size: int | None) -> Any:
         """See `GradientExchange`."""
         return import_module("ringleader.tensorflow.gradient_exchange").divided(gradient, size)
 
@@ -146,11 +146,8 @@ class TorchExchange(GradientExchange):
         import ringleader.torch as hvd
 
         (op, prescale, postscale), options = self.options.reduction, self.options
-        factors = {"prescale_factor": prescale, "postscale_factor": postscale}
         with _counted():
-            hvd.grouped_allreduce_(
-                tensors, name=options.name, op=op, process_set=options.process_set, **factors
-            )
+            hvd.grouped_allreduce_(tensors, None, options.name, op, prescale, postscale, options.process_set)
         return tensors
 
     def minimum(self, number: Any) -> Any:
