@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -139,8 +140,8 @@ class TorchExchange(GradientExchange):
         """See `GradientExchange`."""
         super().__init__(options)
         torch = import_module("torch")
-        reduce = torch.no_grad()(lambda grads: run_compressed(options.compression, grads, self._reduced))
-        self.reduce = torch.compiler.disable(reduce)  # type: ignore[method-assign]
+        reduce = partial(run_compressed, options.compression, run=self._reduced)
+        self.reduce = torch.compiler.disable(torch.no_grad()(reduce))  # type: ignore[method-assign]
 
     def _reduced(self, tensors: list[Any]) -> list[Any]:
         import ringleader.torch as hvd
@@ -169,8 +170,7 @@ class JaxExchange(GradientExchange):
 
     def reduce(self, gradients: list[Any]) -> list[Any]:
         """See `GradientExchange`."""
-        exchange = self._exchange
-        return run_compressed(self.options.compression, gradients, lambda small: _called(exchange, small))
+        return run_compressed(self.options.compression, gradients, partial(_called, self._exchange))
 
     def minimum(self, number: Any) -> Any:
         """See `GradientExchange`."""
