@@ -59,17 +59,7 @@ def scale(array: Array, factor: float) -> None:
     elif name in HALF_TYPES:
         numpy.copyto(array, _scale_floats(array.astype("float32"), factor), casting="unsafe")
     elif name != "bool":
-        limits = numpy.iinfo(array.dtype)
-        scale_integers(
-            array,
-            array.size,
-            factor,
-            (int(limits.min), int(limits.max)),
-            where=numpy.where,
-            to_float=lambda integers: integers.astype("float64"),
-            to_int=lambda numbers: numbers.astype("int64"),
-            write=partial(numpy.copyto, casting="unsafe"),
-        )
+        _scale_integers(array, factor)
 
 
 def _scale_floats(array: Array, factor: float) -> Array:
@@ -85,6 +75,20 @@ def scaling(array: Array, factor: float) -> tuple[Any, ...]:
         return scale, array, factor
     divisor = divisor_of(factor)
     return (numpy.divide, array, divisor, array) if divisor else (numpy.multiply, array, factor, array)
+
+
+def _scale_integers(array: Array, factor: float) -> None:
+    limits = numpy.iinfo(array.dtype)
+    scale_integers(
+        array,
+        array.size,
+        factor,
+        (int(limits.min), int(limits.max)),
+        where=numpy.where,
+        to_float=lambda integers: integers.astype("float64"),
+        to_int=lambda numbers: numbers.astype("int64"),
+        write=partial(numpy.copyto, casting="unsafe"),
+    )
 
 
 @lru_cache(maxsize=1024)
