@@ -40,4 +40,6 @@ from ringleader.adapters.util import mpi_built as mpi_built
 from ringleader.engine.exceptions import HorovodInternalError as HorovodInternalError
 
 if not TYPE_CHECKING:  # which goes by the imports above
-    __all__ = sorted(name for name in set(globals()) - {"TYPE_CHECKING", "annotations"} if name[0] != "_")
+    __all__ = sorted(
+        {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "annotations"}
+    )

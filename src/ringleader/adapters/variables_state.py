@@ -81,7 +81,7 @@ class ModelState(ObjectState):
         )
         return {
             MODEL: Captured(value=values, differing=differing),
-            OPTIMIZER: Captured(value=self._read_variables(variables_of(self.optimizer))),
+            OPTIMIZER: Captured(value=self._read_variables(self._of_optimizer())),
             **super().captured(),
         }
 
@@ -94,9 +94,12 @@ class ModelState(ObjectState):
         if name == MODEL:
             self._write_variables(list(self.model.weights), value)
         elif name == OPTIMIZER:
-            self._write_variables(variables_of(self.optimizer), value)
+            self._write_variables(self._of_optimizer(), value)
         else:
             super().load(name, value)
+
+    def _of_optimizer(self) -> list[Any]:
+        return variables_of(self.optimizer)
 
 
 def variables_of(optimizer: Any) -> list[Any]:
