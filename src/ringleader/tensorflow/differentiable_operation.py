@@ -2,7 +2,7 @@
 
 There are three ways. What runs eagerly is done at once, by Python. In a `tf.function` a whole operation, on
 one tensor or a group of them, is one call into Python, and TensorFlow makes these calls in the order of the
-program. In the graph of a session there is no such order: see `ringleader.tensorflow.session_operations`.
+program. In the graph of a session there is no such order: see `ringleader.tensorflow.sessions`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from ringleader.tensorflow.eager_tensors import (
     tensor_over,
     tensorflow_error,
 )
-from ringleader.tensorflow.session_exchange import Request
-from ringleader.tensorflow.session_operations import in_session
+from ringleader.tensorflow.sessions import Request, in_session
 
 Tensors = Sequence[Any]
 

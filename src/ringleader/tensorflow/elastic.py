@@ -12,7 +12,7 @@ from ringleader.adapters.elastic import CommitError, run_fn
 from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.variables_state import ModelState, VariablesState, assign
-from ringleader.tensorflow.session_operations import renew_waiting_nodes
+from ringleader.tensorflow.sessions import renew_waiting_nodes
 
 __all__ = [
     "CommitError",

@@ -80,7 +80,7 @@ elif MODE == "forked":
         from ringleader.adapters.array_operations import ALLREDUCE
         from ringleader.adapters.process_sets import global_process_set
         from ringleader.adapters.reductions import Sum
-        from ringleader.tensorflow.session_exchange import Request, exchange_of
+        from ringleader.tensorflow.sessions import Request, exchange_of
 
         engine, works = ALLREDUCE.prepare(
             [np.ones(3)], "child", global_process_set, (Sum,), grouped=False, counted=False
