@@ -97,20 +97,16 @@ class HostExchange:
 
     def in_function(self, operands: Tensors, types: Sequence[tf.DType]) -> Tensors:
         """Add one call into Python, which views the inputs and gives its arrays away, both without a copy."""
-
-        def exchange(*arrays: Array) -> list[Array]:
-            try:
-                return list(self.exchange([numpy.asarray(array) for array in arrays]))
-            except MismatchError as error:
-                # All that TensorFlow keeps of an exception is its name and words.
-                raise HorovodInternalError(str(error)) from error
-
         name = (self.name or "").rpartition("/")[2]
         # Stateful, or TensorFlow would compute it once where the inputs are constants.
         with in_written_order() as follow:
-            outputs = tf.numpy_function(exchange, operands, types, stateful=True, name=name)
+            outputs = tf.numpy_function(self.called, operands, types, stateful=True, name=name)
             follow(outputs[0])
         return self.shaped(operands, outputs)
+
+    def called(self, *arrays: Array) -> list[Array]:
+        """Do it with what a graph brings."""
+        return list(self.exchange(list(map(numpy.asarray, arrays))))
 
     def shaped(self, inputs: Tensors, outputs: Tensors) -> Tensors:
         """Return the outputs of a node, with the shapes that they will have."""
@@ -151,6 +147,14 @@ class Call(HostExchange):
         else:
             outcomes = (self.operation.run(arrays[0], self.name, self.process_set, *arguments),)
         return self._flat(outcomes) if self.operation in WITH_ROWS else outcomes
+
+    def called(self, *arrays: Array) -> list[Array]:
+        """See `HostExchange`."""
+        try:
+            return super().called(*arrays)
+        except MismatchError as error:
+            # All that TensorFlow keeps of an exception is its name and words.
+            raise HorovodInternalError(str(error)) from error
 
     def _known(self, arrays: Sequence[Array]) -> tuple[Sequence[Array], tuple[Any, ...]]:
         """Return the arrays without the values of arguments, and the arguments with their values."""
