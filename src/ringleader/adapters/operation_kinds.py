@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ringleader.adapters.basics import rank
 from ringleader.adapters.process_sets import ProcessSet, group_of
 from ringleader.adapters.reductions import Adasum, Average, Sum
-from ringleader.adapters.submit_operation import Operation, describe_work, signature_for
+from ringleader.adapters.submit_operation import Operation, signature_for
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.process_lifecycle import PROCESS
@@ -253,12 +253,33 @@ class OperationKinds:
     def _work(
         self, kind: str, tensor: Any, name: str | None, serial: int, *, in_place: bool = False, **words: Any
     ) -> Work:
-        """Describe an operation on a tensor; for the words see `describe_work`."""
+        data = self._tensors.values(tensor, in_place)
+        out = data if in_place else self._tensors.like(data) if kind == "broadcast" else None
+        return self.describe(kind, data, out, name=name, serial=serial, **words)
+
+    def describe(
+        self,
+        kind: str,
+        data: Any,
+        out: Any,
+        *,
+        name: str | None,
+        serial: int,
+        op: ReduceOp = Sum,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        note: str = "",
+        splits: tuple[int, ...] | None = None,
+    ) -> Work:
+        """Describe an operation on contiguous values, and memory for the result if there is any; `Signature`
+        has the words."""
         own = self._tensors
-        data = own.values(tensor, in_place)
-        out = data if in_place else own.like(data) if kind == "broadcast" else None
-        words |= {"dtype": own.dtype(data), "shape": data.shape, "device": own.device(data)}
+        shape = data.shape[1:] if kind in ("allgather", "alltoall") else data.shape
+        signature, digest = signature_for(
+            kind, own.dtype(data), shape, own.device(data), op, root, prescale, postscale, note
+        )
         if own.array is not None:
             mine = own.array(data)
-            data, out = mine, mine if in_place else out if out is None else own.array(out)
-        return describe_work(kind, data, out, name=name, serial=serial, **words)
+            data, out = mine, mine if out is data else out if out is None else own.array(out)
+        return Work(signature, digest, name=name, serial=serial, array=data, out=out, splits=splits)

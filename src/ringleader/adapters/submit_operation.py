@@ -142,29 +142,6 @@ class Operation:
         return tuple(map(self._result, works, tensors))
 
 
-def describe_work(
-    kind: str,
-    array: Array,
-    out: Array | None,
-    *,
-    dtype: str,
-    shape: tuple[int, ...],
-    device: str = "cpu",
-    name: str | None,
-    serial: int,
-    op: ReduceOp = ReduceOp.SUM,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    note: str = "",
-    splits: tuple[int, ...] | None = None,
-) -> Work:
-    """Describe an operation on a contiguous array of this element type and shape; see `Signature`."""
-    shape = shape[1:] if kind in ("allgather", "alltoall") else shape
-    signature, digest = signature_for(kind, dtype, shape, device, op, root, prescale, postscale, note)
-    return Work(signature, digest, name=name, serial=serial, array=array, out=out, splits=splits)
-
-
 def named_work(signature: Signature, name: str, array: Any, out: Any = None) -> Work:
     """Return a work of our own: it has a name, and is not counted among a process set's."""
     return Work(signature, signature_digest(signature), name=name, serial=0, array=array, out=out)

@@ -50,6 +50,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     `ValueError` where the arguments contradict each other; `TypeError` for anything else than an optimizer of
     these kinds.
     """
+    words = dict(locals())
     settings = checked_settings(
         compression=compression,
         sparse_as_dense=sparse_as_dense,
@@ -71,19 +72,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         name = name or f"Distributed{type(optimizer).__name__}"
         return kind(optimizer, name, settings, use_locking=use_locking)
     if any(base.__module__.split(".")[0] in KERAS_PACKAGES for base in type(optimizer).__mro__):
-        return importlib.import_module("ringleader.keras").DistributedOptimizer(
-            optimizer,
-            name=name,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            op=settings.op,
-            gradient_predivide_factor=gradient_predivide_factor,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            groups=settings.groups,
-            process_set=process_set,
-            scale_local_gradients=scale_local_gradients,
-        )
+        words |= {"op": settings.op, "groups": settings.groups, "num_groups": 0}
+        del words["use_locking"]
+        return importlib.import_module("ringleader.keras").DistributedOptimizer(**words)
     raise TypeError(
         f"DistributedOptimizer wraps an optimizer of Keras or a tf.compat.v1.train.Optimizer, not "
         f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"

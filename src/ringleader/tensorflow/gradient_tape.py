@@ -98,16 +98,10 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 
     `ValueError` where the arguments contradict each other.
     """
-    settings = checked_settings(
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    words = dict(locals())
+    for name in ("gradtape", "device_dense", "device_sparse"):
+        del words[name]
+    settings = checked_settings(**words)
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}")
     cls = _class_of(gradtape.__class__)
