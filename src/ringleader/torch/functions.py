@@ -8,7 +8,13 @@ from typing import Any, cast
 import torch
 
 from ringleader.adapters.basics import rank, size
-from ringleader.adapters.commit_layout import Captured, UnpicklableError, put_together, take_apart
+from ringleader.adapters.commit_layout import (
+    ArrayCodec,
+    Captured,
+    UnpicklableError,
+    put_together,
+    take_apart,
+)
 from ringleader.adapters.handles import synchronize_all
 from ringleader.adapters.object_exchange import allgather_object, broadcast_object
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
@@ -81,14 +87,11 @@ def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None
                 mine[key] = value.to(parameter.device)
 
 
-class _Tensors:
-    """Takes all dense tensors out of a state; see `ringleader.adapters.commit_layout.ArrayCodec`."""
+class _Tensors(ArrayCodec):
+    """Takes all dense tensors out of a state."""
 
     def take(self, value: Any) -> Any:
         return value if isinstance(value, torch.Tensor) and not value.is_sparse else None
-
-    def make(self, spec: tuple[Any, ...], memory: memoryview, *, copy: bool) -> Any:
-        raise NotImplementedError
 
 
 class _Unpicklable:

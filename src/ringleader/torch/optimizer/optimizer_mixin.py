@@ -13,8 +13,8 @@ import torch
 from ringleader.adapters.consistency import ConsistencyCheck
 from ringleader.adapters.membership import membership
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
-from ringleader.torch.optimizer.parameter_checksum import TENSORS
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
+from ringleader.torch.tensor_bytes import TENSORS
 
 
 class OptimizerMixin:
