@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from ringleader.adapters.object_exchange import sum_numbers
+from ringleader.adapters.object_exchange import any_rank, sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
 from ringleader.engine.operations import Work
@@ -67,7 +67,10 @@ class GradientBuckets(GradientExchange):
         """Buckets that are laid out."""
         self._under_way: set[int] = set()
         """Buckets that were handed to the engine during backward."""
-        self._failed: list[int] = []
+        self._last = 0
+        """The bucket that never travels during backward: it can request an agreement until the step."""
+        self._declined = False
+        """Whether the last bucket is still to be exchanged, once the ranks have agreed."""
         self._idle: list[torch.Tensor] = []
         self._versions: dict[int, int] = {}
         """How often each gradient had been changed in place when its bucket began to travel."""
@@ -179,19 +182,17 @@ class GradientBuckets(GradientExchange):
             sequence.ask(requesting=self._wants_agreement)
         self._settle(at)
         launching = sequence is not None and index in sequence
-        if self._wants_agreement and not launching:
-            return
         if sequence is not None and launching:
             sequence.written(index)
         self._missing[index] -= 1
-        if self._missing[index] == 0:
-            if len(self._under_way) == len(self._memory.buckets) - 1:
-                return  # the last one goes with the step: until then something can be requested with it
+        if self._missing[index] == 0 and (launching or index != self._last):
             self._lay_out(index)
             self._note_versions(index)
             refused = sequence.ready(index) if sequence is not None and launching else [index]
-            if not self._wants_agreement:
-                self._submit(refused)
+            for one in refused:
+                if one != self._last:
+                    self._engine.submit(self._memory.buckets[one].work)
+                    self._under_way.add(one)
 
     def _note_versions(self, index: int) -> None:
         """Note how the gradients of a bucket are when it begins to travel."""
@@ -199,13 +200,6 @@ class GradientBuckets(GradientExchange):
             grad = self._parameters[span.parameter].grad
             if grad is not None and not grad.is_sparse and span.parameter not in self.left_out:
                 self._versions[span.parameter] = grad._version
-
-    def _submit(self, indices: list[int]) -> None:
-        for index in indices:
-            work = self._memory.buckets[index].work
-            work.done = False
-            self._engine.submit(work)
-            self._under_way.add(index)
 
     def _is_captured(self, at: int) -> bool:
         """Return whether a CUDA graph is being captured: its replays write into the buckets, and no more."""
@@ -227,11 +221,11 @@ class GradientBuckets(GradientExchange):
         self._idle = idle_ones(self._parameters)
         self._check_gradients()
         try:
-            self._failed = sorted(self._carry_out())  # all ranks do them in this order; see `resume`
+            self._declined = not self._carry_out()
         finally:
             asked, self._wants_agreement = self._wants_agreement and not self.too_late, self.too_late
             self._begin()
-        if asked or self._failed:
+        if asked or self._declined:
             return True
         self._conclude()
         return False
@@ -258,48 +252,45 @@ class GradientBuckets(GradientExchange):
             inside and grad is not None and grad._version == self._versions[at]
         )
 
-    def _carry_out(self) -> list[int]:
-        """Exchange all buckets; return those whose exchange another rank declined to ask a question."""
-        launched: set[int] = set()
-        sequence, self.too_late = self._sequence, False
+    def _carry_out(self) -> bool:
+        """Exchange all buckets; return False where a rank had something to ask instead of the last one."""
+        if not self._memory.buckets:  # all gradients are sparse: there is nothing to request it with
+            self._wants_agreement = any_rank(
+                self._engine, self._wants_agreement, f"{self._config.serial}.asks"
+            )
+            return True
+        done, sequence = set(self._under_way), self._sequence
         if sequence is not None:
             sequence.ask(requesting=self._wants_agreement)
             with self._engine.times.waiting():
                 if sequence.finish(self._lay_out):
-                    launched = set(sequence)
-        rest = [
-            index
-            for index in range(len(self._memory.buckets))
-            if index not in self._under_way and index not in launched
-        ]
+                    done.update(sequence)
+        rest = [index for index in range(self.count) if index not in done]
+        rest.sort(key=self._last.__eq__)
         # What is noticed after the agreement, with nothing to tell it with, is told in the next step.
-        self.too_late = bool(launched) and not rest and self._wants_agreement
-        if launched and not rest and not self._under_way:
-            return []
+        self.too_late = self._last in done and self._wants_agreement
+        works = []
         for index in rest:
             self._lay_out(index)
-        works = [
-            self._memory.buckets[index].requesting
-            if self._wants_agreement
-            else self._memory.buckets[index].work
-            for index in rest
-        ]
-        engine = self._engine
-        if not self._under_way:
-            pairs = zip(rest, works, strict=True)
-            return [index for index, work in pairs if not _agreed(engine.run, work)]
-        before = sorted(self._under_way)
-        under_way = [self._memory.buckets[index].work for index in before]
-        if _agreed(engine.finish, under_way, works):
-            return []
-        pairs = zip(before + rest, under_way + works, strict=True)
-        return [index for index, work in pairs if not _agreed(engine.wait, work)]
+            bucket = self._memory.buckets[index]
+            asks = self._wants_agreement and index == self._last
+            works.append(bucket.requesting if asks else bucket.work)
+        try:
+            if self._under_way:
+                before = [self._memory.buckets[index].work for index in sorted(self._under_way)]
+                self._engine.finish(before, works)
+            else:
+                for work in works:
+                    self._engine.run(work)
+        except NoteMismatchError:
+            return False
+        return True
 
     def resume(self) -> None:
         """Exchange what was declined."""
-        for index in self._failed:
-            self._engine.run(self._memory.buckets[index].work)
-        self._failed = []
+        if self._declined:
+            self._engine.run(self._memory.buckets[self._last].work)
+        self._declined = False
         self._conclude()
 
     def _conclude(self) -> None:
@@ -339,8 +330,11 @@ class GradientBuckets(GradientExchange):
         self._versions.clear()
         self._loaded.clear()
         self._missing = [len(bucket.spans) for bucket in self._memory.plan.buckets]
+        self._last = self.count - 1
         if self._sequence is not None:
             self._sequence.begin()
+            agreed_on = [index for index in range(self.count) if index not in self._sequence]
+            self._last = max(agreed_on, default=self._last)
 
     def _on_devices(self) -> dict[int, Work]:
         """Return the exchanges of buckets that are on devices, by their numbers."""
@@ -448,12 +442,3 @@ def _before(
         return None if alive is None else alive._accumulating(at, inputs)
 
     return before
-
-
-def _agreed(act: Callable[..., None], *works: Any) -> bool:
-    """Do it; return False where it ended because a rank brought its work with a request for an agreement."""
-    try:
-        act(*works)
-    except NoteMismatchError:
-        return False
-    return True

@@ -63,6 +63,8 @@ that was made or used; the others make new buckets when they are used again."""
 class ReplicatedMixin(OptimizerMixin):
     """What `DistributedOptimizer` puts in front of the wrapped class if every rank makes the whole step."""
 
+    _buckets: type[GradientBuckets] = GradientBuckets
+
     def init_mixin(
         self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
     ) -> Self:
@@ -90,8 +92,10 @@ class ReplicatedMixin(OptimizerMixin):
             return
         group = group_of(settings.process_set, "Allreduce")
         self._engine: Engine = group.engine
-        if self._autotune is None or self._autotune.engine is not group.engine:
-            self._autotune = self._new_autotune(group.engine)
+        # A sharded optimizer has one bucket for each element type, whatever its size.
+        tuned = self._autotune is not None and self._autotune.engine is group.engine
+        if not tuned and not settings.shard:
+            self._autotune = autotune(group.engine, settings.cap_bytes)
             if self._autotune is not None:
                 current.at_join.add(self._autotune.end)
         if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
@@ -108,17 +112,18 @@ class ReplicatedMixin(OptimizerMixin):
         config = agree_on_config(
             group.engine, self._named, config, describe_compression(settings.compression)
         )
-        self._exchanger = self._new_exchanger(self._named, config)
+        self._serial = config.serial
+        if self._reducer is not None:
+            self._exchanger = LocalGradients(group.engine, self._named, config, self._reducer)
+        else:
+            self._exchanger = buckets = self._buckets(group.engine, self._named, config)
+            self._metrics.set_buckets(buckets.count)
         self._hook([parameter for _name, parameter in self._named])
-
-    def _new_autotune(self, engine: Engine) -> Autotune | None:
-        """Return what tries sizes of buckets while the script trains, None where the user did not ask."""
-        return autotune(engine, self._settings.cap_bytes)
 
     def _config(self, named: Named, hosts: int) -> GradientConfig:
         """Return how gradients are exchanged, as this rank has it; all ranks must have the same."""
-        settings = self._settings
-        average = settings.op is Average
+        settings, tuner = self._settings, self._autotune
+        average, whole = settings.op is Average, not settings.shard
         apart = hosts > 1 or any(parameter.is_cuda for _name, parameter in named)
         cap_bytes = settings.cap_bytes or (BUCKET_BYTES if apart else None)
         return GradientConfig(
@@ -126,21 +131,14 @@ class ReplicatedMixin(OptimizerMixin):
             prescale=1.0 / settings.predivide if average else 1.0,
             postscale=settings.predivide if average else 1.0,
             wire_dtype=self._wire_dtype,
-            cap_bytes=cap_bytes if self._autotune is None else self._autotune.cap_bytes,
-            groups=settings.grouped(named),
+            cap_bytes=(cap_bytes if tuner is None else tuner.cap_bytes) if whole else None,
+            groups=settings.grouped(named) if whole else (),
             # On one host the processors that would move the bytes are those that compute: nothing is gained.
-            overlap=apart,
+            overlap=apart and whole,
             sparse_as_dense=settings.sparse_as_dense,
+            sharded=settings.shard,
             serial=next(_SERIAL),
         )
-
-    def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
-        self._serial = config.serial
-        if self._reducer is not None:
-            return LocalGradients(self._engine, named, config, self._reducer)
-        buckets = GradientBuckets(self._engine, named, config)
-        self._metrics.set_buckets(buckets.count)
-        return buckets
 
     def holds(self, parameters: set[int]) -> bool:
         """Return whether it exchanges the gradient of one of these parameters (given by identity)."""
@@ -176,7 +174,9 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
-        if not exchanger.agrees_first:
+        # Which frozen parameters have a gradient on some rank shows when all are exchanged.
+        resumed = self._trained_parameters.drop_frozen and not exchanger.agrees_first
+        if resumed:
             exchanger.resume()
         mine = (
             exchanger.new_sparse,
@@ -186,17 +186,18 @@ class ReplicatedMixin(OptimizerMixin):
         )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
         sparse, proposals, changes, whole = map(list, zip(*facts, strict=True))
-        if not exchanger.agrees_first:
-            self._take_sparse(exchanger, {at: dims for one in sparse for at, dims in one.items()})
         new = self._trained_parameters.agree(proposals)
         if exchanger.agrees_first:
             if new is not None:
                 self.prepare()
             if self._exchanger is not None:
                 self._exchanger.resume()
-        else:
-            anew = self._begin_anew(new, changes)
-            self._agreed(divide=anew or any(whole))
+            return
+        if not resumed:
+            exchanger.resume()
+        self._take_sparse(exchanger, {at: dims for one in sparse for at, dims in one.items()})
+        anew = self._begin_anew(new, changes)
+        self._agreed(divide=anew or any(whole))
 
     def _has_whole_state(self) -> bool:
         """Return whether the optimizer's state is to be divided among the ranks."""

@@ -209,17 +209,16 @@ class ShardedGradients(GradientBuckets):
             self._to_owners = asked
         return asked
 
-    def _carry_out(self) -> list[int]:
+    def _carry_out(self) -> bool:
         if not self._to_owners:
             return super()._carry_out()
-        failed = []
         for index, (bucket, part) in enumerate(zip(self._memory.buckets, self.parts, strict=True)):
             self._load(bucket)
             try:
-                part.reduce(requesting=self._wants_agreement)
+                part.reduce(requesting=self._wants_agreement and index == self._last)
             except NoteMismatchError:
-                failed.append(index)
-        return failed
+                return False
+        return True
 
     def resume(self) -> None:
         """Exchange what was declined; afterwards the reduced gradients are on all ranks."""
@@ -227,9 +226,9 @@ class ShardedGradients(GradientBuckets):
             super().resume()
             return
         self._to_owners = False
-        for index in self._failed:
-            self.parts[index].reduce(requesting=False)
-        self._failed = []
+        if self._declined:
+            self.parts[self._last].reduce(requesting=False)
+        self._declined = False
         for part in self.parts:
             part.spread_gradients()
         self._meet("spread")

@@ -12,16 +12,13 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import torch
 
-from ringleader.adapters.autotune import Autotune
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.operations import ReduceOp
-from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
@@ -41,6 +38,8 @@ OWNERS, EVERYWHERE = "owners", "everywhere"
 
 class ShardedMixin(ReplicatedMixin):
     """What `DistributedOptimizer` puts in front of the wrapped class if each rank steps a part alone."""
+
+    _buckets = ShardedGradients
 
     def init_mixin(
         self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
@@ -67,19 +66,6 @@ class ShardedMixin(ReplicatedMixin):
         )
 
     # peers
-
-    def _new_autotune(self, engine: Engine) -> Autotune | None:
-        return None  # there is one bucket for each element type, whatever its size
-
-    def _config(self, named: Named, hosts: int) -> GradientConfig:
-        config = super()._config(named, hosts)
-        return replace(config, cap_bytes=None, groups=(), overlap=False, sharded=True)
-
-    def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
-        self._serial = config.serial
-        gradients = ShardedGradients(self._engine, named, config)
-        self._metrics.set_buckets(gradients.count)
-        return gradients
 
     def prepare(self) -> None:
         """Meet the other ranks, and move gradients and parameters into memory that is divided. Collective."""
