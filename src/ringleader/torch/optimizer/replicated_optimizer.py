@@ -18,12 +18,11 @@ from ringleader.adapters.reductions import Average
 from ringleader.adapters.step_metrics import StepMetrics
 from ringleader.engine.engine import Engine
 from ringleader.torch.basics import session
-from ringleader.torch.compression.algorithms import (
+from ringleader.torch.compression import (
     describe_compression,
     reducer_of,
     wire_dtype_of,
 )
-from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks, sum_sparse
 from ringleader.torch.gradient_config import GradientConfig, Named, agree_on_config
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
@@ -71,9 +70,8 @@ class ReplicatedMixin(OptimizerMixin):
         """See `OptimizerMixin`."""
         self._should_synchronize = True
         self._synchronized = False
-        self._in_buckets, self._wire_dtype = wire_dtype_of(settings.compression)
-        self._trained_parameters = TrainedParameters(drop_frozen=not self._in_buckets)
-        self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
+        self._reducer = reducer_of(settings.compression)
+        self._trained_parameters = TrainedParameters(drop_frozen=self._reducer is not None)
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
         return super().init_mixin(named=named, settings=settings, passes=passes)
@@ -130,7 +128,7 @@ class ReplicatedMixin(OptimizerMixin):
             op=settings.op,
             prescale=1.0 / settings.predivide if average else 1.0,
             postscale=settings.predivide if average else 1.0,
-            wire_dtype=self._wire_dtype,
+            wire_dtype=wire_dtype_of(settings.compression)[1],
             cap_bytes=(cap_bytes if tuner is None else tuner.cap_bytes) if whole else None,
             groups=settings.grouped(named) if whole else (),
             # On one host the processors that would move the bytes are those that compute: nothing is gained.
