@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.torch.c10d.rendezvous import addresses, chosen_interfaces, ipv6_addresses
+from ringleader.torch.c10d.connect import addresses, chosen_interfaces, ipv6_addresses
 from ringleader.torch.cuda.gpu_transport import GpuFacts, obstacle_to_nccl
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ringleader.engine.framework_adapter import TransportContext
-from ringleader.engine.group_communicators import count_over
-from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.transports.plain_mpi import may_drop_nan, plain_op
 from ringleader.engine.transports.reduce_scatter import row_counts, splits_of
@@ -39,7 +37,6 @@ class DistributedTransport(Transport):
         self,
         backend: str,
         context: TransportContext,
-        mpi_calls: MpiCalls,
         kernels: TorchKernels,
         *,
         adasum: Transport,
@@ -48,13 +45,13 @@ class DistributedTransport(Transport):
     ) -> None:
         """Open a group of ``backend``, which is collective, when the first operation is there.
 
-        ``mpi_calls`` carries row counts, which are the host's business. ``adasum`` carries out reductions
-        with Adasum, which no backend has. ``open_group`` connects the ranks. ``watch`` is that of the
-        session's groups.
+        The context's ranks are not alone; its MPI calls carry row counts, which are the host's business.
+        ``adasum`` carries out reductions with Adasum, which no backend has. ``open_group`` connects the
+        ranks. ``watch`` is that of the session's groups.
         """
+        assert context.mpi_calls is not None
         self._backend = backend
-        self._context = context
-        self._mpi_calls = mpi_calls
+        self._context, self._mpi_calls = context, context.mpi_calls
         self._kernels = kernels
         self._adasum = adasum
         self._open_group = open_group
@@ -72,18 +69,7 @@ class DistributedTransport(Transport):
     def open(self) -> None:
         """Connect the ranks now. Collective; raises `HorovodInternalError` on every rank."""
         if self._opened is None:
-            self._opened = self._open_group(
-                self._backend,
-                self._mpi_calls,
-                self._context.peer_wait,
-                one_host=self._context.ranks.hosts == 1,
-                timeout=self._context.deadline_seconds,
-                device=self._kernels.device,
-                traffic=count_over(self._context.ranks, self._context.traffic, self._backend),
-                watch=self._watch,
-                generation=self._context.generation,
-                number=self._context.number,
-            )
+            self._opened = self._open_group(self._backend, self._context, self._kernels.device, self._watch)
 
     @property
     def _group(self) -> ProcessGroup:

@@ -253,12 +253,12 @@ class ProcessGroup:
     # the end
 
     def refuse(self, why: str) -> None:
-        """See `WatchedGroup`."""
+        """Let no operation begin any more; later ones raise `HorovodInternalError` with these words."""
         with self._nobody_inside:
             self._refused = self._refused or why
 
     def abort(self) -> None:
-        """See `WatchedGroup`."""
+        """Give up what is under way; return when no call is inside of the backend. May take for ever."""
         if self._raw is not None:
             self._raw.abort()
         with self._nobody_inside:
@@ -268,7 +268,7 @@ class ProcessGroup:
         ThreadedCall(kept.clear, "ringleader-release")
 
     def error(self) -> str:
-        """See `WatchedGroup`."""
+        """Return what the backend says has gone wrong, empty where nothing has."""
         raw = self._raw
         if self._on_host or raw is None:
             return ""
