@@ -32,42 +32,12 @@ class GradientBucket:
     """Gradients of the bucket, 1-D: the region's memory, or plain memory where the wire has another type."""
     apart: bool
     """Whether somebody has to copy the gradients into the region's memory and back: no transport does."""
+    on_device: bool
+    """Whether the gradients are not in host memory."""
     work: Work
     """The exchange, built once."""
     requesting: Work
     """The same with a question mark: it tells the other ranks that this one has something to agree on."""
-
-
-class BucketResources:
-    """What the gradients of one optimizer hold of the engine.
-
-    It knows no parameter: it is given back when the optimizer is gone, and may not keep that alive.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        """Begin with nothing."""
-        self._engine = engine
-        self.regions: dict[str, tuple[Region, torch.Tensor]] = {}
-        """For each piece of memory the engine's region, and the gradients in it."""
-        self.buckets: list[GradientBucket] = []
-        """The buckets, in the order in which backward fills them."""
-        self.hooks: list[Any] = []
-        """Hooks that tell where gradients go."""
-
-    def forget_buckets(self) -> None:
-        """Offer the buckets no more to a rank that joins."""
-        for bucket in self.buckets:
-            self._engine.forget_gradients(bucket.work)
-        self.buckets.clear()
-
-    def release(self) -> None:
-        """Give everything back. May be called by the garbage collector, on each rank at another time."""
-        while self.hooks:
-            self.hooks.pop().remove()
-        self.forget_buckets()
-        while self.regions:
-            _memory, (region, _values) = self.regions.popitem()
-            self._engine.release(region)
 
 
 class BucketMemory:
@@ -77,11 +47,12 @@ class BucketMemory:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
         self.names = [name for name, _tensor in parameters]
         self.parameters = [tensor for _name, tensor in parameters]
-        self._resources = BucketResources(engine)
-        self.buckets = self._resources.buckets
+        self.buckets: list[GradientBucket] = []
         """The buckets, in the order in which backward fills them."""
-        self.hooks = self._resources.hooks
+        self.hooks: list[Any] = []
         """Hooks that go when the memory is given back."""
+        self._regions: dict[str, tuple[Region, torch.Tensor]] = {}
+        """For each piece of memory the engine's region, and the gradients in it."""
         self.places: list[MemoryPlace | None] = [None] * len(self.parameters)
         """For each parameter the place of its gradient, None where it has none."""
         self.bucket_of: dict[int, int] = {}
@@ -89,7 +60,9 @@ class BucketMemory:
         self._engine = engine
         self._shapes = shapes_of(parameters)
         self._config = config
-        weakref.finalize(self, self._resources.release).atexit = False
+        # None of these knows a parameter, which may not be kept alive by what waits for its end.
+        self._resources = engine, self.buckets, self.hooks, self._regions
+        weakref.finalize(self, release, *self._resources).atexit = False
         self._apply_plan(None)
 
     @property
@@ -130,7 +103,7 @@ class BucketMemory:
             if self.in_bucket(at) and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
         self.places = [None] * len(self.parameters)
-        self._resources.release()
+        release(*self._resources)
 
     def _apply_plan(self, order: Sequence[int] | None) -> None:
         """Give every parameter in ``order`` its place; the memory is allocated by the first plan."""
@@ -141,10 +114,10 @@ class BucketMemory:
         """Where everything lies."""
         kinds = {bucket.memory: bucket for bucket in plan.buckets}
         for memory, count in plan.room:
-            if memory not in self._resources.regions:
+            if memory not in self._regions:
                 kind = kinds[memory]
-                self._resources.regions[memory] = self._allocate(kind.dtype, kind.device, count)
-        self._resources.forget_buckets()
+                self._regions[memory] = self._allocate(kind.dtype, kind.device, count)
+        _forget(self._engine, self.buckets)
         self.bucket_of = {}
         self.places = [None] * len(self.parameters)
         for index, planned in enumerate(plan.buckets):
@@ -176,7 +149,7 @@ class BucketMemory:
 
     def _bucket(self, index: int, planned: Bucket) -> GradientBucket:
         config = self._config
-        whole, memory = self._resources.regions[planned.memory]
+        whole, memory = self._regions[planned.memory]
         region = self._engine.cut(whole, planned.start, planned.count)
         values = region.mine
         if memory is not whole.mine:
@@ -196,4 +169,33 @@ class BucketMemory:
         )
         work, requesting = work_and_request(signature, f"{config.serial}.{index}", region, region)
         apart = values is not region.mine and region.values is None
-        return GradientBucket(region=region, values=values, apart=apart, work=work, requesting=requesting)
+        return GradientBucket(
+            region=region,
+            values=values,
+            apart=apart,
+            on_device=signature.device != "cpu",
+            work=work,
+            requesting=requesting,
+        )
+
+
+def _forget(engine: Engine, buckets: list[GradientBucket]) -> None:
+    """Offer the buckets no more to a rank that joins."""
+    for bucket in buckets:
+        engine.forget_gradients(bucket.work)
+    buckets.clear()
+
+
+def release(
+    engine: Engine,
+    buckets: list[GradientBucket],
+    hooks: list[Any],
+    regions: dict[str, tuple[Region, torch.Tensor]],
+) -> None:
+    """Give everything back. May be called by the garbage collector, on each rank at another time."""
+    while hooks:
+        hooks.pop().remove()
+    _forget(engine, buckets)
+    while regions:
+        _memory, (region, _values) = regions.popitem()
+        engine.release(region)

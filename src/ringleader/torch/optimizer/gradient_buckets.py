@@ -26,9 +26,8 @@ import torch
 from ringleader.adapters.object_exchange import any_rank, sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
-from ringleader.engine.operations import Work
 from ringleader.torch.gradient_config import GradientConfig, Named
-from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
+from ringleader.torch.optimizer.bucket_memory import BucketMemory
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange, drop_zeros, idle_ones
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
 from ringleader.torch.optimizer.memory_place import is_alone, keep_freed_memory
@@ -203,8 +202,8 @@ class GradientBuckets(GradientExchange):
 
     def _is_captured(self, at: int) -> bool:
         """Return whether a CUDA graph is being captured: its replays write into the buckets, and no more."""
-        devices, work = self._engine.queue.devices, self._memory.buckets[self._memory.bucket_of[at]].work
-        if work.signature.device == "cpu" or devices is None or not devices.capturing():
+        devices, bucket = self._engine.queue.devices, self._memory.buckets[self._memory.bucket_of[at]]
+        if not bucket.on_device or devices is None or not devices.capturing():
             return False
         if not self._memory.in_bucket(at):
             raise RuntimeError(
@@ -306,7 +305,8 @@ class GradientBuckets(GradientExchange):
         self._make_sparse()
         if not self._unsettled:
             return
-        if self._on_devices() or (self._arrivals is not None and len(self._memory.buckets) > 1):
+        on_devices = any(bucket.on_device for bucket in self._memory.buckets)
+        if on_devices or (self._arrivals is not None and self.count > 1):
             self._settle_order()
         elif self._arrivals is not None:
             self._arrivals = []
@@ -336,24 +336,19 @@ class GradientBuckets(GradientExchange):
             agreed_on = [index for index in range(self.count) if index not in self._sequence]
             self._last = max(agreed_on, default=self._last)
 
-    def _on_devices(self) -> dict[int, Work]:
-        """Return the exchanges of buckets that are on devices, by their numbers."""
-        works = {index: bucket.work for index, bucket in enumerate(self._memory.buckets)}
-        return {index: work for index, work in works.items() if work.signature.device != "cpu"}
-
-    def _new_sequence(self, works: dict[int, Work]) -> LaunchSequence | None:
-        """Return what launches the buckets of the plan of now, None where that is impossible."""
+    def _new_sequence(self) -> LaunchSequence | None:
+        """Return what launches the buckets on devices of the plan of now, None where that is impossible."""
         devices, name = self._engine.queue.devices, f"{self._config.serial}.launch"
+        works = {at: bucket.work for at, bucket in enumerate(self._memory.buckets) if bucket.on_device}
         if not works or devices is None or not devices.launches:
             return None
         return LaunchSequence(self._engine, works, name=name, note=self._memory.note)
 
     def _lay_out(self, index: int) -> None:
-        if index not in self._loaded:
-            self._loaded.add(index)
-            self._load(self._memory.buckets[index])
-
-    def _load(self, bucket: GradientBucket) -> None:
+        if index in self._loaded:
+            return
+        self._loaded.add(index)
+        bucket = self._memory.buckets[index]
         if self._config.prescale != 1.0:
             bucket.values.mul_(self._config.prescale)
         if bucket.apart:
@@ -383,7 +378,7 @@ class GradientBuckets(GradientExchange):
             return
         if count and not captured and len(self._memory.buckets) > 1:
             self._memory.replan(sorted(self._memory.order, key=lambda at: seen[at] or count + 1))
-        self._sequence = self._new_sequence(self._on_devices())
+        self._sequence = self._new_sequence()
         self._begin()
 
     def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
@@ -420,7 +415,7 @@ class GradientBuckets(GradientExchange):
             )
         cut()
         if self._sequence is not None:
-            self._sequence = self._new_sequence(self._on_devices())
+            self._sequence = self._new_sequence()
         self._begin()
 
     def detach(self) -> None:

@@ -212,8 +212,8 @@ class ShardedGradients(GradientBuckets):
     def _carry_out(self) -> bool:
         if not self._to_owners:
             return super()._carry_out()
-        for index, (bucket, part) in enumerate(zip(self._memory.buckets, self.parts, strict=True)):
-            self._load(bucket)
+        for index, part in enumerate(self.parts):
+            self._lay_out(index)
             try:
                 part.reduce(requesting=self._wants_agreement and index == self._last)
             except NoteMismatchError:
