@@ -81,9 +81,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 def _home(kind: str, parameters: Iterable[torch.Tensor]) -> torch.device:
-    """Return where tensors that the root has on a kind of device belong here: to the parameters on such a one.
+    """Return where tensors that the root has on a kind of device belong here: beside the parameters on one.
 
-    Loading a state moves those that lie in it as they are, but none within a script's own object.
+    Loading a state moves tensors of its dictionaries and lists, but none within a script's own object.
     """
     devices = (parameter.device for parameter in parameters)
     return next((device for device in devices if device.type == kind), torch.device("cpu"))

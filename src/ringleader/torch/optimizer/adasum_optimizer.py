@@ -22,6 +22,7 @@ from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from ringleader.torch.compression.reducer import ErrorFeedbackCompressor
 from ringleader.torch.engine_operations import reduce_all, reduction
+from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
@@ -32,14 +33,12 @@ _SERIAL = itertools.count()
 class AdasumMixin(OptimizerMixin):
     """What `DistributedOptimizer` puts in front of the wrapped class under Adasum."""
 
-    def init_mixin(
-        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
-    ) -> Self:
+    def init_mixin(self, named: Named, settings: OptimizerSettings, passes: int) -> Self:
         """See `OptimizerMixin`."""
         if isinstance(settings.compression, ErrorFeedbackCompressor):
             raise ValueError("this compression supports a sum or an average of gradients, not adasum")
         self._trained_parameters = TrainedParameters(drop_frozen=False)
-        return super().init_mixin(named=named, settings=settings, passes=passes)
+        return super().init_mixin(named, settings, passes)
 
     def prepare(self) -> None:
         """Meet the other ranks; `ValueError` where they have other parameters. Collective."""

@@ -64,9 +64,7 @@ class ReplicatedMixin(OptimizerMixin):
 
     _buckets: type[GradientBuckets] = GradientBuckets
 
-    def init_mixin(
-        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
-    ) -> Self:
+    def init_mixin(self, named: Named, settings: OptimizerSettings, passes: int) -> Self:
         """See `OptimizerMixin`."""
         self._should_synchronize = True
         self._synchronized = False
@@ -74,7 +72,7 @@ class ReplicatedMixin(OptimizerMixin):
         self._trained_parameters = TrainedParameters(drop_frozen=self._reducer is not None)
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
-        return super().init_mixin(named=named, settings=settings, passes=passes)
+        return super().init_mixin(named, settings, passes)
 
     # peers
 

@@ -19,6 +19,7 @@ import torch
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.operations import ReduceOp
+from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
@@ -41,9 +42,7 @@ class ShardedMixin(ReplicatedMixin):
 
     _buckets = ShardedGradients
 
-    def init_mixin(
-        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
-    ) -> Self:
+    def init_mixin(self, named: Named, settings: OptimizerSettings, passes: int) -> Self:
         """See `OptimizerMixin`."""
         self._attributes = tuple(self.__dict__)
         """Those of the wrapped optimizer."""
@@ -54,7 +53,7 @@ class ShardedMixin(ReplicatedMixin):
         self._reduced = ""
         """Where the gradients of all ranks are: nowhere yet, with the owners of parts, or everywhere."""
         self.state: dict[torch.Tensor, Any]
-        super().init_mixin(named=named, settings=settings, passes=passes)
+        super().init_mixin(named, settings, passes)
         self._trained_parameters = TrainedParameters(drop_frozen=True, keep_zeros=True)
         return self
 
@@ -139,22 +138,13 @@ class ShardedMixin(ReplicatedMixin):
 
     def _divide_state(self, exchanger: ShardedGradients) -> None:
         """Give every rank its part of the state. Collective; nothing has changed where it raises."""
-        states = self._gathered()
-        everything = self._all()
-        inner = InnerOptimizer(
-            self._base,
-            {name: self.__dict__[name] for name in self._attributes if name in self.__dict__},
-            exchanger,
-            groups=self.param_groups,
-            parameters=everything,
-            numbers=self._numbers,
-            states=states,
-        )
-        self._inner, self._kept = inner, None
-        divided = set(self._numbers)
+        states, everything, numbers = self._gathered(), self._all(), self._numbers
+        attributes = {name: self.__dict__[name] for name in self._attributes if name in self.__dict__}
+        self._inner = InnerOptimizer(self, attributes, exchanger, numbers=numbers, states=states)
+        self._kept = None
         self.state.clear()
-        rest = [at for at in states if at not in divided]
-        self.state.update({everything[at]: dict(states[at]) for at in rest})
+        rest = states.keys() - set(numbers)
+        self.state.update({everything[at]: dict(states[at]) for at in sorted(rest)})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as the wrapped optimizer has it, of all parts. Collective."""
