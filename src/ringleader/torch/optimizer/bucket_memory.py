@@ -19,6 +19,7 @@ from ringleader.engine.operations import ReduceOp, Signature, Work
 from ringleader.engine.transports.transport import Region
 from ringleader.torch.gradient_config import GradientConfig, Named, shapes_of
 from ringleader.torch.kernels import DTYPES
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.memory_place import MemoryPlace
 
 
@@ -40,20 +41,21 @@ class GradientBucket:
     """The same with a question mark: it tells the other ranks that this one has something to agree on."""
 
 
-class BucketMemory:
+class BucketMemory(GradientExchange):
     """Places of parameters' gradients in buckets. Collective: all ranks bring the same parameters."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
-        self.names = [name for name, _tensor in parameters]
-        self.parameters = [tensor for _name, tensor in parameters]
+        super().__init__()
+        self._names = [name for name, _tensor in parameters]
+        self._parameters = [tensor for _name, tensor in parameters]
         self.buckets: list[GradientBucket] = []
         """The buckets, in the order in which backward fills them."""
-        self.hooks: list[Any] = []
+        self._hooks: list[Any] = []
         """Hooks that go when the memory is given back."""
         self._regions: dict[str, tuple[Region, torch.Tensor]] = {}
         """For each piece of memory the engine's region, and the gradients in it."""
-        self.places: list[MemoryPlace | None] = [None] * len(self.parameters)
+        self.places: list[MemoryPlace | None] = [None] * len(self._parameters)
         """For each parameter the place of its gradient, None where it has none."""
         self.bucket_of: dict[int, int] = {}
         """Parameter (by index) → bucket."""
@@ -61,7 +63,7 @@ class BucketMemory:
         self._shapes = shapes_of(parameters)
         self._config = config
         # None of these knows a parameter, which may not be kept alive by what waits for its end.
-        self._resources = engine, self.buckets, self.hooks, self._regions
+        self._resources = engine, self.buckets, self._hooks, self._regions
         weakref.finalize(self, release, *self._resources).atexit = False
         self._apply_plan(None)
 
@@ -72,15 +74,15 @@ class BucketMemory:
 
     def in_bucket(self, at: int) -> bool:
         """Return whether a parameter's gradient lies in its place."""
-        place, grad = self.places[at], self.parameters[at].grad
+        place, grad = self.places[at], self._parameters[at].grad
         return grad is not None and place is not None and place.holds(grad)
 
-    def replan(self, order: Sequence[int]) -> None:
+    def _move_to_plan(self, order: Sequence[int]) -> None:
         """Move the gradients to the places of a new plan."""
         kept = {at: place.view.clone() for at in order if (place := self.places[at]) is not None}
         inside = {at for at in kept if self.in_bucket(at)}
         for at in inside:
-            self.parameters[at].grad = None
+            self._parameters[at].grad = None
         for place in self.places:
             if place is not None:
                 place.vacate()
@@ -90,19 +92,14 @@ class BucketMemory:
             assert place is not None
             place.view.copy_(values)
             if at in inside:
-                self.parameters[at].grad = place.alias()
-
-    def resize(self, cap_bytes: int | None) -> None:
-        """Cut the memory into buckets of at most ``cap_bytes``, and the engine's regions anew. Collective."""
-        self._config = replace(self._config, cap_bytes=cap_bytes)
-        self.replan(self.order)
+                self._parameters[at].grad = place.alias()
 
     def detach(self) -> None:
         """Move the gradients into memory of this rank's own, before the engine's memory goes."""
-        for at, parameter in enumerate(self.parameters):
+        for at, parameter in enumerate(self._parameters):
             if self.in_bucket(at) and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
-        self.places = [None] * len(self.parameters)
+        self.places = [None] * len(self._parameters)
         release(*self._resources)
 
     def _apply_plan(self, order: Sequence[int] | None) -> None:
@@ -119,7 +116,7 @@ class BucketMemory:
                 self._regions[memory] = self._allocate(kind.dtype, kind.device, count)
         _forget(self._engine, self.buckets)
         self.bucket_of = {}
-        self.places = [None] * len(self.parameters)
+        self.places = [None] * len(self._parameters)
         for index, planned in enumerate(plan.buckets):
             bucket = self._bucket(index, planned)
             self.buckets.append(bucket)
@@ -127,7 +124,7 @@ class BucketMemory:
             for span in planned.spans:
                 flat = bucket.values[span.offset : span.offset + span.count]
                 self.bucket_of[span.parameter] = index
-                self.places[span.parameter] = MemoryPlace(self.parameters[span.parameter], flat)
+                self.places[span.parameter] = MemoryPlace(self._parameters[span.parameter], flat)
 
     def _kind_of(self, place: str) -> str:
         devices = self._engine.queue.devices

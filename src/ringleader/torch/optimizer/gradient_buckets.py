@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import BucketMemory
-from ringleader.torch.optimizer.gradient_exchange import GradientExchange, drop_zeros, idle_ones
+from ringleader.torch.optimizer.gradient_exchange import drop_zeros, idle_ones
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
 from ringleader.torch.optimizer.memory_place import is_alone, keep_freed_memory
 
@@ -42,17 +43,13 @@ CHANGED_TOO_LATE = (
 )
 
 
-class GradientBuckets(GradientExchange):
+class GradientBuckets(BucketMemory):
     """The gradients of some parameters, in buckets."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Make the buckets and move the gradients in. Collective: all ranks bring the same parameters."""
-        super().__init__()
-        self._engine = engine
-        self._memory = BucketMemory(engine, parameters, config)
-        self._parameters = self._memory.parameters
+        super().__init__(engine, parameters, config)
         self._index = {id(tensor): at for at, tensor in enumerate(self._parameters)}
-        self._config = config
         self._overlap = config.overlap and engine.threads
         self._arrivals: list[int] | None = [] if self._overlap and not config.groups else None
         """Parameters in the order in which backward finished them, until the buckets were rebuilt."""
@@ -83,7 +80,7 @@ class GradientBuckets(GradientExchange):
     @property
     def count(self) -> int:
         """Return the number of buckets."""
-        return len(self._memory.buckets)
+        return len(self.buckets)
 
     @property
     def under_way(self) -> bool:
@@ -94,7 +91,7 @@ class GradientBuckets(GradientExchange):
 
     def _settle(self, at: int) -> None:
         """Have a gradient's values in its bucket; one that does not exist counts as zero."""
-        parameter, place = self._parameters[at], self._memory.places[at]
+        parameter, place = self._parameters[at], self.places[at]
         grad = parameter.grad
         if place is None or (grad is not None and place.holds(grad)):
             return
@@ -110,7 +107,7 @@ class GradientBuckets(GradientExchange):
             dense = grad.to_dense()
         if not place.fits(parameter if dense is None else dense):
             if not self._can_still_ask():
-                raise RuntimeError(f"{self._memory.names[at]}: {CONVERTED_TOO_LATE}")
+                raise RuntimeError(f"{self._names[at]}: {CONVERTED_TOO_LATE}")
             self.restart = True
             self.left_out.add(at)
             place.vacate().zero_()
@@ -134,7 +131,7 @@ class GradientBuckets(GradientExchange):
 
     def _check_places(self) -> None:
         """Have the ranks agree on new buckets where parameters have another type or layout by now."""
-        for parameter, place in zip(self._parameters, self._memory.places, strict=True):
+        for parameter, place in zip(self._parameters, self.places, strict=True):
             if place is not None and not (place.is_laid_out_as(parameter) and place.fits(parameter)):
                 self.restart = self._wants_agreement = True
 
@@ -146,11 +143,11 @@ class GradientBuckets(GradientExchange):
                     node: Any = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
                     # The node lives as long as somebody holds it.
                     self._nodes.append(node)
-                    self._memory.hooks.append(node.register_prehook(_before(me, at)))
+                    self._hooks.append(node.register_prehook(_before(me, at)))
 
     def _accumulating(self, at: int, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Called before autograd puts a gradient into ``.grad``: return the place that it is to go to."""
-        grad, place, parameter = inputs[0], self._memory.places[at], self._parameters[at]
+        grad, place, parameter = inputs[0], self.places[at], self._parameters[at]
         if grad is None or torch.is_grad_enabled():
             return None  # with create_graph the gradient is part of a graph and stays what it is
         if parameter.grad is not None or place is None or grad.is_sparse:
@@ -169,13 +166,13 @@ class GradientBuckets(GradientExchange):
             return
         at = self._index[id(parameter)]
         grad = parameter.grad
-        if self._memory.places[at] is None or grad is None or grad.requires_grad:
+        if self.places[at] is None or grad is None or grad.requires_grad:
             return
         if self._is_captured(at):
             return
         if self._arrivals is not None:
             self._arrivals.append(at)
-        index, sequence = self._memory.bucket_of[at], self._sequence
+        index, sequence = self.bucket_of[at], self._sequence
         if sequence is not None and not sequence.asked:
             self._check_places()
             sequence.ask(requesting=self._wants_agreement)
@@ -190,22 +187,22 @@ class GradientBuckets(GradientExchange):
             refused = sequence.ready(index) if sequence is not None and launching else [index]
             for one in refused:
                 if one != self._last:
-                    self._engine.submit(self._memory.buckets[one].work)
+                    self._engine.submit(self.buckets[one].work)
                     self._under_way.add(one)
 
     def _note_versions(self, index: int) -> None:
         """Note how the gradients of a bucket are when it begins to travel."""
-        for span in self._memory.plan.buckets[index].spans:
+        for span in self.plan.buckets[index].spans:
             grad = self._parameters[span.parameter].grad
             if grad is not None and not grad.is_sparse and span.parameter not in self.left_out:
                 self._versions[span.parameter] = grad._version
 
     def _is_captured(self, at: int) -> bool:
         """Return whether a CUDA graph is being captured: its replays write into the buckets, and no more."""
-        devices, bucket = self._engine.queue.devices, self._memory.buckets[self._memory.bucket_of[at]]
+        devices, bucket = self._engine.queue.devices, self.buckets[self.bucket_of[at]]
         if not bucket.on_device or devices is None or not devices.capturing():
             return False
-        if not self._memory.in_bucket(at):
+        if not self.in_bucket(at):
             raise RuntimeError(
                 "A CUDA graph that is being captured writes a gradient outside of the memory that is "
                 "exchanged. Call optimizer.zero_grad(set_to_none=True) right before the capture."
@@ -231,8 +228,8 @@ class GradientBuckets(GradientExchange):
 
     def _check_gradients(self) -> None:
         """Have all gradients in their buckets; `RuntimeError` where one was changed when it had travelled."""
-        for at, index in self._memory.bucket_of.items():
-            parameter, place = self._parameters[at], self._memory.places[at]
+        for at, index in self.bucket_of.items():
+            parameter, place = self._parameters[at], self.places[at]
             assert place is not None
             if not place.is_laid_out_as(parameter):
                 self.restart = self._wants_agreement = True
@@ -240,7 +237,7 @@ class GradientBuckets(GradientExchange):
             inside = grad is not None and place.holds(grad)
             if index in self._loaded:
                 if not self._is_as_it_travelled(at, grad, inside=inside):
-                    raise RuntimeError(f"{self._memory.names[at]}: {CHANGED_TOO_LATE}")
+                    raise RuntimeError(f"{self._names[at]}: {CHANGED_TOO_LATE}")
             elif not inside:
                 self._settle(at)
 
@@ -253,7 +250,7 @@ class GradientBuckets(GradientExchange):
 
     def _carry_out(self) -> bool:
         """Exchange all buckets; return False where a rank had something to ask instead of the last one."""
-        if not self._memory.buckets:  # all gradients are sparse: there is nothing to request it with
+        if not self.buckets:  # all gradients are sparse: there is nothing to request it with
             self._wants_agreement = any_rank(
                 self._engine, self._wants_agreement, f"{self._config.serial}.asks"
             )
@@ -271,12 +268,12 @@ class GradientBuckets(GradientExchange):
         works = []
         for index in rest:
             self._lay_out(index)
-            bucket = self._memory.buckets[index]
+            bucket = self.buckets[index]
             asks = self._wants_agreement and index == self._last
             works.append(bucket.requesting if asks else bucket.work)
         try:
             if self._under_way:
-                before = [self._memory.buckets[index].work for index in sorted(self._under_way)]
+                before = [self.buckets[index].work for index in sorted(self._under_way)]
                 self._engine.finish(before, works)
             else:
                 for work in works:
@@ -288,24 +285,23 @@ class GradientBuckets(GradientExchange):
     def resume(self) -> None:
         """Exchange what was declined."""
         if self._declined:
-            self._engine.run(self._memory.buckets[self._last].work)
+            self._engine.run(self.buckets[self._last].work)
         self._declined = False
         self._conclude()
 
     def _conclude(self) -> None:
-        places = self._memory.places
-        for bucket in self._memory.buckets:
+        for bucket in self.buckets:
             if bucket.apart:
                 bucket.values.copy_(bucket.region.mine)
         for at, grad in self._elsewhere.items():
             if self._parameters[at].grad is grad:
-                grad.detach().copy_(places[at].view)  # type: ignore[union-attr]
+                grad.detach().copy_(self.places[at].view)  # type: ignore[union-attr]
         self._elsewhere.clear()
         drop_zeros(self._idle)
         self._make_sparse()
         if not self._unsettled:
             return
-        on_devices = any(bucket.on_device for bucket in self._memory.buckets)
+        on_devices = any(bucket.on_device for bucket in self.buckets)
         if on_devices or (self._arrivals is not None and self.count > 1):
             self._settle_order()
         elif self._arrivals is not None:
@@ -318,7 +314,7 @@ class GradientBuckets(GradientExchange):
         if not self._config.sparse_as_dense:
             return
         for at, dims in self.sparse.items():
-            place = self._memory.places[at]
+            place = self.places[at]
             if self._parameters[at].grad is None:
                 continue  # frozen, and no rank has a gradient for it
             if place is not None and place.fits(self._parameters[at]):
@@ -329,7 +325,7 @@ class GradientBuckets(GradientExchange):
         self._under_way.clear()
         self._versions.clear()
         self._loaded.clear()
-        self._missing = [len(bucket.spans) for bucket in self._memory.plan.buckets]
+        self._missing = [len(bucket.spans) for bucket in self.plan.buckets]
         self._last = self.count - 1
         if self._sequence is not None:
             self._sequence.begin()
@@ -339,16 +335,16 @@ class GradientBuckets(GradientExchange):
     def _new_sequence(self) -> LaunchSequence | None:
         """Return what launches the buckets on devices of the plan of now, None where that is impossible."""
         devices, name = self._engine.queue.devices, f"{self._config.serial}.launch"
-        works = {at: bucket.work for at, bucket in enumerate(self._memory.buckets) if bucket.on_device}
+        works = {at: bucket.work for at, bucket in enumerate(self.buckets) if bucket.on_device}
         if not works or devices is None or not devices.launches:
             return None
-        return LaunchSequence(self._engine, works, name=name, note=self._memory.note)
+        return LaunchSequence(self._engine, works, name=name, note=self.note)
 
     def _lay_out(self, index: int) -> None:
         if index in self._loaded:
             return
         self._loaded.add(index)
-        bucket = self._memory.buckets[index]
+        bucket = self.buckets[index]
         if self._config.prescale != 1.0:
             bucket.values.mul_(self._config.prescale)
         if bucket.apart:
@@ -376,8 +372,8 @@ class GradientBuckets(GradientExchange):
         if count and not any(seen) and not captured:
             self._arrivals, self._unsettled = [], True  # rank 0 had no gradient; the next step may tell
             return
-        if count and not captured and len(self._memory.buckets) > 1:
-            self._memory.replan(sorted(self._memory.order, key=lambda at: seen[at] or count + 1))
+        if count and not captured and len(self.buckets) > 1:
+            self._move_to_plan(sorted(self.order, key=lambda at: seen[at] or count + 1))
         self._sequence = self._new_sequence()
         self._begin()
 
@@ -386,16 +382,16 @@ class GradientBuckets(GradientExchange):
 
         Returns, for each, the sum of those that were dense on some ranks and so went through a bucket.
         """
-        places = {at: self._memory.places[at] for at in sparse}
+        places = {at: self.places[at] for at in sparse}
         parts = {at: place.view for at, place in places.items() if place is not None}
         dense = {at: part.clone() for at, part in parts.items() if bool(part.any())}
         for at in sparse:
-            if self._memory.in_bucket(at):
+            if self.in_bucket(at):
                 self._parameters[at].grad = None
         self.sparse.update(sparse)
         self.new_sparse.clear()
         if not self._config.sparse_as_dense:
-            self._replan(lambda: self._memory.replan([at for at in self._memory.order if at not in sparse]))
+            self._replan([at for at in self.order if at not in sparse])
         return dense
 
     def resize(self, cap_bytes: int | None) -> int:
@@ -403,17 +399,18 @@ class GradientBuckets(GradientExchange):
 
         Also where the size is as before, for what has changed in how the engine exchanges them.
         """
-        self._replan(lambda: self._memory.resize(cap_bytes))
+        self._config = replace(self._config, cap_bytes=cap_bytes)
+        self._replan(self.order)
         return self.count
 
-    def _replan(self, cut: Callable[[], None]) -> None:
+    def _replan(self, order: Sequence[int]) -> None:
         """Have other buckets from the next step on."""
         if self._captured:
             raise RuntimeError(
                 "The buckets of gradients must change, and a captured CUDA graph writes into those of now. "
                 "Capture the graph after the first steps, without autotuning."
             )
-        cut()
+        self._move_to_plan(order)
         if self._sequence is not None:
             self._sequence = self._new_sequence()
         self._begin()
@@ -423,7 +420,7 @@ class GradientBuckets(GradientExchange):
         if self._sequence is not None:
             self._sequence.abandon()
             self._sequence = None
-        self._memory.detach()
+        super().detach()
         self._nodes = []
 
 

@@ -69,7 +69,10 @@ class ReplicatedMixin(OptimizerMixin):
         self._should_synchronize = True
         self._synchronized = False
         self._reducer = reducer_of(settings.compression)
-        self._trained_parameters = TrainedParameters(drop_frozen=self._reducer is not None)
+        shard = settings.shard
+        self._trained_parameters = TrainedParameters(
+            drop_frozen=shard or self._reducer is not None, keep_zeros=shard
+        )
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
         return super().init_mixin(named, settings, passes)

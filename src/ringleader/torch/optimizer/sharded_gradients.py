@@ -179,15 +179,11 @@ class ShardedGradients(GradientBuckets):
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Move gradients and parameters in. Collective: all ranks bring the same parameters."""
         super().__init__(engine, parameters, config)
-        self.plan = self._memory.plan
-        """Where each parameter lies, and its gradient."""
         self.parameters = ParameterMemory(engine, parameters, self.plan)
         """The memory of the parameters."""
         self.parts: list[BucketParts] = [
             BucketParts(engine, bucket, region, f"{config.serial}.{index}")
-            for index, (bucket, region) in enumerate(
-                zip(self._memory.buckets, self.parameters.regions, strict=True)
-            )
+            for index, (bucket, region) in enumerate(zip(self.buckets, self.parameters.regions, strict=True))
         ]
         """The buckets, divided."""
         self._meets = any(part.in_window for part in self.parts)

@@ -32,7 +32,6 @@ from ringleader.torch.optimizer.sharded_state import (
     whole_states,
 )
 from ringleader.torch.optimizer.sharded_step import InnerOptimizer
-from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 OWNERS, EVERYWHERE = "owners", "everywhere"
 
@@ -53,9 +52,7 @@ class ShardedMixin(ReplicatedMixin):
         self._reduced = ""
         """Where the gradients of all ranks are: nowhere yet, with the owners of parts, or everywhere."""
         self.state: dict[torch.Tensor, Any]
-        super().init_mixin(named, settings, passes)
-        self._trained_parameters = TrainedParameters(drop_frozen=True, keep_zeros=True)
-        return self
+        return super().init_mixin(named, settings, passes)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuse: a copy would have this rank's part of the state only."""
