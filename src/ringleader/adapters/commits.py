@@ -109,6 +109,17 @@ class Received:
     """Whether any rank has something of its own to keep, alike on all ranks."""
 
 
+Told = tuple[tuple[Any, ...], int, int]
+"""What rank 0 tells of an array: what it is, its length in bytes, its checksum."""
+
+
+def _told(parts: Sequence[Part], *, sums: bool) -> tuple[list[tuple[str, bytes, int]], list[Told]]:
+    """Return all but the bytes of arrays: name, outline and arrays of each part, and what all arrays are."""
+    arrays = [a for part in parts for a in part.arrays]
+    told = [(a.spec, a.nbytes, a.checksum(0, a.nbytes) if sums else 0) for a in arrays]
+    return [(part.name, part.outline, len(part.arrays)) for part in parts], told
+
+
 class Commits:
     """The commits of one state."""
 
@@ -264,18 +275,14 @@ class Commits:
         parts, error = self._take_apart(captured)
         compares = shared and self.number > 0  # with nothing from a commit there is nothing alike
         told: list[tuple[str, bytes, int]] = []  # of each part of rank 0's: name, outline, number of arrays
-        theirs: list[tuple[tuple[Any, ...], int, int]] = []  # of each array: what, bytes, checksum
+        theirs: list[Told] = []
         if self.peers.size > 1:
-            arrays = [a for part in parts for a in part.arrays]
-            sums = [a.checksum(0, a.nbytes) if compares and self.peers.rank == 0 else 0 for a in arrays]
-            described = [(a.spec, a.nbytes, total) for a, total in zip(arrays, sums, strict=True)]
-            own_part = [(part.name, part.outline, len(part.arrays)) for part in parts], described
-            told, theirs = broadcast(own_part if self.peers.rank == 0 else None)
+            told, theirs = broadcast(_told(parts, sums=compares) if self.peers.rank == 0 else None)
         mine = {part.name: part for part in parts}
-        counterparts: list[ArrayBytes | None] = []  # this rank's arrays, as rank 0 has them
+        counterparts: list[ArrayBytes | None] = []  # this rank's arrays, in the order of rank 0's
         for name, _outline, count in told:
-            arrays = mine[name].arrays if name in mine else []
-            counterparts += [*arrays, *[None] * count][:count]
+            own_arrays = mine[name].arrays if name in mine else []
+            counterparts += [*own_arrays, *[None] * count][:count]
         wanted = [
             int(not (compares and a and a.spec == spec and a.checksum(0, a.nbytes) == total))
             for a, (spec, _nbytes, total) in zip(counterparts, theirs, strict=True)
@@ -293,25 +300,28 @@ class Commits:
             moves = [1] * len(moves)
         found = self._bring([at for at, moved in enumerate(moves) if moved], theirs, counterparts)
         received.moved = any(moves)
-        end = 0
+        start = 0
         for name, outline, count in told if self.peers.rank != 0 else ():
-            numbers = range(end, end := end + count)
-            if name in mine and mine[name].outline == outline and not any(moves[at] for at in numbers):
-                continue
-            values = []
-            for at in numbers:
-                memory = found.get(at)
-                if memory is None:  # it is as rank 0's
-                    memory = numpy.empty(theirs[at][1], "uint8")
-                    counterparts[at].read_into(memory.data, 0)  # type: ignore[union-attr]
-                values.append(self.codec.make(theirs[at][0], memory.data, copy=True))
-            received.values[name] = put_together(outline, values)
+            numbers = range(start, start := start + count)
+            same_outline = name in mine and mine[name].outline == outline
+            if not (same_outline and not any(moves[at] for at in numbers)):
+                arrays = [self._made(theirs[at], found.get(at), counterparts[at]) for at in numbers]
+                received.values[name] = put_together(outline, arrays)
         return received
+
+    def _made(self, what: Told, memory: Array | None, own: ArrayBytes | None) -> Any:
+        """Return an array as rank 0 has it: of memory that came, or else like this rank's own."""
+        spec, nbytes, _total = what
+        if memory is None:
+            assert own is not None
+            memory = numpy.empty(nbytes, "uint8")
+            own.read_into(memory.data, 0)
+        return self.codec.make(spec, memory.data, copy=True)
 
     def _bring(
         self,
         numbers: Sequence[int],
-        theirs: Sequence[tuple[tuple[Any, ...], int, int]],
+        theirs: Sequence[Told],
         mine: Sequence[ArrayBytes | None],
     ) -> dict[int, Array]:
         """Broadcast the arrays of these numbers, `CHUNK_BYTES` at once; return the bytes of each."""
