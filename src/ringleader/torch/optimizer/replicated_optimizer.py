@@ -207,7 +207,7 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _take_sparse(self, exchanger: GradientExchange, sparse: dict[int, int]) -> None:
         """Exchange gradients that turned out to be sparse, on any rank, and know them as such."""
-        self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
+        self._exchange_sparse(exchanger.set_sparse(sparse) if sparse else {}, sparse)
 
     def _begin_anew(self, new: list[torch.Tensor] | None, changes: list[tuple[bool, list[int]]]) -> bool:
         """Make new buckets where parameters came or changed, and exchange what the last ones did not have.
@@ -226,9 +226,7 @@ class ReplicatedMixin(OptimizerMixin):
         self._exchange_singly([*(new or []), *(named[at][1] for at in left_out)])
         return anew
 
-    def _exchange_sparse(
-        self, exchanger: GradientExchange, dense: dict[int, torch.Tensor], which: dict[int, int]
-    ) -> None:
+    def _exchange_sparse(self, dense: dict[int, torch.Tensor], which: dict[int, int]) -> None:
         factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
         for at, dims in sorted(which.items()):
             name, parameter = self._named[at]
@@ -274,7 +272,7 @@ class ReplicatedMixin(OptimizerMixin):
                 elif exchanger.too_late and self._trained_parameters.unknown_gradient(self.param_groups):
                     raise RuntimeError(TOO_LATE)
                 if known and not self._settings.sparse_as_dense:
-                    self._exchange_sparse(exchanger, {}, known)
+                    self._exchange_sparse({}, known)
         elif self._meets:  # ranks that are in step, but exchange nothing
             self._engine.meet()
         self._synchronized = True
