@@ -67,15 +67,15 @@ class StateHandler:
 
 
 class HandlerWithContent(StateHandler):
-    """A handler that says what is to be kept, so that it lies in the state's commits."""
+    """A handler that says what is to be kept, so that it lies in the state's commits: by `state_dict`."""
 
     def capture(self) -> Captured:
         """Return what is to be kept."""
-        raise NotImplementedError
+        return Captured(value=self.value.state_dict())
 
     def load(self, value: Any) -> None:
         """Take over a value that was kept, or is another rank's."""
-        raise NotImplementedError
+        self.value.load_state_dict(value)
 
     def load_own(self, value: Any) -> None:
         """Take over what was this rank's own."""
@@ -103,10 +103,6 @@ class ModelStateHandler(HandlerWithContent):
         differing = frozenset(id(value) for name, value in state.items() if name in names)
         return Captured(value=dict(state), differing=differing)
 
-    def load(self, value: Any) -> None:
-        """See `HandlerWithContent`."""
-        self.value.load_state_dict(value)
-
 
 class OptimizerStateHandler(HandlerWithContent):
     """Keeps an optimizer's state and options; with ``shard=True`` the whole, which all ranks gather."""
@@ -115,7 +111,7 @@ class OptimizerStateHandler(HandlerWithContent):
         """See `HandlerWithContent`; collective with ``shard=True``."""
         if isinstance(self.value, ShardedMixin):
             return Captured(value=self.value.state_dict_of(0))
-        return Captured(value=self.value.state_dict())
+        return super().capture()
 
     def load(self, value: Any) -> None:
         """See `HandlerWithContent`. Gradients of a step that was not made are forgotten."""
@@ -138,14 +134,6 @@ class OptimizerStateHandler(HandlerWithContent):
 
 class SamplerStateHandler(HandlerWithContent):
     """Keeps how much of an epoch is done."""
-
-    def capture(self) -> Captured:
-        """See `HandlerWithContent`."""
-        return Captured(value=self.value.state_dict())
-
-    def load(self, value: Any) -> None:
-        """See `HandlerWithContent`."""
-        self.value.load_state_dict(value)
 
     def reset(self) -> None:
         """Divide what is left among the ranks as they are now."""
