@@ -46,9 +46,8 @@ class BucketMemory(GradientExchange):
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
-        super().__init__()
+        super().__init__(engine, parameters, config)
         self._names = [name for name, _tensor in parameters]
-        self._parameters = [tensor for _name, tensor in parameters]
         self.buckets: list[GradientBucket] = []
         """The buckets, in the order in which backward fills them."""
         self._hooks: list[Any] = []
@@ -59,9 +58,7 @@ class BucketMemory(GradientExchange):
         """For each parameter the place of its gradient, None where it has none."""
         self.bucket_of: dict[int, int] = {}
         """Parameter (by index) → bucket."""
-        self._engine = engine
         self._shapes = shapes_of(parameters)
-        self._config = config
         # None of these knows a parameter, which may not be kept alive by what waits for its end.
         self._resources = engine, self.buckets, self._hooks, self._regions
         weakref.finalize(self, release, *self._resources).atexit = False

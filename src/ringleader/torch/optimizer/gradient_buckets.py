@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ringleader.adapters.object_exchange import any_rank, sum_numbers
+from ringleader.adapters.object_exchange import sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
 from ringleader.torch.gradient_config import GradientConfig, Named
@@ -251,9 +251,7 @@ class GradientBuckets(BucketMemory):
     def _carry_out(self) -> bool:
         """Exchange all buckets; return False where a rank had something to ask instead of the last one."""
         if not self.buckets:  # all gradients are sparse: there is nothing to request it with
-            self._wants_agreement = any_rank(
-                self._engine, self._wants_agreement, f"{self._config.serial}.asks"
-            )
+            self._wants_agreement = self._any_rank(self._wants_agreement)
             return True
         done, sequence = set(self._under_way), self._sequence
         if sequence is not None:
