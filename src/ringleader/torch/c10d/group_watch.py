@@ -13,10 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from ringleader.torch.c10d.process_group import ProcessGroup
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -67,6 +64,23 @@ class ThreadedCall(Generic[T]):
         return self._results[0]
 
 
+class WatchedGroup(Protocol):
+    """What the watch needs of a group."""
+
+    @property
+    def name(self) -> str:
+        """Return which group it is, in words."""
+
+    def refuse(self, why: str) -> None:
+        """Let no operation begin any more; later ones raise `HorovodInternalError` with these words."""
+
+    def abort(self) -> None:
+        """Give up what is under way; return when no call is inside of the backend. May take for ever."""
+
+    def error(self) -> str:
+        """Return what the backend says has gone wrong, empty where nothing has."""
+
+
 class GroupWatch:
     """The open groups of one session."""
 
@@ -82,13 +96,13 @@ class GroupWatch:
         self._abort_seconds, self._error_seconds = abort_seconds, error_seconds
         self._say, self._end_process = say, end_process
         self._lock = threading.Lock()
-        self._groups: list[ProcessGroup] = []
-        self._aborts: dict[ProcessGroup, ThreadedCall[None]] = {}
+        self._groups: list[WatchedGroup] = []
+        self._aborts: dict[WatchedGroup, ThreadedCall[None]] = {}
         self._generation = 0
         self._why_broken: Callable[[], str] = str
         self._thread: threading.Thread | None = None
 
-    def add(self, group: ProcessGroup, *, generation: int, why_broken: Callable[[], str]) -> None:
+    def add(self, group: WatchedGroup, *, generation: int, why_broken: Callable[[], str]) -> None:
         """Take a group of a generation, 0 in a job that is not elastic: then only its end is bounded."""
         with self._lock:
             self._groups.append(group)
@@ -104,7 +118,7 @@ class GroupWatch:
             time.sleep(LOOK_SECONDS / 4)
         return why
 
-    def end(self, group: ProcessGroup, shut_down: Callable[[], None] | None, *, seconds: float) -> None:
+    def end(self, group: WatchedGroup, shut_down: Callable[[], None] | None, *, seconds: float) -> None:
         """Have a group end: by ``shut_down``, for which all its ranks come, else or after it by its abort.
 
         Return when it is over: at the latest ``seconds`` and an abort's deadline from now.
@@ -117,7 +131,7 @@ class GroupWatch:
         with self._lock:
             self._aborts.pop(group, None)
 
-    def _shut_down(self, group: ProcessGroup, shut_down: Callable[[], None], end: float) -> bool:
+    def _shut_down(self, group: WatchedGroup, shut_down: Callable[[], None], end: float) -> bool:
         """Return whether it ended well; a broken generation meanwhile is the abort's."""
         call = ThreadedCall(shut_down, "ringleader-shutdown")
         while not call.ended_by(min(end, time.monotonic() + LOOK_SECONDS)):
@@ -144,7 +158,7 @@ class GroupWatch:
                 return
             time.sleep(LOOK_SECONDS)
 
-    def _abort(self, groups: Sequence[ProcessGroup], why: str) -> None:
+    def _abort(self, groups: Sequence[WatchedGroup], why: str) -> None:
         """Abort groups, all at once, and wait for it."""
         end = time.monotonic() + self._abort_seconds
         begun = []
@@ -165,7 +179,7 @@ class GroupWatch:
             else:
                 self._say(f"ringleader: {words}; it is left as it is")
 
-    def _forget(self, groups: Sequence[ProcessGroup]) -> None:
+    def _forget(self, groups: Sequence[WatchedGroup]) -> None:
         with self._lock:
             self._groups = [group for group in self._groups if group not in groups]
 

@@ -243,12 +243,12 @@ class ProcessGroup:
     # the end
 
     def refuse(self, why: str) -> None:
-        """Let no operation begin any more; later ones raise `HorovodInternalError` with these words."""
+        """See `WatchedGroup`."""
         with self._nobody_inside:
             self._refused = self._refused or why
 
     def abort(self) -> None:
-        """Give up what is under way; return when no call is inside of the backend. May take for ever."""
+        """See `WatchedGroup`."""
         if self._raw is not None:
             self._raw.abort()
         with self._nobody_inside:
@@ -258,7 +258,7 @@ class ProcessGroup:
         ThreadedCall(kept.clear, "ringleader-release")
 
     def error(self) -> str:
-        """Return what the backend says has gone wrong, empty where nothing has."""
+        """See `WatchedGroup`."""
         raw = self._raw
         if self._on_host or raw is None:
             return ""
