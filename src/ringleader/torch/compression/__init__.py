@@ -77,8 +77,9 @@ def reducer_of(compression: Compressor | type[Compressor]) -> Reducer | None:
     """Return what exchanges gradients under a compression that is not only a smaller element type."""
     if wire_dtype_of(compression)[0]:
         return None
-    own = isinstance(compression, ErrorFeedbackCompressor)
-    return compression.reducer() if own else CompressorReducer(compression)
+    if isinstance(compression, ErrorFeedbackCompressor):
+        return compression.reducer()
+    return CompressorReducer(compression)
 
 
 def describe_compression(compression: Any) -> str:
