@@ -17,6 +17,7 @@ from ringleader.adapters.process_sets import group_of, number_of
 from ringleader.adapters.reductions import Average
 from ringleader.adapters.step_metrics import StepMetrics
 from ringleader.engine.engine import Engine
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from ringleader.torch.compression import (
     describe_compression,
@@ -91,9 +92,9 @@ class ReplicatedMixin(OptimizerMixin):
             return
         group = group_of(settings.process_set, "Allreduce")
         self._engine: Engine = group.engine
-        # A sharded optimizer has one bucket for each element type, whatever its size.
-        tuned = self._autotune is not None and self._autotune.engine is group.engine
-        if not tuned and not settings.shard:
+        # A sharded optimizer has one bucket for each element type, whatever its size, and Adasum has none.
+        tries = not settings.shard and settings.op is not ReduceOp.ADASUM
+        if tries and (self._autotune is None or self._autotune.engine is not group.engine):
             self._autotune = autotune(group.engine, settings.cap_bytes)
             if self._autotune is not None:
                 current.at_join.add(self._autotune.end)
@@ -101,23 +102,27 @@ class ReplicatedMixin(OptimizerMixin):
             self._meets = group.ranks.size > 1
             return
         self._named = self._choose_trained()
+        config = self._config(self._named, group.ranks.hosts)
+        config = agree_on_config(
+            group.engine, self._named, config, describe_compression(settings.compression)
+        )
+        self._serial = config.serial
+        self._exchanger = self._new_exchanger(group.engine, config)
+        self._hook([parameter for _name, parameter in self._named])
+
+    def _new_exchanger(self, engine: Engine, config: GradientConfig) -> GradientExchange:
+        """Return what exchanges the gradients, which no other optimizer has from now on."""
         mine = {id(p) for _name, p in self._named}
         for other in [other for other in _EXCHANGING if other is not self and other.holds(mine)]:
             if other._exchanger is not None and other._exchanger.under_way:
                 raise RuntimeError(TWO_OPTIMIZERS)
             other.release()
         _EXCHANGING.add(self)
-        config = self._config(self._named, group.ranks.hosts)
-        config = agree_on_config(
-            group.engine, self._named, config, describe_compression(settings.compression)
-        )
-        self._serial = config.serial
         if self._reducer is not None:
-            self._exchanger = LocalGradients(group.engine, self._named, config, self._reducer)
-        else:
-            self._exchanger = buckets = self._buckets(group.engine, self._named, config)
-            self._metrics.set_buckets(buckets.count)
-        self._hook([parameter for _name, parameter in self._named])
+            return LocalGradients(engine, self._named, config, self._reducer)
+        buckets = self._buckets(engine, self._named, config)
+        self._metrics.set_buckets(buckets.count)
+        return buckets
 
     def _config(self, named: Named, hosts: int) -> GradientConfig:
         """Return how gradients are exchanged, as this rank has it; all ranks must have the same."""
