@@ -249,7 +249,7 @@ what = sys.argv[1]
 if what == "ipv6":
     from ringleader.torch.c10d import connect
 
-    real, connect.addresses = connect.addresses, lambda environ: ["::1"]
+    real, connect.addresses = connect.addresses, lambda environ, there: ["::1"]
     try:
         gather_and_others(lambda work: session().engine.transport.execute(work, staged=0))
     finally:

@@ -11,22 +11,20 @@ What a group writes there is below the numbers of its generation and process set
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import socket
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from ringleader.adapters.util import env
+from ringleader.agents.host_facts_script import interfaces
 from ringleader.engine.exceptions import HorovodInternalError, is_transport_error
 from ringleader.engine.framework_adapter import TransportContext
 from ringleader.engine.group_communicators import count_over
@@ -43,8 +41,6 @@ PROBE_SECONDS = 3.0
 STORE_SECONDS = 300.0
 """How long the store may take to answer."""
 LOOPBACK = "127.0.0.1"
-_SIOCGIFADDR = 0x8915
-_IF_INET6 = Path("/proc/net/if_inet6")
 _TOKEN = "ringleader/token"
 
 T = TypeVar("T")
@@ -145,7 +141,7 @@ def rendezvous(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> t
     """
     candidates, reached = [LOOPBACK], {LOOPBACK: LOOPBACK}
     if not one_host:
-        of_rank_0 = of_all(mpi_calls, addresses(os.environ) if mpi_calls.rank == 0 else [])[0]
+        of_rank_0 = of_all(mpi_calls, addresses(os.environ, interfaces()) if mpi_calls.rank == 0 else [])[0]
         candidates, reached = _probe_all(mpi_calls, of_rank_0)
     address = candidates[0]
     token = secrets.token_hex(16) if mpi_calls.rank == 0 else ""
@@ -241,29 +237,20 @@ def _own_address(address: str, port: int) -> str:
         return ""
 
 
-def addresses(environ: Mapping[str, str]) -> list[str]:
-    """Return the addresses of this host but the loopback's, the preferred ones first, IPv4 before IPv6."""
+def addresses(environ: Mapping[str, str], there: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the addresses of this host but the loopback's, the preferred ones first, IPv4 before IPv6.
+
+    ``there``: interface → its addresses.
+    """
     wanted = environ.get("NCCL_SOCKET_IFNAME") or environ.get("GLOO_SOCKET_IFNAME") or ""
-    by_family = {
-        socket.AF_INET: _interface_addresses(),
-        socket.AF_INET6: ipv6_addresses(_IF_INET6.read_text() if _IF_INET6.exists() else ""),
-    }
-    found = [one[name] for one in by_family.values() for name in chosen_interfaces(wanted, list(one))]
-    for family, by_interface in by_family.items():
+    chosen = chosen_interfaces(wanted, list(there))
+    found = [one for v6 in (False, True) for name in chosen for one in there[name] if (":" in one) is v6]
+    for family, v6 in ((socket.AF_INET, False), (socket.AF_INET6, True)):
         with suppress(OSError):
             named = socket.getaddrinfo(socket.gethostname(), None, family, socket.SOCK_STREAM)
             found += [str(entry[4][0]) for entry in named]
-        found += by_interface.values()
+        found += [one for each in there.values() for one in each if (":" in one) is v6]
     return [one for one in dict.fromkeys(found) if not one.startswith(("127.", "fe80:")) and one != "::1"]
-
-
-def ipv6_addresses(listing: str) -> dict[str, str]:
-    """Return interface → its first address that other hosts reach, from /proc/net/if_inet6. Pure."""
-    found: dict[str, str] = {}
-    for address, _index, _prefix, scope, _flags, name in map(str.split, listing.splitlines()):
-        if scope == "00":
-            found.setdefault(name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
-    return found
 
 
 def chosen_interfaces(wanted: str, names: Sequence[str]) -> list[str]:
@@ -277,14 +264,3 @@ def chosen_interfaces(wanted: str, names: Sequence[str]) -> list[str]:
         return any(name == word if exact else name.startswith(word) for word in words)
 
     return [name for name in names if meant(name) is not unwanted]
-
-
-def _interface_addresses() -> dict[str, str]:
-    found: dict[str, str] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _index, name in socket.if_nameindex():
-            # An interface without an IPv4 address says so by an error.
-            with suppress(OSError):
-                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                found[name] = socket.inet_ntoa(answer[20:24])
-    return found
