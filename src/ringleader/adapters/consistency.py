@@ -7,9 +7,6 @@ part: a step that one rank skips moves nothing. N follows from what a check take
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +18,7 @@ import numpy
 
 from ringleader.adapters.commit_layout import checksum_of, combined
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
+from ringleader.adapters.step_metrics import launchers_pipe, report
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.pending_operations import numbered
 from ringleader.engine.process_lifecycle import PROCESS
@@ -175,12 +173,10 @@ class ConsistencyCheck:
 
 def _report(found: Difference, text: str, *, speaks: bool) -> None:
     """Say what differs, to people and to the launcher, by one rank; raise where that is an error."""
-    fatal, report = PROCESS.get().settings.consistency == "error", os.environ.get("RINGLEADER_REPORT_FD", "")
-    said = {"kind": "consistency", **vars(found), "parameters": found.parameters[:SHOWN], "text": text}
-    if speaks and report.isdigit():
-        with contextlib.suppress(OSError):  # the launcher is gone
-            os.write(int(report), json.dumps(said).encode() + b"\n")
-    if fatal:
+    if speaks and (pipe := launchers_pipe()) is not None:
+        words = {**vars(found), "parameters": found.parameters[:SHOWN], "text": text}
+        report(pipe, {"kind": "consistency", **words})
+    if PROCESS.get().settings.consistency == "error":
         raise RuntimeError(text)
     if speaks:
         print(f"ringleader: warning: {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -84,7 +84,7 @@ class ReplicatedMixin(OptimizerMixin):
         """Meet the other ranks, and make buckets and hooks for the parameters of now. Collective."""
         current, settings = session(), self._settings
         everywhere = number_of(settings.process_set) == 0
-        self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
+        self._metrics = StepMetrics(current)
         self.release()
         self._ready, self._meets = True, False
         current.at_shutdown.add(self.release)
