@@ -19,11 +19,10 @@ from ringleader.adapters.commit_layout import (
     BLOCK,
     ArrayBytes,
     ArrayCodec,
-    checksum_of,
     checksum_weights,
     combined,
 )
-from ringleader.adapters.consistency import Facts, ParameterKind
+from ringleader.adapters.consistency import Facts, ParameterKind, checksum
 
 PACK_BYTES = 32 << 20
 """Bytes that are packed and summed up at once on a device: a few kernels, and three times the memory."""
@@ -35,7 +34,7 @@ def _weights(device: torch.device) -> torch.Tensor:
 
 
 def device_checksum(parts: Sequence[torch.Tensor], most: int = PACK_BYTES) -> int:
-    """Return `checksum_of` 1-D tensors of uint8, one behind the other, computed on their device.
+    """Return `checksum_of` the bytes of 1-D tensors, one behind the other, computed on their device.
 
     That takes a few kernels for each ``most`` bytes, a multiple of a block's, and one copy to the host.
     """
@@ -136,7 +135,7 @@ def tensor_checksum(tensors: Sequence[torch.Tensor]) -> int:
     by_device: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
     for tensor in tensors:
         by_device[tensor.device].append(tensor.detach().reshape(-1).view(torch.uint8))
-    host = combined(checksum_of(one.numpy().data) for one in by_device.pop(torch.device("cpu"), []))
+    host = checksum(one.numpy() for one in by_device.pop(torch.device("cpu"), []))
     return combined([host, *map(device_checksum, by_device.values())])
 
 
