@@ -63,7 +63,7 @@ class DistributedTransport(Transport):
             "broadcast": self._broadcast,
             "alltoall": self._alltoall,
             "reducescatter": self._reducescatter,
-            "gradients": self._gradients,
+            "gradients": lambda work: self.exchange(work.array, work.signature.op, work.signature.postscale),
         }
 
     def open(self) -> None:
@@ -102,17 +102,13 @@ class DistributedTransport(Transport):
             if work.out is not work.array:
                 kernels.copy(work.out, work.array)
             flats.append(kernels.flat(work.out))
-        factor, scaled = signature.postscale, flats[0].dtype.is_floating_point and self._scales(signature.op)
-        if scaled:
+        factor, summed = signature.postscale, signature.op in (ReduceOp.SUM, ReduceOp.AVERAGE)
+        if summed and flats[0].dtype.is_floating_point and self._group.scales:
             factor *= signature.prescale
         elif signature.prescale != 1.0:
             for flat in flats:
                 kernels.scale(flat, signature.prescale)
         self._reduce(flats, signature.op, factor)
-
-    def _scales(self, op: ReduceOp) -> bool:
-        """Return whether the backend multiplies what it sums."""
-        return self._group.scales and op in (ReduceOp.SUM, ReduceOp.AVERAGE)
 
     def _allgather(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
@@ -140,14 +136,9 @@ class DistributedTransport(Transport):
         self._group.alltoall(kernels.flat(work.out), own, received, sent)
 
     def _reducescatter(self, work: Work) -> None:
-        signature, kernels, size, me = (
-            work.signature,
-            self._kernels,
-            self._mpi_calls.size,
-            self._mpi_calls.rank,
-        )
+        signature, kernels, size = work.signature, self._kernels, self._mpi_calls.size
         rows = row_counts(signature.shape[0], size)
-        work.out = kernels.empty((rows[me], *signature.shape[1:]), signature.dtype)
+        work.out = kernels.empty((rows[self._mpi_calls.rank], *signature.shape[1:]), signature.dtype)
         own = kernels.flat(work.array)
         if kernels.count(own) == 0:
             return
@@ -165,11 +156,6 @@ class DistributedTransport(Transport):
                 kernels.scale(out, left)
         else:
             self._alltoall_and_reduce(out, own, counts, op, factor)
-
-    def _gradients(self, work: Work) -> None:
-        self.exchange(work.array, work.signature.op, work.signature.postscale)
-
-    # gradients
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

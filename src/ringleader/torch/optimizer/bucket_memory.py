@@ -123,10 +123,6 @@ class BucketMemory(GradientExchange):
                 self.bucket_of[span.parameter] = index
                 self.places[span.parameter] = MemoryPlace(self._parameters[span.parameter], flat)
 
-    def _kind_of(self, place: str) -> str:
-        devices = self._engine.queue.devices
-        return devices.kind_of(place) if devices is not None else torch.device(place).type
-
     @property
     def note(self) -> str:
         """Return what tells this plan from another."""
@@ -150,7 +146,7 @@ class BucketMemory(GradientExchange):
             values = memory[planned.start : planned.start + planned.count]
             if planned.device == "cpu" and self._engine.converts and not config.sharded:
                 region = replace(region, values=values)
-        average = config.op is ReduceOp.AVERAGE
+        average, devices, place = config.op is ReduceOp.AVERAGE, self._engine.queue.devices, planned.device
         signature = Signature(
             kind="gradients",
             dtype=region.dtype,
@@ -159,7 +155,7 @@ class BucketMemory(GradientExchange):
             prescale=config.prescale,
             postscale=config.postscale / self._engine.ranks.size if average else config.postscale,
             note=self.note,
-            device=self._kind_of(planned.device),
+            device=devices.kind_of(place) if devices is not None else torch.device(place).type,
         )
         work, requesting = work_and_request(signature, f"{config.serial}.{index}", region, region)
         apart = values is not region.mine and region.values is None

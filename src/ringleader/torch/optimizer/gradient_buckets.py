@@ -129,12 +129,6 @@ class GradientBuckets(BucketMemory):
         self._wants_agreement = True
         return self._sequence is None or not self._sequence.asked
 
-    def _check_places(self) -> None:
-        """Have the ranks agree on new buckets where parameters have another type or layout by now."""
-        for parameter, place in zip(self._parameters, self.places, strict=True):
-            if place is not None and not (place.is_laid_out_as(parameter) and place.fits(parameter)):
-                self.restart = self._wants_agreement = True
-
     def _hook(self) -> None:
         me = weakref.ref(self)
         with torch.enable_grad():
@@ -174,7 +168,10 @@ class GradientBuckets(BucketMemory):
             self._arrivals.append(at)
         index, sequence = self.bucket_of[at], self._sequence
         if sequence is not None and not sequence.asked:
-            self._check_places()
+            # Where parameters have another type or layout by now, the ranks agree on new buckets.
+            for one, place in zip(self._parameters, self.places, strict=True):
+                if place is not None and not (place.is_laid_out_as(one) and place.fits(one)):
+                    self.restart = self._wants_agreement = True
             sequence.ask(requesting=self._wants_agreement)
         self._settle(at)
         launching = sequence is not None and index in sequence

@@ -313,7 +313,9 @@ def clip_parts(
 
     Collective. `RuntimeError` for a norm that is not finite, on all ranks, where that is asked for.
     """
-    norms = [float(torch.linalg.vector_norm(part, norm_type, dtype=_wide(part))) for part in parts]
+    wide = [torch.float64 if part.dtype == torch.float64 else torch.float32 for part in parts]
+    of_parts = zip(parts, wide, strict=True)
+    norms = [float(torch.linalg.vector_norm(part, norm_type, dtype=dtype)) for part, dtype in of_parts]
     if math.isinf(norm_type):
         total = sum_numbers(engine, array("d", [max(norms, default=0.0)]), name, ReduceOp.MAX)[0]
     else:
@@ -330,8 +332,3 @@ def clip_parts(
             part.mul_(factor)
     first = parts[0] if parts else torch.zeros(())
     return torch.tensor(total, dtype=first.dtype, device=first.device)
-
-
-def _wide(part: torch.Tensor) -> torch.dtype:
-    """Return the type in which the norm of a part is computed."""
-    return torch.float64 if part.dtype == torch.float64 else torch.float32
