@@ -1,7 +1,7 @@
 """Gradients in buckets, each part of which has an owner; the parameters' memory is divided alike.
 
-Every rank has its own copy of the parameters, laid out as their gradients are, in memory into which the owners
-of its parts write: what a script does to its parameters is done to this rank's alone.
+Every rank has its own copy of the parameters, laid out as their gradients are, in memory into which the
+owners of its parts write: what a script does to its parameters is done to this rank's alone.
 Of a bucket an owner gets the gradients of its part, and gives the parameters (`BucketParts`). In memory that
 the ranks of one host share, owners read gradients and write parameters where they lie; so they do on several
 hosts, with an exchange between these. Anywhere else all are exchanged: a reduce-scatter, and an allgather.
