@@ -20,7 +20,6 @@ from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
 from ringleader.engine.operations import row_counts, starts_of
 from ringleader.engine.transports.transport import Region
-from ringleader.torch.bucket_plan import BucketPlan
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import GradientBucket
