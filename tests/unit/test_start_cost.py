@@ -93,15 +93,15 @@ def loaded_in_bare(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "after"),
     [
-        ("ranks.agent_outer", ""),
-        ("ranks.agent_inner", "process_tree.die_with_parent(0, os.getppid())"),
+        ("agents.agent_outer", ""),
+        ("agents.agent_inner", "process_tree.die_with_parent(0, os.getppid())"),
         ("launch.mpirun.mpirun_supervisor", ""),
     ],
 )
 def test_what_runs_beside_ranks_and_mpirun_loads_little(module: str, after: str) -> None:
     found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
     assert f"ringleader.{module}" in found
-    slow = {*SLOW, *(OF_JSON if module == "ranks.agent_outer" else ())}
+    slow = {*SLOW, *(OF_JSON if module == "agents.agent_outer" else ())}
     assert found.isdisjoint(slow), found & slow
 
 

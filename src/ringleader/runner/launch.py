@@ -109,7 +109,7 @@ def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Ou
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
-        from ringleader.launch.rank_output.output_streams import descriptor
+        from ringleader.launch.rank_output import descriptor
     listener = terminal(prefix=True, quiet=False, label=label_of(options))
     try:
         outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))

@@ -16,8 +16,8 @@ import pytest
 from ringleader.agents import protocol
 from ringleader.agents.launcher_connection import LauncherUnreachableError, connect
 from ringleader.launch.elastic import host_agents
+from ringleader.launch.preforked_hosts import PreforkedHosts
 from ringleader.launch.ssh.connections import Reply
-from ringleader.launch.warm_hosts import WarmHosts
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts
 
@@ -35,7 +35,7 @@ class Started:
         self._exit_code = exit_code
         self.done = threading.Event()
         monkeypatch.setattr(host_agents, "run_on_host", self._run)
-        self.hosts = WarmHosts(job)
+        self.hosts = PreforkedHosts(job)
         prepared: Any = SimpleNamespace(
             plan=SimpleNamespace(hosts=(HOST,)),
             addresses=("127.0.0.1",),

@@ -1,7 +1,7 @@
-"""``--max-restarts --warm``: on each host a Python that has imported what the script needs, beside the ranks.
+"""``--max-restarts --warm``: on each host a fork server that has imported what the script needs.
 
 The ranks of a restart are forked from it. A host agent, as elastic jobs have it, keeps it from the first
-start until the launcher ends. Where it cannot be had, or still imports, ranks start by themselves.
+start until the launcher ends. Where there is none, or it still imports, ranks start by themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import selectors
 import threading
 from collections.abc import Mapping
 from queue import SimpleQueue
-from typing import Any
 
 from ringleader.agents import protocol
 from ringleader.errors import RequestError
@@ -29,7 +28,7 @@ SILENCE_SECONDS = 30.0
 TURN_SECONDS = 0.1
 
 
-def warm_modules(job: Job) -> tuple[str, ...]:
+def preloaded_modules(job: Job) -> tuple[str, ...]:
     """Return what is imported ahead for a job's script; RequestError where its ranks cannot be forked."""
     start = warm_start(job.command, file_reader(job), is_python=is_python)
     if start.cold:
@@ -37,35 +36,35 @@ def warm_modules(job: Job) -> tuple[str, ...]:
     return start.modules
 
 
-class WarmHosts:
-    """The warm Pythons of one job."""
+class PreforkedHosts:
+    """The fork servers of one job."""
 
     def __init__(self, job: Job) -> None:
-        """None is started yet. Raises RequestError, see ``warm_modules``."""
-        self.modules = warm_modules(job)
+        """None is started yet. Raises RequestError, see ``preloaded_modules``."""
+        self.modules = preloaded_modules(job)
         self._warnings: SimpleQueue[str] = SimpleQueue()
-        self._token = os.urandom(32).hex()
         self._ends = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
         self.directory = ""
         """Where rank agents find them, by the same path on every host; empty before ``start``."""
 
     def start(self, prepared: Prepared, environ: Mapping[str, str]) -> None:
         """Start one on each host of the first start; nothing here waits for it."""
         job, hosts = prepared.job, prepared.plan.hosts
-        selector = selectors.PollSelector()
-        server = AgentServer(
-            selector,
-            token=self._token,
+        token = os.urandom(32).hex()
+        self._selector = selectors.PollSelector()
+        self._server = AgentServer(
+            self._selector,
+            token=token,
             addresses=prepared.addresses,
             ranks=len(hosts),
             lost_after=SILENCE_SECONDS,
         )
         self.directory = f"{prepared.directory.rpartition('/')[0]}/{prepared.run_id}-warm"
-        agents = HostAgents(
-            server=server,
-            control=control_variable(list(prepared.addresses), server.port),
-            token=self._token,
+        self._agents = HostAgents(
+            server=self._server,
+            control=control_variable(list(prepared.addresses), self._server.port),
+            token=token,
             directory=self.directory,
             freeze_after=SILENCE_SECONDS,
             lost_after=SILENCE_SECONDS,
@@ -73,8 +72,8 @@ class WarmHosts:
             ssh=prepared.ssh,
         )
         for host in hosts:
-            agents.start(host)
-        order = {
+            self._agents.start(host)
+        self._order = {
             "do": "prepare",
             "python": job.command[0],
             "preload": self.modules,
@@ -82,44 +81,35 @@ class WarmHosts:
             "cwd": job.workdir,
             "serves_ranks": True,
         }
-        given = (selector, server, agents, order)
-        self._keeper = threading.Thread(target=self._keep, args=given, name="warm", daemon=True)
-        self._keeper.start()
+        self._thread = threading.Thread(target=self._run, name="preforked", daemon=True)
+        self._thread.start()
 
-    def _keep(
-        self, selector: selectors.BaseSelector, server: AgentServer, agents: HostAgents, order: dict[str, Any]
-    ) -> None:
+    def _run(self) -> None:
         """Hold the connections of their host agents, in a thread of its own."""
-        with selector:
+        with self._selector as selector:
             while not self._ends.is_set():
                 for key, mask in selector.select(TURN_SECONDS):
                     if isinstance(key.data, AgentConnection):
-                        self._serve(key.data, mask, server, agents, order)
+                        self._serve(key.data, mask)
                     else:
-                        server.accept()
-                for name, why in agents.failed():
+                        self._server.accept()
+                for name, why in self._agents.failed():
                     self._warn(name, why)
-                if text := server.tick():
+                if text := self._server.tick():
                     self._warnings.put(text)
-            server.close()
+            self._server.close()
 
-    def _serve(
-        self,
-        connection: AgentConnection,
-        mask: int,
-        server: AgentServer,
-        agents: HostAgents,
-        order: dict[str, Any],
-    ) -> None:
+    def _serve(self, connection: AgentConnection, mask: int) -> None:
+        agents = self._agents
         try:
-            for kind, payload in server.serve(connection, mask):
+            for kind, payload in self._server.serve(connection, mask):
                 if (name := agents.host(connection)) is None:
-                    agents.tell(agents.hello(connection, protocol.read_message(payload)), **order)
+                    agents.tell(agents.hello(connection, protocol.read_message(payload)), **self._order)
                 elif (words := agents.frame(connection, kind, payload)) and words["do"] == "not_prepared":
                     self._warn(name, words["why"])
         except protocol.ProtocolError:
-            server.drop(connection)
-        if server.lost(connection) and agents.host(connection) is not None:
+            self._server.drop(connection)
+        if self._server.lost(connection) and agents.host(connection) is not None:
             agents.lost(connection)
 
     def _warn(self, host: str, why: str) -> None:
@@ -132,5 +122,5 @@ class WarmHosts:
     def close(self) -> None:
         """End all of them."""
         self._ends.set()
-        if self._keeper is not None:
-            self._keeper.join()
+        if self._thread is not None:
+            self._thread.join()

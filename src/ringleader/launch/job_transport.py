@@ -1,15 +1,18 @@
-"""What agents and ranks told of a job's bytes, put together host by host. Pure.
+"""Which wires a job must use and did use: ``--require`` at the start and at the end, and the evidence. Pure.
 
-Ranks write their reports themselves, so nothing in them is taken for granted.
+What agents and ranks told of a job's bytes is put together host by host and judged in
+``fabric/transport_proof``. Ranks write their reports themselves, so nothing in them is taken for granted. The
+variables that make libraries use a wire are in ``transport_settings``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
-from ringleader.fabric.facts import from_document
+from ringleader.errors import Fault
+from ringleader.fabric import facts as fabric
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,
@@ -19,10 +22,122 @@ from ringleader.fabric.transport_proof.evidence import (
     LogLines,
     MpiTransport,
 )
+from ringleader.fabric.transport_proof.judged_transport import judged_transport
+from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.fabric.transport_proof.requirement import (
+    judge_requirement,
+    known_at_start,
+    parse_requirement,
+)
+from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.outcome import JobExit
 from ringleader.plan.job import Family, Mpi
-from ringleader.plan.rank_placement import Plan
+from ringleader.plan.rank_placement import HostFacts, Plan
 
-Value = TypeVar("Value")
+REFUSED = 3
+"""Exit code of a job that went well, but not by the wire that was required."""
+MOST_TOLD = 4
+"""Hosts whose failure is told; of a hundred hosts the others fail alike."""
+NOTHING_TOLD = (
+    "no rank told what it exchanged: none uses Ringleader's engine, or none came to its end"
+    "\n    what a script sends by torch.distributed or MPI itself is not counted: let Ringleader's optimizer"
+    " exchange the gradients, or leave --require out"
+)
+
+
+def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:
+    """Return why the plan cannot meet the requirement; an empty requirement is always met."""
+    if not words:
+        return ()
+    hosts = {host.host.name: known_facts(host) or fabric_facts(host) for host in plan.hosts}
+    ranks = {host.host.name: count for host, count in zip(plan.hosts, plan.counts(), strict=True)}
+    return known_at_start(parse_requirement(words), hosts, ranks)
+
+
+def judged_exit(words: Sequence[str], ended: JobExit, proof: TransportProof | None) -> JobExit:
+    """Return how a job ended, in the light of the requirement: a failure of the job's own comes first."""
+    if not words or ended.exit_code != 0:
+        return ended
+    requirement, found = parse_requirement(words), NOTHING_TOLD
+    if proof is not None:
+        faults = judge_requirement(requirement, proof)
+        told = [f"{one.where}: {one.what}" if one.where != "--require" else one.what for one in faults]
+        more = [f"and {len(told) - MOST_TOLD} more hosts"] if len(told) > MOST_TOLD else []
+        found = "\n    ".join([*told[:MOST_TOLD], *more])
+    if not found:
+        return ended
+    return replace(ended, exit_code=REFUSED, whose="ringleader", reason=f"--require {requirement}: {found}")
+
+
+def known_facts(host: HostFacts) -> fabric.HostFacts | None:
+    """Return the facts that a host told of itself; ``None``: no RDMA device, not asked, or too late."""
+    facts = host.fabric if isinstance(host, HostReport) else None
+    return None if facts is None or facts.late_areas else facts
+
+
+def fabric_facts(host: HostFacts) -> fabric.HostFacts:
+    """Return what the probe learned of a host's RDMA ports and GPUs as facts; of anything else nothing."""
+    devices: dict[str, fabric.RdmaDevice] = {}
+    for one in host.rdma:
+        gids = (fabric.Gid(index=0, address="", kind="RoCE v2", netdev=one.netdev),) if one.netdev else ()
+        port = fabric.RdmaPort(
+            number=one.port,
+            state=one.state,
+            physical_state="",
+            rate=None,
+            link_layer=one.link_layer,
+            gids=gids,
+        )
+        known = devices[one.device].ports if one.device in devices else ()
+        devices[one.device] = fabric.RdmaDevice(
+            name=one.device, node_type=one.node_type, driver=one.driver, ports=(*known, port)
+        )
+    files = {
+        one.device: fabric.DeviceFile(path=one.file, rdma_device=one.device, error=one.unusable)
+        for one in host.rdma
+        if one.file
+    }
+    return fabric.HostFacts(
+        hostname=host.hostname,
+        clock=fabric.Clock(read_at=0.0),
+        process=fabric.Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
+        software=fabric.Software(python="", executable="", ringleader=""),
+        rdma_devices=tuple(devices.values()),
+        rdma_files=tuple(files.values()),
+        gpus=tuple(
+            fabric.Gpu(index=index, pci_address="", name=name) for index, name in enumerate(host.gpus)
+        ),
+    )
+
+
+# --- evidence ---------------------------------------------------------------------------------------------
+
+
+class Told(Protocol):
+    """A rank, by what it and its agent told."""
+
+    traffic: list[dict[str, Any]]
+    evidence: dict[str, Any] | None
+
+
+def judged_proof(
+    plan: Plan,
+    mpi: Mpi,
+    variables: Mapping[str, str],
+    ranks: Sequence[Told],
+    *,
+    warn: Callable[[str], None],
+) -> TransportProof | None:
+    """Judge what carried a job's bytes. Whatever goes wrong in that is a warning: the job ended as it did.
+
+    ``variables``: those that the job's MPI had. ``ranks``: by their numbers in the plan.
+    """
+    try:
+        reports, gathered = [state.traffic for state in ranks], [state.evidence for state in ranks]
+        return judged_transport(host_evidence(plan, mpi_transport(mpi, variables), reports, gathered))
+    except Exception as error:
+        warn(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
+        return None
 
 
 def host_evidence(
@@ -127,7 +242,7 @@ def _snapshot(document: Any) -> CounterSnapshot | None:
     if not isinstance(document, Mapping):
         return None
     try:
-        return from_document(CounterSnapshot, document)
+        return fabric.from_document(CounterSnapshot, document)
     except (ValueError, TypeError):
         return None
 

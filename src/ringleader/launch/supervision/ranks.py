@@ -1,9 +1,9 @@
-"""What ranks write and what rank 0 reads, between their agents and our own standard streams and files.
+"""A rank as the launcher knows it, and the streams between ranks and our own standard streams and files.
 
 An agent sends output only as far as the launcher has granted it (a window), as plain programs write only as
 far as a pipe takes it; what agents say of their ranks is never held back. So a reader that reads nothing
 slows the ranks down, and nothing else: time-outs, ends and signals go on. Our standard input goes to rank 0
-one piece at a time, when rank 0 asks for it.
+one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import selectors
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from ringleader.agents import protocol
 from ringleader.launch.exit_reason import Cause, Why
-from ringleader.launch.outcome import Listener
-from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.outcome import Listener, RankEnd
+from ringleader.launch.rank_output import STREAMS, LineCutter, OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.rank_state import RankState
+from ringleader.plan.rank_placement import HostFacts, RankPlace
 
 MOST = 8 * 1024 * 1024
 """Bytes that wait for a reader above which ranks are granted nothing more."""
@@ -28,6 +29,53 @@ SIGNALLED_SECONDS = 1.0
 """The same where a signal ended the job: whoever sent it wants an end."""
 
 
+@dataclass(eq=False, kw_only=True)
+class RankState:
+    """One rank, from the plan to its end."""
+
+    place: RankPlace
+    host: HostFacts
+    rank: int = field(init=False)
+    """Its number now; in an elastic job each generation may give it another."""
+    connection: AgentConnection | None = None
+    """Its agent's connection, once it has reported."""
+    hello: dict[str, Any] | None = None
+    """What its agent said about itself."""
+    running: bool = False
+    """The command has been started."""
+    failed_at: float | None = None
+    """When an exception left its script, by the launcher's clock; its exit handlers may still run."""
+    failing_code: int | None = None
+    """The exit code that it will have then."""
+    end: RankEnd | None = None
+    """How it ended, once it has."""
+    done: bool = False
+    """All its output has arrived."""
+    stacks_requested: bool = False
+    """Its stacks were requested and the answer has not come yet."""
+    cutters: dict[str, LineCutter] = field(default_factory=lambda: {name: LineCutter() for name in STREAMS})
+    to_grant: int = 0
+    """Bytes of output that it has sent and not been granted again."""
+    abort_code: int | None = None
+    """What it gave MPI_Abort, where its MPI lets the rank itself say so."""
+    traffic: list[dict[str, Any]] = field(default_factory=list)
+    """What its engine reported of its bytes, once for each life of the engine."""
+    differences: list[dict[str, Any]] = field(default_factory=list)
+    """What it reported of parameters that differ between ranks."""
+    evidence: dict[str, Any] | None = None
+    """What its agent gathered for the proof of the transport."""
+    result: bytearray = field(default_factory=bytearray)
+    """What a rank of ``ringleader.run`` sent back."""
+
+    def __post_init__(self) -> None:
+        self.rank = self.place.rank
+
+    @property
+    def name(self) -> str:
+        """``rank 1 (h2)``, for messages."""
+        return f"rank {self.rank} ({self.host.host.name})"
+
+
 class OutputFlow:
     """Grants agents more as the listener and the files take what came."""
 
@@ -35,9 +83,7 @@ class OutputFlow:
         self, listener: Listener, files: OutputFiles | None, ranks: int, tell: Callable[..., Any]
     ) -> None:
         """``tell(state, do=…)`` sends a message to a rank's agent."""
-        self._listener = listener
-        self._files = files
-        self._tell = tell
+        self._listener, self._files, self._tell = listener, files, tell
         self._enough = protocol.window(ranks) // 2
         self.held: set[RankState] = set()
         """Ranks that wait for a reader: while there are any, look again soon."""
@@ -69,10 +115,8 @@ class OutputFlow:
     def is_over(self, now: float, cause: Cause | None) -> bool:
         """Say whether all is passed on, or a job that ended badly has waited long enough for its reader."""
         waiting = self.waiting
-        if not waiting:
-            return True
-        if cause is None:
-            return False
+        if not waiting or cause is None:
+            return not waiting
         if self._give_up_at is None or waiting != self._seen:
             patience = SIGNALLED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
             self._give_up_at, self._seen = now + patience, waiting
@@ -88,9 +132,7 @@ class StdinForwarding:
 
     def __init__(self, selector: selectors.BaseSelector, server: AgentServer, fd: int | None) -> None:
         """``fd``: what to read; ``None``: nothing."""
-        self._selector = selector
-        self._server = server
-        self._fd = fd
+        self._selector, self._server, self._fd = selector, server, fd
         self._connection: AgentConnection | None = None
         self._registered = False
 
@@ -98,7 +140,7 @@ class StdinForwarding:
         """Rank 0's agent has room for more."""
         self._connection = connection
         if self._fd is not None and not self._registered and not self._belongs_to_somebody_else(self._fd):
-            self._selector.register(self._fd, selectors.EVENT_READ, self)
+            self._selector.register(self._fd, selectors.EVENT_READ, self.serve)
             self._registered = True
 
     @staticmethod
@@ -109,13 +151,13 @@ class StdinForwarding:
         except OSError:  # ENOTTY: a terminal that is not our controlling terminal has no background
             return False
 
-    def serve(self) -> None:
+    def serve(self, fd: int) -> None:
         """Something can be read: pass it on, and wait to be asked again."""
-        if self._fd is None or self._connection is None or not self._registered:
+        if self._connection is None or not self._registered:
             return  # rank 0 has ended since the selector saw it
         self._unregister()
         try:
-            data = os.read(self._fd, 65536)
+            data = os.read(fd, 65536)
         except BlockingIOError:
             self.asked(self._connection)
             return
