@@ -56,7 +56,7 @@ class DistributedTransport(Transport):
         self._open_group = open_group
         self._watch = watch or GroupWatch()
         self._opened: ProcessGroup | None = None
-        self._kinds = {
+        self._kinds: dict[str, Callable[[Work], None]] = {
             "allreduce": self._allreduce,
             "allgather": self._allgather,
             "broadcast": self._broadcast,
