@@ -31,7 +31,7 @@ from ringleader.runner.util.threads import in_thread
 pytestmark = pytest.mark.process
 
 INSTALL = "import ringleader.alias; ringleader.alias.install()\n"
-INJECT = Path(directory()).parents[1] / "ranks" / "python_startup"
+INJECT = Path(directory()).parents[1] / "agents" / "python_startup"
 
 
 def python(*words: str, cwd: Path, path: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ def packages(tmp_path: Path) -> Iterator[AliasFinder]:
     (deep / "__init__.py").write_text("import newname; newname.loads.append('sub')\nfrom . import leaf\n")
     (deep / "leaf.py").write_text("import newname; newname.loads.append('leaf')\nclass Kept: pass\n")
     (tmp_path / "newname" / "broken.py").write_text("import nowhere_to_be_found\n")
-    finder = AliasFinder(alias="oldname", real="newname")
+    finder = AliasFinder({"oldname": "newname"})
     sys.path.insert(0, str(tmp_path))
     sys.meta_path.insert(0, finder)
     yield finder
@@ -123,7 +123,7 @@ def test_what_is_missing_is_named(packages: AliasFinder) -> None:
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:
-    finder = AliasFinder(alias="oldname", real="newname_that_is_nowhere")
+    finder = AliasFinder({"oldname": "newname_that_is_nowhere"})
     with pytest.raises(ModuleNotFoundError, match=r"newname_that_is_nowhere.*not installed"):
         finder.find_spec("oldname")
 

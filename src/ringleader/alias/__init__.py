@@ -28,7 +28,7 @@ def install() -> AliasFinder:
     would live on beside ours.
     """
     for finder in sys.meta_path:
-        if isinstance(finder, AliasFinder) and finder.alias == ALIAS:
+        if isinstance(finder, AliasFinder) and ALIAS in finder.names:
             return finder
     loaded = sys.modules.get(ALIAS)
     if loaded is not None and loaded is not sys.modules.get(REAL):
@@ -36,7 +36,7 @@ def install() -> AliasFinder:
         raise ImportError(
             f"{ALIAS} is loaded already, from {place}; install the alias before anything imports {ALIAS}"
         )
-    made = AliasFinder(alias=ALIAS, real=REAL)
+    made = AliasFinder({ALIAS: REAL})
     sys.meta_path.insert(0, made)
     return made
 

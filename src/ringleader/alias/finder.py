@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
@@ -51,37 +51,37 @@ class SameModule(InspectLoader):
 
 
 class AliasFinder(MetaPathFinder):
-    """Answers for one name and everything below it, and for nothing else."""
+    """Answers for some names and everything below them, and for nothing else."""
 
-    def __init__(self, *, alias: str, real: str) -> None:
-        """Let ``alias`` stand for the package ``real``, which is imported only when a script asks for it."""
-        self.alias = alias
-        self.real = real
+    def __init__(self, names: Mapping[str, str]) -> None:
+        """``names``: alias → the module it stands for, which is imported only when a script asks for it."""
+        self.names = names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how a name under the alias is loaded; ModuleNotFoundError where the package has no such."""
-        rest = fullname.removeprefix(self.alias)
-        if rest == fullname or rest[:1] not in ("", "."):
-            return None
-        found = importlib.util.find_spec(self.real + rest)
+        """Return how a name under an alias is loaded; ModuleNotFoundError where there is no such module."""
+        alias, rest = fullname, ""
+        while alias not in self.names:
+            alias, dot, last = alias.rpartition(".")
+            if not dot:
+                return None
+            rest = f".{last}{rest}"
+        found = importlib.util.find_spec(self.names[alias] + rest)
         if found is None:
+            if "." in alias:
+                return None  # a name within a package of ours, for which nobody else answers
             # None would let the next finder answer, perhaps with another package of the alias's name.
-            raise ModuleNotFoundError(self._missing(fullname, rest[1:]), name=fullname)
+            raise ModuleNotFoundError(_missing(alias, self.names[alias], rest[1:]), name=fullname)
         spec = ModuleSpec(fullname, SameModule(found), origin=found.origin)
         spec.submodule_search_locations = found.submodule_search_locations
         spec.cached = found.cached
         spec.has_location = found.has_location
         return spec
 
-    def _missing(self, fullname: str, rest: str) -> str:
-        if not rest:
-            return (
-                f"No module named {fullname!r}: it stands for {self.real!r} here, "
-                f"which is not installed for {sys.executable}"
-            )
-        return (
-            f"No module named {fullname!r}: {self.alias!r} stands for {self.real!r} here, "
-            f"which does not offer {rest!r} yet"
-        )
+
+def _missing(alias: str, real: str, rest: str) -> str:
+    what = f"No module named {alias + (rest and '.') + rest!r}"
+    if not rest:
+        return f"{what}: it stands for {real!r} here, which is not installed for {sys.executable}"
+    return f"{what}: {alias!r} stands for {real!r} here, which does not offer {rest!r} yet"

@@ -8,5 +8,5 @@ import sys
 
 from ringleader.alias.finder import AliasFinder
 
-sys.meta_path.insert(0, AliasFinder(alias=__name__, real="ringleader.adapters"))
+sys.meta_path.insert(0, AliasFinder({__name__: "ringleader.adapters"}))
 sys.modules[__name__] = importlib.import_module("ringleader.adapters")
