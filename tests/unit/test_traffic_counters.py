@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents import ethtool_statistics, rank_identity, traffic_counters
+from ringleader.agents import rank_identity, traffic_counters
 from ringleader.fabric.facts import from_document
 from ringleader.fabric.readers.host import read_host
 from ringleader.fabric.transport_proof.evidence import CounterSnapshot
@@ -146,18 +146,18 @@ class TestDriverStatistics:
 
     def test_names_and_values(self) -> None:
         ask = self.answering(["rx_packets", "tx_vport_rdma_unicast_bytes"], [7, 2**63])
-        found = ethtool_statistics.read("eth0", ask)
+        found = traffic_counters.driver_statistics("eth0", ask)
         assert found == {"rx_packets": 7, "tx_vport_rdma_unicast_bytes": 2**63}
-        assert ethtool_statistics.read("eth1", ask) == {}
+        assert traffic_counters.driver_statistics("eth1", ask) == {}
 
     def test_none_and_what_changed_meanwhile(self) -> None:
-        assert ethtool_statistics.read("eth0", self.answering([], [])) == {}
-        assert ethtool_statistics.read("eth0", self.answering(["a"], [1, 2], told=2)) == {}
+        assert traffic_counters.driver_statistics("eth0", self.answering([], [])) == {}
+        assert traffic_counters.driver_statistics("eth0", self.answering(["a"], [1, 2], told=2)) == {}
 
     def test_of_the_kernel_itself(self) -> None:
         # The loopback has none, and what is not there has none either.
-        assert ethtool_statistics.read("lo") == ethtool_statistics.read("no-such-0") == {}
-        assert ethtool_statistics.read("a name that is too long") == {}
+        assert traffic_counters.driver_statistics("lo") == ethtool_statistics.read("no-such-0") == {}
+        assert traffic_counters.driver_statistics("a name that is too long") == {}
 
     def test_interfaces_of_silent_ports_are_asked(self) -> None:
         ports = {

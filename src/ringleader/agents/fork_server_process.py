@@ -5,7 +5,7 @@ Between the two a socket that keeps the bounds of messages (``unix_messages``). 
 seconds, versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked
 {incarnation, why}``, without ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and
 serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead
-(``warm_rank_server``).
+(``fork_server.RankForks``).
 """
 
 from __future__ import annotations
@@ -14,14 +14,8 @@ import os
 import select
 import time
 
-from ringleader.agents import process_tree, unix_messages
-from ringleader.agents.fast_stdlib import signal, socket, suppress
-from ringleader.agents.process_tree import close_all_but
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+from ringleader.agents import process_start, process_tree, unix_messages
+from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
 
 PREPARE_SECONDS = 300.0
 """For all imports of the preload; frameworks on a slow file system take a minute."""
@@ -31,8 +25,7 @@ KEPT_WORDS = 8 * 1024
 """Bytes of what it prints that are kept, from the end."""
 STANDBY_SECONDS = 0.3
 """From what was forked last to the fork of a rank agent that stands by: until then ranks start."""
-CONTROL_FD = 3
-"""The descriptor on which it finds its socket."""
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 PROGRAM = """\
 import sys
 if sys.path[:1] == [""]:
@@ -40,8 +33,8 @@ if sys.path[:1] == [""]:
 added = [entry for entry in ({root!r},) if entry not in sys.path]
 sys.path += added
 from ringleader.agents.fork_server import serve
-from ringleader.agents.warm_rank import run
-run(serve(), added)
+from ringleader.agents.forked_script import run
+run(serve({fd}), added)
 """
 """What its interpreter runs. The first entry of ``sys.path`` is the script's to choose."""
 
@@ -116,29 +109,35 @@ class ForkServerProcess:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, output_there = os.pipe()
-        parent = os.getpid()
+        stdin, nobody = os.pipe()  # a pipe that is at its end, as the objects of Python ask what it is
+        os.close(nobody)
+        command = {
+            "argv": (self._words["python"], "-c", PROGRAM.format(root=ROOT, fd=theirs.fileno())),
+            "cwd": self._words["cwd"],
+            "env": {**self._environ, **self._words.get("env", {})},
+            "cpus": (),
+            "open_files": 0,
+        }
+        self._sock, self._output = ours, output
         try:
-            pid = os.fork()
-        except OSError as error:
-            for fd in (output, output_there):
+            self.pid = process_start.start(command, (stdin, output_there, output_there, theirs.fileno()))
+        except (process_start.NotStartedError, OSError) as error:
+            self._close()
+            why = f"cannot fork: {error.strerror}" if isinstance(error, OSError) else error.reason
+            self._say(do="not_prepared", why=why)
+            return
+        finally:
+            for fd in (stdin, output_there):
                 os.close(fd)
             theirs.close()
-            ours.close()
-            self._say(do="not_prepared", why=f"cannot fork: {error.strerror}")
-            return
-        if pid == 0:
-            _become(parent, self._words, self._environ, theirs.fileno(), output_there)
-        theirs.close()
-        os.close(output_there)
         ours.setblocking(False)
         os.set_blocking(output, False)
-        self._sock, self._output, self.pid = ours, output, pid
         self._printed, self._why, self._lacks = b"", "", ""
         self._give_up_at = time.monotonic() + PREPARE_SECONDS
         with suppress(OSError):  # one that has ended already is reaped, and says why
             order = {"do": "import", "modules": list(self._words.get("preload", ()))}
             if self._words.get("serves_ranks"):
-                order["socket"] = f"{self._directory}/{unix_messages.WARM_SOCKET_NAME}"
+                order["socket"] = f"{self._directory}/{unix_messages.RANKS_SOCKET_NAME}"
             unix_messages.send(ours, order)
 
     def _close(self) -> None:
@@ -274,31 +273,3 @@ class ForkServerProcess:
                 os.close(self._output)
                 self._output = -1
             self._printed = (self._printed + data)[-KEPT_WORDS:]
-
-
-def _become(
-    parent: int, words: Mapping[str, Any], environ: Mapping[str, str], control: int, output: int
-) -> None:
-    """Turn the forked copy of the host agent into the fork server; never returns."""
-    try:
-        signal.set_wakeup_fd(-1)
-        os.setsid()
-        process_tree.die_with_parent(signal.SIGKILL, parent)
-        stdin, nobody = os.pipe()  # a pipe that is at its end, as the objects of Python ask what it is
-        os.close(nobody)
-        os.dup2(stdin, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.dup2(control, CONTROL_FD)
-        os.set_inheritable(CONTROL_FD, True)  # which dup2 of a descriptor to itself does not do
-        close_all_but((CONTROL_FD,))
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.chdir(words["cwd"])
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-        env = {**environ, **words.get("env", {})}
-        os.execvpe(words["python"], [words["python"], "-c", PROGRAM.format(root=root)], env)
-    except OSError as error:
-        os.write(2, f"{error.filename or words['python']}: {error.strerror}\n".encode())
-    except BaseException as error:
-        os.write(2, f"{type(error).__name__}: {error}\n".encode())
-    os._exit(127)

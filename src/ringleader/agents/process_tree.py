@@ -11,11 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.agents.fast_stdlib import signal, suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from ringleader.agents.fast_stdlib import Iterable, Sequence, signal, suppress
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ringleader.agents.library_logs import DIRECTORY
+from ringleader.agents.rank_evidence import DIRECTORY
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 

@@ -29,7 +29,7 @@ from ringleader.agents.host_agent_client import (
     LeaveError,
     ProxyConnection,
 )
-from ringleader.agents.library_links import LINKS, library_path
+from ringleader.agents.rank_files import LINKS, library_path
 from ringleader.agents.unix_messages import agent_socket
 from ringleader.engine import mpi_library
 from ringleader.engine.communicator import nap_seconds
