@@ -24,7 +24,7 @@ from ringleader.adapters.util import (
     split_list,
 )
 from ringleader.alias import directory
-from ringleader.alias.__main__ import Target, read, search_path
+from ringleader.alias.__main__ import main, search_path
 from ringleader.alias.finder import AliasFinder
 from ringleader.runner.util.threads import in_thread
 
@@ -245,10 +245,10 @@ def test_an_interpreter_without_ringleader_is_named(real: Path) -> None:
 # python -m ringleader.alias
 
 
-def test_what_the_words_ask_for() -> None:
-    assert read(["a.py", "-m", "x"]) == Target(name="a.py", is_module=False, arguments=("-m", "x"))
-    assert read(["-m", "pkg.mod", "--path"]) == Target(name="pkg.mod", is_module=True, arguments=("--path",))
-    assert read([]) is read(["-m"]) is read(["--odd", "a.py"]) is None
+@pytest.mark.parametrize("words", [[], ["-m"], ["--odd", "a.py"]])
+def test_words_that_ask_for_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("usage: ")
 
 
 def test_search_path_has_the_directory_once_in_front() -> None:

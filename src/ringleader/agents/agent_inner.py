@@ -43,10 +43,16 @@ EXIT_SECONDS = 0.02
 
 
 def run(outer: int, starter: int, environ: Mapping[str, str]) -> int:
-    """Serve one rank in a session of our own, and leave nothing; return our exit code."""
+    """Serve the rank of a process that the MPI started; return our exit code."""
+    return in_own_session(lambda: _serve(outer, starter, environ))
+
+
+def in_own_session(serve: Callable[[], int]) -> int:
+    """Serve a rank, and leave nothing; return our exit code: that of ``serve``, FAILED where it fails."""
+    ours = os.getpid()
     try:
         os.setsid()
-        return _serve(outer, starter, environ)
+        return serve()
     except LauncherUnreachableError as error:
         sys.stderr.write(f"ringleader agent: {error}\n")
     except Exception:
@@ -54,8 +60,9 @@ def run(outer: int, starter: int, environ: Mapping[str, str]) -> int:
 
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
-        process_tree.kill_below(os.getpid(), 5.0)
+        if os.getpid() == ours:  # a rank that is forked from us unwinds through here
+            sys.stderr.flush()
+            process_tree.kill_below(ours, 5.0)
     return FAILED
 
 
