@@ -159,16 +159,15 @@ class ForkServerProcess:
         left, self._forking, self._unsent = self._forking, {}, []
         for number, environ in left.items():
             self._tell_forked({"incarnation": number, "environ": environ})
-        code = os.waitstatus_to_exitcode(status)
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()]
-        said = self._why or (f": {last[-1].strip()}" if last and not was_ready else "")
         serves_ranks = bool(self._words.get("serves_ranks"))
         self._failures = 0 if was_ready and not serves_ranks else self._failures + 1
         again = bool(self._words) and not self._why and self._failures <= RESTARTS
         if self._words and not (again and serves_ranks):
-            why = self._why or f"the fork server ended with {how}{said}"
-            self._say(do="not_prepared", why=why, lacks=self._lacks)
+            code = os.waitstatus_to_exitcode(status)
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            last = "" if was_ready else self._printed.decode(errors="replace").strip().rpartition("\n")[2]
+            why = f"the fork server ended with {how}" + (f": {last.strip()}" if last else "")
+            self._say(do="not_prepared", why=self._why or why, lacks=self._lacks)
         if again:
             self._start()
 

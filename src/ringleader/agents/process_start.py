@@ -85,9 +85,9 @@ def _become(
         for number, fd in enumerate(fds[:3]):
             os.dup2(fd, number)  # makes the copy inheritable
         if runs_script:
-            os.close(tell)
             report = os.dup(fds[3])
             os.set_inheritable(report, True)
+            os.close(tell)
             raise ForkedRank(argv, command["env"] | {"RINGLEADER_REPORT_FD": str(report)}, report)
         os.set_inheritable(fds[3], True)
         os.execvpe(argv[0], argv, command["env"])

@@ -1,8 +1,7 @@
 """Horovod's launcher, by its paths: the command ``horovodrun``, `run`, and what scripts import beside them.
 
 `launch` is the command; `option_table` has its options, `command_line` reads them, `job_request` makes a job
-of them. `settings`, `hosts` and `shell_commands` are small parts of Horovod's that scripts import. Horovod's
-packages below this one stand for this one, and its modules for those here. Names are Horovod's.
+of them. `settings`, `hosts` and `shell_commands` are small parts of Horovod's that scripts import.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ from typing import Any
 from ringleader.alias.finder import AliasFinder
 
 MODULES = {
-    "": ("common", "common.util", "elastic", "util"),
-    ".command_line": ("common.util.config_parser",),
-    ".hosts": ("common.util.hosts", "common.util.host_hash", "elastic.discovery", "elastic.worker"),
+    "": ("common", "elastic", "util"),
+    ".command_line": ("config_parser",),
+    ".hosts": ("discovery", "host_hash", "worker"),
     ".launch": ("gloo_run", "mpi_run"),
-    ".settings": (
-        *(f"common.util.{name}" for name in ("codec", "env", "secret", "settings", "timeout")),
-        *(f"elastic.{name}" for name in ("constants", "driver", "settings")),
-    ),
-    ".shell_commands": ("common.util.safe_shell_exec", "util.threads"),
-    ".tiny_shell_exec": ("common.util.tiny_shell_exec",),
+    ".settings": ("codec", "constants", "driver", "env", "secret", "timeout"),
+    ".shell_commands": ("safe_shell_exec", "threads"),
 }
-"""Module, below this package → the paths by which Horovod has it."""
+"""This package and modules of it → names of Horovod's that stand for them.
+
+``runner.common.util.codec`` is ``runner.util.codec``, that is ``runner.codec``, and that is ``settings``.
+"""
 
 sys.meta_path.insert(
-    0, AliasFinder({f"{__name__}.{path}": __name__ + own for own, paths in MODULES.items() for path in paths})
+    0, AliasFinder({f"{__name__}.{name}": __name__ + own for own, names in MODULES.items() for name in names})
 )
 
 

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ringleader.adapters.elastic import HostUpdateResult
@@ -138,7 +138,13 @@ class HostState:
 
     def __init__(self, cooldown_range: Sequence[float] | None = None) -> None:
         """Begin usable. ValueError for a range outside of the limits."""
-        self._cooldown = _cooldown(cooldown_range)
+        if cooldown_range and (least := cooldown_range[0]) < DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS:
+            limit = DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS
+            raise ValueError(f"Provided cooldown lower limit: {least} cannot be lower than {limit} s")
+        if cooldown_range and (most := cooldown_range[1]) > DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS:
+            limit = DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS
+            raise ValueError(f"Provided cooldown upper limit: {most} cannot be higher than {limit} s")
+        self._cooldown = (cooldown_range[0], cooldown_range[1]) if cooldown_range else None
         self._blacklisted = False
         self._failures = 0
         self._until = 0.0
@@ -179,39 +185,30 @@ class HostState:
         return 0 < self._until <= time.time()
 
 
+@dataclass(frozen=True, eq=False)
 class DiscoveredHosts:
     """Hosts, their slots and their order, at one moment."""
 
-    def __init__(self, host_slots: Mapping[str, int], host_assignment_order: Sequence[str]) -> None:
-        """``host_assignment_order``: those that may be used, the oldest first."""
-        self._host_slots = dict(host_slots)
-        self._order = list(host_assignment_order)
-
-    @property
-    def host_slots(self) -> dict[str, int]:
-        """Slots by host, of hosts that stay out as well."""
-        return self._host_slots
+    host_slots: dict[str, int]
+    """Slots by host, of hosts that stay out as well."""
+    host_assignment_order: list[str]
+    """Hosts that may be used, the oldest first: it gets the lowest ranks."""
 
     @property
     def available_hosts(self) -> set[str]:
         """Hosts that may be used."""
-        return set(self._order)
-
-    @property
-    def host_assignment_order(self) -> list[str]:
-        """Hosts that may be used, the oldest first: it gets the lowest ranks."""
-        return self._order
+        return set(self.host_assignment_order)
 
     def get_slots(self, host: str) -> int:
         """Return a host's slots; 0 for one that is unknown."""
-        return self._host_slots.get(host, 0)
+        return self.host_slots.get(host, 0)
 
     def count_available_slots(self) -> int:
         """Return the slots of all hosts that may be used."""
-        return sum(self.get_slots(host) for host in self._order)
+        return sum(self.get_slots(host) for host in self.host_assignment_order)
 
     def __str__(self) -> str:
-        return f"slots: {self._host_slots} order: {self._order}"
+        return f"slots: {self.host_slots} order: {self.host_assignment_order}"
 
 
 class HostDiscovery:
@@ -276,7 +273,12 @@ class HostManager:
         usable = [host for host in slots if not self.is_blacklisted(host)]
         order = self.order_available_hosts(usable, before.host_assignment_order)
         self._hosts = DiscoveredHosts(slots, order)
-        return _difference(before.host_slots, slots, back)
+        result = HostUpdateResult.no_update
+        if any(slots.get(host, 0) < count for host, count in before.host_slots.items()):
+            result |= HostUpdateResult.removed
+        if any(host in back or count > before.get_slots(host) for host, count in slots.items()):
+            result |= HostUpdateResult.added
+        return result
 
     @property
     def current_hosts(self) -> DiscoveredHosts:
@@ -304,29 +306,3 @@ class HostManager:
         now = dict.fromkeys(available_hosts)
         kept = [host for host in prev_host_assignment_order if host in now]
         return kept + [host for host in now if host not in kept]
-
-
-def _difference(
-    before: Mapping[str, int], slots: Mapping[str, int], back: Collection[str]
-) -> HostUpdateResult:
-    """Return what has changed; ``back``: hosts whose stay is over."""
-    result = HostUpdateResult.no_update
-    if any(slots.get(host, 0) < count for host, count in before.items()):
-        result |= HostUpdateResult.removed
-    if any(host in back or count > before.get(host, 0) for host, count in slots.items()):
-        result |= HostUpdateResult.added
-    return result
-
-
-def _cooldown(limits: Sequence[float] | None) -> tuple[float, float] | None:
-    """Check a range of seconds. ValueError outside of the limits."""
-    if not limits:
-        return None
-    shortest, longest = limits
-    if shortest < DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS:
-        least = DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS
-        raise ValueError(f"Provided cooldown lower limit: {shortest} cannot be lower than {least} s")
-    if longest > DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS:
-        most = DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS
-        raise ValueError(f"Provided cooldown upper limit: {longest} cannot be higher than {most} s")
-    return shortest, longest
