@@ -1,6 +1,6 @@
 """Variables by which NCCL and UCX write a log of what they use into the job's directory. Pure.
 
-The agent sets those of a library only where the rank's environment has none (``agents/library_logs``).
+The agent sets those of a library only where the rank's environment has none (``agents/rank_evidence``).
 """
 
 from __future__ import annotations
