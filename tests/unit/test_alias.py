@@ -26,7 +26,7 @@ from ringleader.adapters.util import (
 from ringleader.alias import directory
 from ringleader.alias.__main__ import main, search_path
 from ringleader.alias.finder import AliasFinder
-from ringleader.runner.util.threads import in_thread
+from ringleader.runner.shell_commands import in_thread
 
 pytestmark = pytest.mark.process
 
