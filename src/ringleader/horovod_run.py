@@ -193,14 +193,12 @@ def elastic_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> Ela
     for unless told otherwise, and a rank that fails takes its host out.
     """
     np, least, most = (given.get(name) for name in ("num_proc", "min_num_proc", "max_num_proc"))
-    script, timeout = given.get("host_discovery_script"), given.get("elastic_timeout")
+    script = given.get("host_discovery_script")
     if least is None and script is None and most in (None, np):
         return None
     constants = sys.modules.get(_CONSTANTS)
-    if timeout is None:
-        timeout = seconds_of(environ, ELASTIC_TIMEOUT)
-    if timeout is None:
-        timeout = getattr(constants, "ELASTIC_TIMEOUT_SECS", ElasticOptions.timeout)
+    timeouts = (given.get("elastic_timeout"), seconds_of(environ, ELASTIC_TIMEOUT))
+    usual = getattr(constants, "ELASTIC_TIMEOUT_SECS", ElasticOptions.timeout)
     looks = getattr(constants, "DISCOVER_HOSTS_FREQUENCY_SECS", DISCOVERY_SECONDS)
     return ElasticOptions(
         min_np=least or np or 1,
@@ -211,7 +209,7 @@ def elastic_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> Ela
         exclude_hosts=True,
         reset_limit=given.get("reset_limit"),
         cooldown=_cooldown(given.get("cooldown_range")),
-        timeout=timeout,
+        timeout=next((seconds for seconds in timeouts if seconds is not None), usual),
     )
 
 

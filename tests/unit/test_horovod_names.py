@@ -51,7 +51,8 @@ NAMES = {
     "runner.common.util.tiny_shell_exec": "execute",
     "runner.elastic": "",
     "runner.elastic.constants": "RESET_LIMIT_EXCEEDED_MESSAGE",
-    "runner.elastic.discovery": "DiscoveredHosts FixedHosts HostDiscovery HostDiscoveryScript HostManager HostState",
+    "runner.elastic.discovery": "DiscoveredHosts FixedHosts HostDiscovery HostDiscoveryScript HostManager "
+    "HostState",
     "runner.elastic.driver": "DISCOVER_HOSTS_FREQUENCY_SECS ELASTIC_TIMEOUT_SECS",
     "runner.elastic.settings": "ElasticSettings",
     "runner.elastic.worker": "HostUpdateResult",

@@ -280,7 +280,7 @@ def _completed(one: Field[Any], group: str, section: str) -> HorovodOption:
     kind = next((made for word, made in kinds.items() if word in str(one.type)), None)
     in_file = said.pop("in_file", bool(section))
     usual = re.sub("_(MB|MS|FILE|FILENAME)$", "", one.name.upper())
-    known = {
+    known: dict[str, Any] = {
         "names": names or (f"--{one.name.replace('_', '-')}",),
         "off": tuple(off.split()),
         "metavar": " ".join(word for word in on.split() if word[0] != "-"),
