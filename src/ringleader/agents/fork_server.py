@@ -63,7 +63,7 @@ def serve(fd: int) -> ForkedRank:
             ranks.serve()
     except ForkedRank as rank:
         rank.kept = kept
-        return rank
+        return rank.with_traceback(None)  # its frames have sockets, whose descriptors are another's by now
     os._exit(0)
 
 
