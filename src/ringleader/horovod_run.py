@@ -49,13 +49,6 @@ IGNORED = {
     "use_gloo": "MPI and shared memory carry what Gloo would",
 }
 """Keyword → why it changes nothing here."""
-HONOURED = (
-    *("func", *SYNONYMS, *SYNONYMS.values(), "slots", "reset_limit", "cooldown_range"),
-    *("hostfile", "host_discovery_script", "ssh_port", "ssh_identity_file", "output_filename"),
-    *("executable", "use_mpi", "mpi_args", "start_timeout"),
-)
-NAMES = frozenset((*IGNORED, *HONOURED))
-"""All that `translate` knows."""
 _OWN_NAMES = {
     "func": "function",
     "num_proc": "np",
@@ -64,6 +57,13 @@ _OWN_NAMES = {
     "start_timeout": "start_timeout",
 }
 """Keyword → that of ``ringleader.run``, for those that go there as they are."""
+NAMES = frozenset(
+    (
+        *(*IGNORED, *SYNONYMS, *SYNONYMS.values(), *_OWN_NAMES, "slots", "reset_limit", "cooldown_range"),
+        *("hostfile", "host_discovery_script", "ssh_port", "ssh_identity_file", "use_mpi", "mpi_args"),
+    )
+)
+"""All that `translate` knows."""
 
 START_TIMEOUT, ELASTIC_TIMEOUT = "HOROVOD_START_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT"
 """Seconds for all ranks to start, and for hosts to come, where no option says so."""

@@ -23,9 +23,8 @@ from ringleader.adapters.util import (
     num_rank_is_power_2,
     split_list,
 )
-from ringleader.alias import directory
+from ringleader.alias import AliasFinder, directory
 from ringleader.alias.__main__ import main, search_path
-from ringleader.alias.finder import AliasFinder
 from ringleader.runner.shell_commands import in_thread
 
 pytestmark = pytest.mark.process

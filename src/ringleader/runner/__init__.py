@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ringleader.alias.finder import AliasFinder
+from ringleader.alias import AliasFinder
 
 MODULES = {
     "": ("common", "elastic", "util"),
