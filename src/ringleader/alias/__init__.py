@@ -6,7 +6,7 @@
     import ringleader.alias; ringleader.alias.install() from Python, before horovod is imported
 
 Without one of these an installed Horovod stays what it is. ``horovod.torch`` is the module object
-``ringleader.torch``: with an entry ``sys.modules["horovod"] = ringleader`` alone, ``import horovod.torch`` would
+``ringleader.torch``: with ``sys.modules["horovod"] = ringleader`` alone, ``import horovod.torch`` would
 find the file of ``ringleader/torch`` and load it again, with handles, engine and exceptions of its own.
 """
 
