@@ -44,6 +44,7 @@ else:
     Any = NoReturn = Callable = Iterable = Iterator = Mapping = Sequence = None
 
 __all__ = [
+    "TYPE_CHECKING",
     "Any",
     "Callable",
     "Iterable",

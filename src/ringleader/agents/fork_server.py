@@ -220,9 +220,9 @@ def _fork(
 class RankForks:
     """Ranks that were forked from here, and the connections of the rank agents that asked for them.
 
-    An agent sends on a Unix socket what its rank is to run, with the descriptors that the rank gets, and
-    keeps the connection (`rank_process.ForkServerClient`): ``started {pid}`` or ``not_started {why}``, later
-    ``ended {status}`` come back on it. Its end ends the rank.
+    An agent (`fork_server_process.ForkServerClient`) sends on a Unix socket what its rank is to run, with the
+    descriptors that the rank gets, and keeps the connection: ``started {pid}`` or ``not_started {why}``,
+    later ``ended {status}`` come back on it. Its end ends the rank.
     """
 
     def __init__(self, control: socket.socket, path: str) -> None:

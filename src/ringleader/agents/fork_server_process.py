@@ -1,11 +1,12 @@
 """The fork server as its host agent sees it: started, asked to fork, started again where it was killed.
 
+And as a rank agent sees it that an MPI started, and whose rank is to be forked (`ForkServerClient`).
+
 Between the two a socket that keeps the bounds of messages (``unix_messages``). The agent writes ``import
 {modules}``, then ``fork {incarnation, environ}`` and ``standby {}``. The fork server writes ``ready {modules,
 seconds, versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked
 {incarnation, why}``, without ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and
-serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead
-(``fork_server.RankForks``).
+serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import select
 import time
 
-from ringleader.agents import process_start, process_tree, unix_messages
+from ringleader.agents import process_start, process_tree, rank_identity, unix_messages
 from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
 
 PREPARE_SECONDS = 300.0
@@ -25,6 +26,8 @@ KEPT_WORDS = 8 * 1024
 """Bytes of what it prints that are kept, from the end."""
 STANDBY_SECONDS = 0.3
 """From what was forked last to the fork of a rank agent that stands by: until then ranks start."""
+FORK_SECONDS = 20.0
+"""For an answer of the fork server: it forks one rank after another, and each fork takes milliseconds."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 PROGRAM = """\
 import sys
@@ -272,3 +275,54 @@ class ForkServerProcess:
                 os.close(self._output)
                 self._output = -1
             self._printed = (self._printed + data)[-KEPT_WORDS:]
+
+
+class NoForkError(Exception):
+    """The host's fork server cannot fork a rank; the rank starts by itself."""
+
+
+class ForkServerClient:
+    """The connection by which one rank was forked (`fork_server`); while it is open the rank may live."""
+
+    def __init__(self, directory: str) -> None:
+        """Connect. Raises NoForkError where nobody listens: it still imports, or has failed."""
+        key = rank_identity.host_key(rank_identity.host_identity())
+        path = f"{directory}/{key}/{unix_messages.RANKS_SOCKET_NAME}"
+        try:
+            self._sock = unix_messages.connected_to(path, seconds=FORK_SECONDS)
+        except OSError as error:
+            raise NoForkError(f"it still imports, or has ended ({error.strerror})") from None
+        self.fd = self._sock.fileno()
+
+    def start(self, fds: tuple[int, ...], command: dict[str, Any]) -> int:
+        """Have the rank forked; return its process id. Raises NoForkError and NotStartedError."""
+        try:
+            unix_messages.send(self._sock, command, fds)
+            received = unix_messages.receive(self._sock)
+        except (OSError, ValueError) as error:
+            raise NoForkError(str(error)) from None
+        if received is None:
+            raise NoForkError("the host's warm Python has ended")
+        answer = received[0]
+        if answer["do"] != "started":
+            self.close()
+            raise process_start.NotStartedError(int(answer["exit_code"]), str(answer["why"]))
+        self._sock.setblocking(False)
+        return int(answer["pid"])
+
+    def status(self) -> int | None:
+        """Return the wait status of the rank that has ended, None while it lives.
+
+        Where the server has ended, its ranks have, too: the kernel kills them.
+        """
+        try:
+            received = unix_messages.receive(self._sock)
+        except BlockingIOError:
+            return None
+        except (OSError, ValueError):
+            received = None
+        return int(signal.SIGKILL) if received is None else int(received[0]["status"])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._sock.close()

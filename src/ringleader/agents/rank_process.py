@@ -1,6 +1,7 @@
 """A rank's command and everything below it: started, looked at, told to end, and reaped.
 
-How a process is started is in `process_start`, what is between its pipes and the launcher in `rank_pipes`.
+How a process is started is in `process_start`, who asks a fork server for one in `fork_server_process`, what
+is between its pipes and the launcher in `rank_pipes`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.agents import process_inspection, process_start, process_tree, rank_identity, unix_messages
-from ringleader.agents.fast_stdlib import Any, Mapping, signal, socket
+from ringleader.agents import process_inspection, process_start, process_tree
+from ringleader.agents.fast_stdlib import TYPE_CHECKING, Any, Mapping, signal, socket
 from ringleader.agents.job_directory import JobDirectory
 from ringleader.agents.launcher_connection import LauncherConnection
 from ringleader.agents.process_start import NotStartedError
@@ -17,13 +18,14 @@ from ringleader.agents.rank_evidence import RankEvidence
 from ringleader.agents.rank_files import RankFiles
 from ringleader.agents.rank_pipes import RankPipes
 
+if TYPE_CHECKING:
+    from ringleader.agents.fork_server_process import ForkServerClient
+
 AFTER_END = 2 * 1024 * 1024
 """Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
 LAUNCHER = "ringleader"
 """Who stopped a rank that the launcher told to end."""
 FIRST_INSPECTION, LONGEST_PAUSE = 0.1, 30.0
-FORK_SECONDS = 20.0
-"""For an answer of the fork server: it forks one rank after another, and each fork takes milliseconds."""
 
 
 class RankProcess:
@@ -106,6 +108,8 @@ class RankProcess:
         why_cold = ""
         try:
             if message.get("warm_ranks"):
+                from ringleader.agents.fork_server_process import ForkServerClient, NoForkError
+
                 cpus = command["cpus"] or sorted(os.sched_getaffinity(0))
                 try:
                     client = ForkServerClient(str(message["warm_ranks"]))
@@ -243,57 +247,6 @@ class RankProcess:
         if self.paused:
             self.paused = False
             process_tree.send(process_tree.below(os.getpid()), signal.SIGCONT)
-
-
-class NoForkError(Exception):
-    """The host's fork server cannot fork a rank; the rank starts by itself."""
-
-
-class ForkServerClient:
-    """The connection by which one rank was forked (`fork_server`); while it is open the rank may live."""
-
-    def __init__(self, directory: str) -> None:
-        """Connect. Raises NoForkError where nobody listens: it still imports, or has failed."""
-        key = rank_identity.host_key(rank_identity.host_identity())
-        path = f"{directory}/{key}/{unix_messages.RANKS_SOCKET_NAME}"
-        try:
-            self._sock = unix_messages.connected_to(path, seconds=FORK_SECONDS)
-        except OSError as error:
-            raise NoForkError(f"it still imports, or has ended ({error.strerror})") from None
-        self.fd = self._sock.fileno()
-
-    def start(self, fds: tuple[int, ...], command: dict[str, Any]) -> int:
-        """Have the rank forked; return its process id. Raises NoForkError and NotStartedError."""
-        try:
-            unix_messages.send(self._sock, command, fds)
-            received = unix_messages.receive(self._sock)
-        except (OSError, ValueError) as error:
-            raise NoForkError(str(error)) from None
-        if received is None:
-            raise NoForkError("the host's warm Python has ended")
-        answer = received[0]
-        if answer["do"] != "started":
-            self.close()
-            raise NotStartedError(int(answer["exit_code"]), str(answer["why"]))
-        self._sock.setblocking(False)
-        return int(answer["pid"])
-
-    def status(self) -> int | None:
-        """Return the wait status of the rank that has ended, None while it lives.
-
-        Where the server has ended, its ranks have, too: the kernel kills them.
-        """
-        try:
-            received = unix_messages.receive(self._sock)
-        except BlockingIOError:
-            return None
-        except (OSError, ValueError):
-            received = None
-        return int(signal.SIGKILL) if received is None else int(received[0]["status"])
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._sock.close()
 
 
 JAX_PORTS = range(61440, 65536)
