@@ -378,8 +378,8 @@ def test_a_file_without_options(tmp_path: Path) -> None:
     assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == []
     path.write_text("params: {nosuch: 1}\nother: 2\n")
     assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == [
-        f"{path}: other",
         f"{path}: params.nosuch",
+        f"{path}: other",
     ]
     with pytest.raises(ValueError, match="cannot be read"):
         parse(["-np", "2", "--config-file", str(tmp_path / "nowhere.yaml")])

@@ -104,7 +104,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             set_args_from_config(args, config, given)
         except WrongOptionError as error:
             raise WrongOptionError([_in_file(args.config_file, fault) for fault in error.faults]) from None
-        args.unknown_keys = [f"{args.config_file}: {key}" for key in unknown_keys(config)]
+        args.unknown_keys = [f"{args.config_file}: {key}" for key in args.unknown_keys]
     validate_config_args(args)
     args.run_func = args.executable = None
     return args
@@ -144,34 +144,37 @@ def __getattr__(name: str) -> str:
 def set_args_from_config(args: Any, config: Any, override_args: Collection[str]) -> None:
     """Set the attributes of ``args`` that a file has values for, but none of ``override_args``.
 
-    ``config`` is what the file holds: a mapping of sections. Raises WrongOptionError (a ValueError) with
-    everything in it that no option can be.
+    ``config`` is what the file holds: a mapping of sections. What is nothing that we, or Horovod, know stands
+    in ``args.unknown_keys`` (``section.key``) then. Raises WrongOptionError (a ValueError) with everything in
+    it that no option can be.
     """
     faults: list[Fault] = []
-    for name, value in _values(config, faults):
-        if name not in override_args:
-            setattr(args, name, value)
-    controller = config.get("controller") if isinstance(config, Mapping) else None
+    args.unknown_keys = []
+    if not isinstance(config, Mapping):
+        raise WrongOptionError("holds no sections", hint="write params:, timeline: and so on")
+    for section, entries in config.items():
+        known = {key: name for (one, key), name in BY_PLACE.items() if one == section}
+        if not known and section != "controller":
+            args.unknown_keys.append(str(section))
+        elif known and isinstance(entries, Mapping):
+            args.unknown_keys += [f"{section}.{key}" for key in entries if key not in known]
+            for key, name in known.items():
+                if entries.get(key) is not None:
+                    value = _checked(OPTIONS[name], entries[key], faults)
+                    if name not in override_args:
+                        setattr(args, name, not value if name == "no_stall_check" else value)
+        elif known and entries is not None:
+            hint = f"such as {next(iter(known))}:"
+            faults.append(Fault(where=str(section), what="holds no keys", hint=hint))
+    controller = config.get("controller")
     if controller and not any(getattr(args, name, None) for name in CONTROLLERS.values()):
-        name = CONTROLLERS.get(str(controller).lower(), "")
-        if name:
+        if name := CONTROLLERS.get(str(controller).lower(), ""):
             setattr(args, name, True)
         else:
-            faults.append(
-                Fault(where="controller", what=f"{controller!r} is unknown", hint="use gloo or mpi")
-            )
+            what = f"{controller!r} is unknown"
+            faults.append(Fault(where="controller", what=what, hint="use gloo or mpi"))
     if faults:
         raise WrongOptionError(faults)
-
-
-def unknown_keys(config: Any) -> list[str]:
-    """Return what stands in a file and is nothing that we, or Horovod, know: ``section.key``."""
-    sections = {section for section, _ in BY_PLACE}
-    found = [str(name) for name in config if name not in sections and name != "controller"]
-    for section, entries in config.items():
-        if section in sections and isinstance(entries, Mapping):
-            found += [f"{section}.{key}" for key in entries if (section, key) not in BY_PLACE]
-    return found
 
 
 def validate_config_args(args: Any) -> None:
@@ -200,28 +203,6 @@ def set_env_from_args(env: MutableMapping[str, str], args: Any) -> MutableMappin
         if name != "tcp_flag" or value:
             env[option.variable] = option.text(value)
     return env
-
-
-def _values(config: Any, faults: list[Fault]) -> list[tuple[str, Any]]:
-    """Return fields and their values."""
-    if not isinstance(config, Mapping):
-        faults.append(Fault(where="", what="holds no sections", hint="write params:, timeline: and so on"))
-        return []
-    found: list[tuple[str, Any]] = []
-    for section, entries in config.items():
-        known = {key: name for (one, key), name in BY_PLACE.items() if one == section}
-        if not known or entries is None:
-            continue
-        if not isinstance(entries, Mapping):
-            faults.append(
-                Fault(where=str(section), what="holds no keys", hint=f"such as {next(iter(known))}:")
-            )
-            continue
-        for key, name in known.items():
-            value = entries.get(key)
-            if value is not None:
-                found.append((name, _checked(OPTIONS[name], value, faults)))
-    return [(name, not value if name == "no_stall_check" else value) for name, value in found]
 
 
 def _checked(option: HorovodOption, value: Any, faults: list[Fault]) -> Any:
