@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType, TracebackType
 
-from ringleader.agents.fast_stdlib import signal
+from ringleader.agents.fast_stdlib import Any, signal
+from ringleader.agents.process_start import ForkedRank
 from ringleader.agents.process_tree import close_all_but
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any
-
-    from ringleader.agents.fork_server import ForkedRank
 
 NOT_OPENED = 2
 """Exit code, as Python's own, where the script cannot be read."""
@@ -30,7 +27,7 @@ OPENBLAS_NAMES = (
 )
 """What a build of OpenBLAS may call the function that sets its threads."""
 OPTIONS = ("-u", "-P")
-"""Options of Python that a warm rank may have. Ranks write unbuffered anyhow; ``-P``: nothing is added to
+"""Options of Python that a forked rank may have. Ranks write unbuffered anyhow; ``-P``: nothing is added to
 ``sys.path`` for the script."""
 
 
@@ -115,8 +112,6 @@ def _set_openblas_threads(threads: int) -> None:
 
 def _startup() -> None:
     """Run what every Python of a rank runs before its script (``python_startup``)."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
     directory = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_startup")  # noqa: PTH100, PTH118, PTH120
     spec = spec_from_file_location("ringleader_rank_startup", f"{directory}/sitecustomize.py")
     assert spec is not None and spec.loader is not None
@@ -130,7 +125,6 @@ def _startup() -> None:
 def _main_module() -> dict[str, Any]:
     """Make a new ``__main__`` and return its names; the old one stays, as its code still runs."""
     import builtins
-    from types import ModuleType
 
     main = ModuleType("__main__")
     sys.modules["ringleader_fork_server"] = sys.modules["__main__"]
@@ -159,8 +153,6 @@ def _run_script(script: str, arguments: list[str], *, safe: bool) -> None:
         words = f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}"
         print(words, file=sys.stderr)  # noqa: T201 - Python's own words
         sys.exit(NOT_OPENED)
-    from importlib.machinery import SourceFileLoader
-
     names.update(__file__=path, __loader__=SourceFileLoader("__main__", path), __cached__=None)
     exec(compile(source, path, "exec", dont_inherit=True), names)
 
