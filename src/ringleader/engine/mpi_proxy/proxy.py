@@ -28,7 +28,6 @@ from ringleader.agents.host_agent_client import (
     LeaveError,
     ProxyConnection,
 )
-from ringleader.agents.rank_files import LINKS, library_path
 from ringleader.agents.rank_identity import machine_directory
 from ringleader.agents.unix_messages import agent_socket
 from ringleader.engine import mpi_library
