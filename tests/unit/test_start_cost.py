@@ -111,7 +111,7 @@ def test_importing_the_package_loads_no_typing() -> None:
 
 def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
     found = loaded("import ringleader.cli.run.command, ringleader.launch.launch_job")
-    ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api")
+    ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
     assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})
 
@@ -122,7 +122,7 @@ RUN = MAIN.format(words="'run', '--oversubscribe', '-n', '2', 'true'")
 def test_a_whole_run_loads_no_more_than_it_needs() -> None:
     found = loaded(RUN)
     assert "ringleader.launch.supervision.supervisor" in found
-    ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api", "fabric.facts", "kube")
+    ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api", "fabric.facts", "kube")
     ours += ("controller", "images", "doctor", "launch.kubernetes")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", "tomllib"}
     others |= {"aiohttp", "yaml", "kubernetes", "cryptography", "prometheus_client", *HEAVY}

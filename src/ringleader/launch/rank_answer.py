@@ -80,7 +80,7 @@ class JobListener:
         self._tails.setdefault(rank, deque(maxlen=TAIL)).append(text)
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
-        """Take a message of a rank's report pipe; what is not an answer's part is left out."""
+        """Take a message of a rank's report pipe; unreadable ones and others are left out."""
         name, text = message.get("name"), message.get("text")
         if message.get("kind") != KIND or not isinstance(name, str) or not isinstance(text, str):
             return

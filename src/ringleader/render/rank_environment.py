@@ -171,8 +171,8 @@ def rank_environment(
 
     ``caller`` is the launcher's whole environment, ``python`` the absolute path of the interpreter whose
     directory goes in front of PATH, ``settings`` what fits the transports of its host (weaker than all the
-    rest), ``run_id`` what names the job in all its starts (empty: ``job_id``), ``restart`` how often all
-    ranks were started again until now. PYTHONPATH is completed by the agent, which knows where it is.
+    rest), ``run_id`` what names the job in all its starts (empty: ``job_id``), ``restart`` how often ranks
+    were started again until now. PYTHONPATH is the agent's to complete, as only it knows where it is.
     """
     asked = dict(job.env)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
