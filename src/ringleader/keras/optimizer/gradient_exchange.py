@@ -64,7 +64,7 @@ class GradientExchange:
         A rank outside of the process set gets its own gradients back.
         """
         found, options = list(gradients), self.options
-        if not self._others():
+        if options.process_set.included() is False or options.process_set.size() == 1:
             return found
         present = [at for at, one in enumerate(found) if one is not None]
         shared = [at for at in present if not self._is_local(variables[at])] if self._local else present
@@ -80,16 +80,15 @@ class GradientExchange:
                 found[at] = self.divided(found[at], options.process_set.size())
         return found
 
-    def _others(self) -> bool:
-        process_set = self.options.process_set
-        return process_set.included() is not False and process_set.size() != 1
-
     def _is_local(self, variable: Any) -> bool:
         return id(variable) in self._local or id(getattr(variable, "_value", None)) in self._local
 
     def agreed_minimum(self, number: Any) -> Any:
         """Return the least of a scalar tensor over the ranks of the process set."""
-        return self.minimum(number) if self._others() else number
+        process_set = self.options.process_set
+        if process_set.included() is False or process_set.size() == 1:
+            return number
+        return self.minimum(number)
 
 
 class TensorFlowExchange(GradientExchange):
