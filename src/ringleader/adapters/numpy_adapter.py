@@ -97,14 +97,6 @@ class NumpyAdapter:
         """Return a 1-D view."""
         return array.reshape(-1)
 
-    def part(self, flat: Array, start: int, stop: int) -> Array:
-        """Return a view of some elements."""
-        return flat[start:stop]
-
-    def shaped(self, flat: Array, shape: Sequence[int]) -> Array:
-        """Return a view in another shape."""
-        return flat.reshape(tuple(shape))
-
     def count(self, array: Array) -> int:
         """Return the number of elements."""
         count: int = array.size
@@ -167,7 +159,7 @@ class NumpyAdapter:
 
     def flat_kernels(self, dtype: str) -> FlatKernels:
         """Return what works on flat arrays of an element type."""
-        return NumpyFlat(take=_flat, give=_itself)
+        return NumpyFlat(dtype, take=_flat, give=_itself)
 
     def dots(self, first: Array, second: Array) -> tuple[float, float, float]:
         """Return the three dot products of two arrays; in pieces, which bounds the room for float64."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ringleader.adapters.handles import finish
 from ringleader.engine.engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.torch.differentiable import OPERATIONS
@@ -28,10 +29,8 @@ def reduction(
 
 def reduce_all(engine: Engine, works: Sequence[Work]) -> None:
     """Do several reductions; they may be under way together."""
-    for work in works:
-        engine.submit(work)
-    for work in works:
-        engine.wait(work)
+    engine.submit_all(works)
+    finish(engine, works)
 
 
 def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: float = 1.0) -> torch.Tensor:
