@@ -27,8 +27,7 @@ from ringleader.engine.group_communicators import (
     open_shared_flags,
 )
 from ringleader.engine.launch_order import LaunchOrder
-from ringleader.engine.liveness import End, EndMessages, LivenessSource, PeerEnd
-from ringleader.engine.peer_wait import PeerWait, peer_wait_for
+from ringleader.engine.peer_wait import End, EndMessages, LivenessSource, PeerEnd, PeerWait, peer_wait_for
 from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport

@@ -10,7 +10,7 @@ import torch
 
 from ringleader.adapters.object_exchange import gather_objects
 from ringleader.engine.engine import Engine
-from ringleader.engine.pending_operations import numbered
+from ringleader.engine.negotiation import numbered
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.kernels import DTYPES
 

@@ -35,7 +35,7 @@ from ringleader.engine.digest_barrier import SharedFlags
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.registered_memory import RegisteredMemory
-from ringleader.engine.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
+from ringleader.engine.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.engine.transports.pipeline import Requests, arrays_behind
 from ringleader.engine.transports.plain_mpi import MpiReducer
 from ringleader.engine.transports.transport import Region
