@@ -182,10 +182,10 @@ class GradientBuckets(BucketMemory):
             self._lay_out(index)
             self._note_versions(index)
             refused = sequence.ready(index) if sequence is not None and launching else [index]
-            for one in refused:
-                if one != self._last:
-                    self._engine.submit(self.buckets[one].work)
-                    self._under_way.add(one)
+            for number in refused:
+                if number != self._last:
+                    self._engine.submit(self.buckets[number].work)
+                    self._under_way.add(number)
 
     def _note_versions(self, index: int) -> None:
         """Note how the gradients of a bucket are when it begins to travel."""
