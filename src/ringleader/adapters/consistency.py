@@ -19,8 +19,8 @@ import numpy
 from ringleader.adapters.commit_layout import checksum_of, combined
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.adapters.step_metrics import launchers_pipe, report
+from ringleader.engine.negotiation import numbered
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.pending_operations import numbered
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.engine.rank_group import Group
 

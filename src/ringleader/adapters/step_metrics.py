@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.engine.session import Session
-from ringleader.engine.timeline.observer import Stage
+from ringleader.engine.timeline import Stage
 
 EVERY_SECONDS = 1.0
 STEP = "STEP"

@@ -16,6 +16,13 @@ Read = Callable[[Sequence[Any]], list[Array]]
 Write = Callable[[Sequence[Any], Sequence[Any]], None]
 """Gives variables values."""
 
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give variables values at once."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
 VARIABLES, MODEL, OPTIMIZER = "variables", "model weights", "optimizer variables"
 """Names of what is kept beside the keywords; no attribute can have the latter two."""
 
@@ -90,8 +97,13 @@ class ModelState(ObjectState):
             super().load(name, value)
 
     def _of_optimizer(self) -> list[Any]:
-        held = getattr(self.optimizer, "variables", ())
-        return list(held() if callable(held) else held)
+        return variables_of(self.optimizer)
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Return the variables of an optimizer, where there is one."""
+    held = getattr(optimizer, "variables", ())
+    return list(held() if callable(held) else held)
 
 
 def build_for(optimizer: Any, variables: Sequence[Any]) -> None:

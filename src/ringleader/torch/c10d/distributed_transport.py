@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ringleader.engine.framework_adapter import TransportContext
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.plain_mpi import may_drop_nan, plain_op
-from ringleader.engine.transports.reduce_scatter import row_counts, splits_of
-from ringleader.engine.transports.transport import Region, Transport
+from ringleader.engine.operations import ReduceOp, Work, plain_op, row_counts
+from ringleader.engine.transports.plain_mpi import may_drop_nan
+from ringleader.engine.transports.transport import Region, Transport, splits_of
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
@@ -57,7 +56,7 @@ class DistributedTransport(Transport):
         self._open_group = open_group
         self._watch = watch or GroupWatch()
         self._opened: ProcessGroup | None = None
-        self._kinds = {
+        self._kinds: dict[str, Callable[[Work], None]] = {
             "allreduce": self._allreduce,
             "allgather": self._allgather,
             "broadcast": self._broadcast,
@@ -132,7 +131,7 @@ class DistributedTransport(Transport):
         if width == 0:
             return
         sent, received = [width * rows for rows in splits], [width * rows for rows in work.received]
-        own = kernels.part(kernels.flat(work.array), 0, sum(sent))
+        own = kernels.flat(work.array)[: sum(sent)]
         self._group.alltoall(kernels.flat(work.out), own, received, sent)
 
     def _reducescatter(self, work: Work) -> None:

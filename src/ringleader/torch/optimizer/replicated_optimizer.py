@@ -6,7 +6,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import torch
@@ -297,9 +297,12 @@ class ReplicatedMixin(OptimizerMixin):
             group = group_of(self._settings.process_set, "Allreduce")
             self._check.exchanged(group, self._named, f"{self._serial}.consistency")
 
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> AbstractContextManager[None]:
         """Within it, `step` does not exchange: for scripts that called `synchronize` themselves."""
+        return self._without_exchange()
+
+    @contextmanager
+    def _without_exchange(self) -> Iterator[None]:
         self._should_synchronize = False
         try:
             yield

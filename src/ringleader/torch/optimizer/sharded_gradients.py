@@ -18,7 +18,7 @@ import torch
 from ringleader.adapters.submit_operation import work_and_request
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
-from ringleader.engine.transports.reduce_scatter import row_counts, starts_of
+from ringleader.engine.operations import row_counts, starts_of
 from ringleader.engine.transports.transport import Region
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ringleader.engine.bucket_plan import BucketPlan
+from ringleader.torch.bucket_plan import BucketPlan
 from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
     State,
