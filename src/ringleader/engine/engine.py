@@ -36,14 +36,12 @@ from ringleader.engine.operations import (
     GRADIENTS,
     JOIN,
     MASK,
-    RepeatedWork,
     Signature,
     Work,
     signature_digest,
 )
 from ringleader.engine.submission_queue import SubmissionQueue
 from ringleader.engine.timeline import Stage, activity_of
-from ringleader.engine.transports.registered_memory import PreparedReduction
 from ringleader.engine.transports.transport import Region
 
 STOP_SECONDS = 0.5
@@ -107,28 +105,32 @@ class Engine:
             queue.lock.release()
         queue.wait(work)
 
-    def run_again(self, again: RepeatedWork, serial: int, array: Array, prepared: PreparedReduction) -> bool:
-        """Do a reduction in place of an array in host memory once more; raises what went wrong.
+    def run_again(
+        self, kept: Work, serial: int, array: Array, out: Array, source: Array, target: Array, address: int
+    ) -> bool:
+        """Do a reduction of an array in host memory once more; raises what went wrong.
 
-        ``prepared`` is what is kept for its memory. Return False, with nothing done, where something else is
-        under way. What it costs besides the exchange counts: it is the most frequent operation.
+        ``kept`` describes it, without arrays. ``source`` and ``target`` are flat arrays over ``array`` and
+        ``out``, and ``address`` is where the array lies if it is reduced in place, else 0. Return False, with
+        nothing done, where something else is under way. What it costs besides the exchange counts: it is the
+        most frequent operation.
         """
         queue = self.queue
         busy = queue.works or queue.broken or queue.observer is not None or self._released.to_tell
         if busy or not queue.lock.acquire(False):
             return False
         try:
-            self._peer_wait.subject = again
-            digest, stage = again.digest(serial), prepared.stage
-            if stage is not None:
-                stage()
-                if self._barrier.agree(digest + prepared.laid_out & MASK):
-                    prepared.reduce()
+            self._peer_wait.subject = kept
+            digest, transport = kept.again(serial), self.transport
+            reduction = transport.reductions.get(id(kept.signature)) or transport.reduction_of(kept.signature)
+            if reduction is not None:
+                staged = reduction.stage(source, address)
+                if self._barrier.agree(digest + staged & MASK):
+                    reduction.reduce(source, target, address, staged)
                     return True
-                work = again.with_array(array, prepared.flat)
+                work = kept.with_arrays(array, out)
             else:
-                work = again.with_array(array, prepared.flat)
-                self.transport.prepare(work, prepared)
+                work = kept.with_arrays(array, out)
                 if self._met(work):
                     return True
             self._ask_others(work)

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from ringleader.agents.library_links import LINKS, library_path
+from ringleader.agents.rank_files import LINKS, library_path
 from ringleader.agents.rank_identity import machine_directory
 
 
