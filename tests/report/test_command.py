@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import run_file
-from ringleader.cli.report.command import ReportOptions, report
+from ringleader.cli.report import ReportOptions, report
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun

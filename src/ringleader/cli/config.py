@@ -66,7 +66,7 @@ def config(options: ConfigOptions) -> None:
         print("ringleader: no file and no variable sets a default", file=sys.stderr)
 
 
-command = Command("config", options=ConfigOptions, run=config, help=HELP)
+command = Command("config", ConfigOptions, config, help=HELP)
 
 
 def _leaves(ctx: click.Context) -> Iterator[click.Context]:

@@ -26,10 +26,10 @@ _ALL = "ringleader.help_all"
 class ShortHelp(click.Command):
     """A command whose help may be short."""
 
-    def __init__(self, name: str, *, everyday: Collection[str] = (), **attributes: Any) -> None:
-        """``everyday``: parameters of the short help; without them there is one help only."""
+    def __init__(self, name: str, *, everyday: str = "", **attributes: Any) -> None:
+        """``everyday``: names of parameters, blanks between: the short help; without it there is one."""
         super().__init__(name, **attributes)
-        self._everyday = frozenset(everyday)
+        self._everyday = frozenset(everyday.split())
         if everyday:
             self.params.append(_help_all())
 
@@ -253,11 +253,11 @@ class Command(ShortHelp, Generic[Options]):
     def __init__(
         self,
         name: str,
-        *,
         options: type[Options],
         run: Callable[[Options], int | None],
+        *,
         first: Iterable[str] = (),
-        everyday: Collection[str] = (),
+        everyday: str = "",
         changed: Changes | None = None,
         overridden: Callable[[Strength, Mapping[str, Any]], Collection[str]] | None = None,
         context_settings: Mapping[str, Any] | None = None,

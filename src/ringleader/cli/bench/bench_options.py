@@ -1,13 +1,14 @@
-"""What all commands of ``ringleader bench`` share: which ranks measure, and where the results go.
+"""What all commands of ``ringleader bench`` share: which ranks measure, and the directory of the run.
 
 The last field of a command's options is ``shared: BenchOptions = group(BenchOptions)``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,14 +22,57 @@ from ringleader.cli.options.host_options import HostOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.run_directory import run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE
-from ringleader.errors import RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job, faults_of
 from ringleader.scaling import Context
+
+
+@contextlib.contextmanager
+def run_directory(output: str, name: str, *, replace: bool) -> Iterator[Path]:
+    """Make the directory as ``make_directory`` does; at the end it is gone if it is still empty."""
+    directory = make_directory(output, name, replace=replace)
+    try:
+        yield directory
+    finally:
+        with contextlib.suppress(OSError):  # there is something in it
+            directory.rmdir()
+
+
+def make_directory(output: str, name: str, *, replace: bool) -> Path:
+    """Make the run's own directory now: better than after an hour's work.
+
+    Raises RequestError where results are there already and ``replace`` is not given, and RefusedError where
+    it cannot be made or written to.
+    """
+    directory = Path(output) / name
+    if not replace and is_taken(directory):
+        raise RequestError(
+            "a run of this name is there already",
+            where=str(directory),
+            hint="give another --name, or add --replace to write over it",
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RefusedError(f"cannot be made: {error.strerror or error}", where=str(directory)) from None
+    if not os.access(directory, os.W_OK):
+        raise RefusedError("cannot be written to", where=str(directory))
+    return directory
+
+
+def is_taken(directory: Path) -> bool:
+    """Tell whether something is there that would be lost; a run that measured nothing is not."""
+    if not (directory / run_file.FILE).exists():
+        return False
+    try:
+        return run_file.measured_anything(run_file.read_any(directory))
+    except RequestError:
+        return True
+
 
 Result = TypeVar("Result")
 
@@ -49,19 +93,7 @@ class BenchOptions:
     ranks: RankOptions = group(RankOptions, where="bench")
 
 
-EVERYDAY = (
-    "np",
-    "hosts",
-    "hostfile",
-    "lab",
-    "mpi",
-    "name",
-    "output",
-    "replace",
-    "json",
-    "json_file",
-    "dry_run",
-)
+EVERYDAY = "np hosts hostfile lab mpi name output replace json json_file dry_run"
 """Those of them that a short help shows."""
 
 

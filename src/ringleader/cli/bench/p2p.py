@@ -25,6 +25,7 @@ from ringleader.bench.program_results import read_output
 from ringleader.cli.bench.bench_options import (
     EVERYDAY,
     BenchOptions,
+    make_directory,
     measured_into_directory,
     requested_job,
     run_name,
@@ -37,7 +38,6 @@ from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
@@ -118,8 +118,8 @@ class PairOptions:
 
 
 SHORT_HELP = (
-    *("min_bytes", "max_bytes", "factor", "window", "bidirectional", "seconds", "memory", "ranks"),
-    *("per_host", "program", "from_file", *EVERYDAY),
+    "min_bytes max_bytes factor window bidirectional seconds memory ranks per_host program from_file "
+    f"{EVERYDAY}"
 )
 
 
@@ -293,14 +293,7 @@ def _read(options: PairOptions) -> int:
     return 0
 
 
-command = Command(
-    "p2p",
-    options=PairOptions,
-    run=measure_pairs,
-    overridden=overridden,
-    everyday=SHORT_HELP,
-    help=HELP,
-)
+command = Command("p2p", PairOptions, measure_pairs, overridden=overridden, everyday=SHORT_HELP, help=HELP)
 
 
 def _plan_text(asked: PairRequest) -> str:

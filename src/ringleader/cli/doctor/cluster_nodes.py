@@ -7,7 +7,7 @@ import string
 import sys
 
 from ringleader.cli import interrupts
-from ringleader.cli.doctor.doctor_options import DoctorOptions, NodeOptions
+from ringleader.cli.doctor.command import DoctorOptions, NodeOptions
 from ringleader.cli.doctor.stored_facts import read_profile
 from ringleader.cli.json_output import JsonFile
 from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster

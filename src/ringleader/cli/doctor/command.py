@@ -1,30 +1,241 @@
-"""``ringleader doctor``: what hosts have for jobs; with ``--image`` what an image is worth."""
+"""``ringleader doctor``: what hosts have for jobs, and with ``--image`` what an image is worth.
+
+`judged_hosts` says how it is shown, `cluster_nodes` what is done on Kubernetes.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ringleader.cli import interrupts
-from ringleader.cli.doctor.doctor_options import EVERYDAY, DoctorOptions
 from ringleader.cli.json_output import JsonOptions, opened, show
-from ringleader.cli.options.host_options import HostOptions, overridden
+from ringleader.cli.options.host_options import PLACES, HostOptions, choose_hosts, overridden
+from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
 from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.options.rank_options import RankOptions, make_job
+from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import Command, given, spelling
-from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.option_fields import names_of
-from ringleader.plan.job import Job
+from ringleader.cli.typed_command import REPLACE, Command, given, spelling
+from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.errors import Fault, ProbeError, RefusedError, RequestError
+from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
+from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.cli.json_output import JsonFile
     from ringleader.doctor.hosts_reading import HostsReading
+    from ringleader.fabric.active.measurements import ActiveResults
+
+
+_ON = {
+    "metavar": "local|ssh|lab|kubernetes",
+    "choices": (*PLACES, "kubernetes"),
+    "help": "Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """Options of ``--on kubernetes``."""
+
+    nodes: str | None = option(
+        "With --on kubernetes: nodes that have this label. [default: all nodes]", metavar="LABEL[=VALUE]"
+    )
+    pod_image: str | None = option(
+        "With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
+        metavar="IMAGE",
+    )
+    nics: NicOptions = group(NicOptions, where="nodes")
+    dry_run: bool = flag("With --on kubernetes: print the Pods as YAML, and stop.")
+    cluster: ClusterOptions = group(ClusterOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """The options of ``doctor``."""
+
+    verbose: bool = flag("Show also what passed and what could not be judged.", "-v", "--verbose")
+    facts: bool = flag("Print what was read, as JSON, and judge nothing.")
+    facts_from: tuple[str, ...] = many(
+        "Judge facts that --facts has printed, here or elsewhere; several files are compared.", metavar="FILE"
+    )
+    expect: str | None = option("Hold every host against this profile: what it must have.", metavar="FILE")
+    write_expect: str | None = option(
+        "Write a profile of this host, or of the first of several.", metavar="FILE"
+    )
+    force: bool = flag("Let --write-expect replace a file.", *REPLACE)
+    active: bool = flag(
+        "Measure, too: rates and latencies between the hosts, and how fast their ranks compute."
+    )
+    active_seconds: float = option(
+        "What the measurements of --active may take together.",
+        default=30,
+        **SECONDS,
+    )
+    image: bool = flag(
+        "Test the image that this container was made of, or this machine: load and start things."
+    )
+    sbom: str | None = option(
+        "Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
+        metavar="FILE",
+    )
+    timeout: float = option(
+        "What everything may take together.",
+        default=300,
+        **SECONDS,
+    )
+    json: JsonOptions = group(JsonOptions)
+    hosts: HostOptions = group(HostOptions, changed={"on": _ON})
+    job: Job = group(Job, where="hosts")
+    nodes: NodeOptions = group(NodeOptions)
+
+    @property
+    def on_kubernetes(self) -> bool:
+        """Whether nodes of a cluster are meant."""
+        return self.hosts.on == "kubernetes"
+
+    @property
+    def names_hosts(self) -> bool:
+        """Whether other hosts than this one are meant."""
+        where = self.hosts
+        named = bool(where.hosts) or where.hostfile is not None or where.wants_lab
+        return named or where.on == "ssh"
+
+    def faults(self) -> list[Fault]:
+        """Return what is wrong with options that exclude each other."""
+        sources = {
+            "--image": self.image,
+            "--facts-from": bool(self.facts_from),
+            "-H, --hostfile, --lab": self.names_hosts,
+            "--on kubernetes": self.on_kubernetes,
+        }
+        given = [word for word, is_given in sources.items() if is_given]
+        found = list(self.job.faults)
+        if len(given) > 1:
+            what = "each of them says what is judged"
+            found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
+        if self.image:
+            rest = {"--facts": self.facts, "--expect": self.expect, "--write-expect": self.write_expect}
+            rest["--active"] = self.active
+            found += [
+                Fault(where=f"{word} with --image", what="--image tests an image, and reads no facts")
+                for word, value in rest.items()
+                if value
+            ]
+        if self.active:
+            others = {
+                "--facts-from": self.facts_from,
+                "--facts": self.facts,
+                "--write-expect": self.write_expect,
+            }
+            found += [
+                Fault(
+                    where=f"--active and {word}", what="with that nothing is measured", hint="leave one out"
+                )
+                for word, value in others.items()
+                if value
+            ]
+        found += self._misplaced()
+        if self.sbom == "-" and self.image:
+            found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
+        if self.force and self.write_expect is None:
+            found.append(Fault(where="--replace", what="means nothing without --write-expect"))
+        return found
+
+    def _misplaced(self) -> list[Fault]:
+        """Return options that mean nothing on a cluster, or only there."""
+        if self.on_kubernetes:
+            here = {"--facts": self.facts, "--active": self.active, "--write-expect": self.write_expect}
+            what, hint, given = "means nothing with --on kubernetes", "leave it out", here
+        else:
+            there = vars(self.nodes) | vars(self.nodes.nics) | vars(self.nodes.cluster)
+            own = names_of(NodeOptions)
+            given = {f"--{name.replace('_', '-')}": there[name] for name in there if name in own}
+            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
+        return [
+            Fault(where=word, what=what, hint=hint)
+            for word, value in given.items()
+            if value or (value == 0 and value is not False)  # 0 was given
+        ]
+
+
+EVERYDAY = (
+    "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
+    "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
+)
+"""Options of the short help."""
+
+
+def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+    """Return a job on the hosts that are meant; its command is still to come.
+
+    It runs in ``/``, which every host has: the caller's directory need not exist there, nor here.
+    Raises RequestError with all faults.
+    """
+    named = dataclasses.replace(asked, command=("true",))
+    chosen = choose_hosts(where, asked.ssh, environ=environ, read=read_text, find_lab=find_lab)
+    job = make_job(named, RankOptions(), chosen=chosen, environ=environ, read=read_text, current_dir="/")
+    check(job)
+    check_ssh_files(job)
+    return job
+
+
+def read_named_hosts(options: DoctorOptions, *, seconds: float, environ: Mapping[str, str]) -> HostsReading:
+    """Read the facts of all hosts within ``seconds``; a line shows how far that has come.
+
+    Where no host can be reached, there are faults alone.
+    """
+    job = job_on_hosts(options.job, options.hosts, environ=environ)
+    with interrupts.held():
+        from ringleader.doctor.facts_job import read_hosts
+    line = ProgressLine()
+    try:
+        return read_hosts(job, environ=environ, seconds=seconds, progress=line.show)
+    except ProbeError as error:
+        return HostsReading(facts={}, faults=error.faults)
+    finally:
+        line.clear()
+
+
+def measure_hosts(
+    options: DoctorOptions, read: HostsReading, *, seconds: float, environ: Mapping[str, str]
+) -> ActiveResults:
+    """Measure between the hosts that were read, or on this machine, for about ``seconds``."""
+    where = options.hosts
+    names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
+    where = where if names_hosts else dataclasses.replace(where, on="local")
+    job = job_on_hosts(options.job, where, environ=environ)
+    job = dataclasses.replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
+    with interrupts.held():
+        from ringleader.doctor.active_job import measure
+    line = ProgressLine()
+    try:
+        return measure(
+            job, environ=environ, seconds=seconds, progress=line.show, ranks_per_host=ranks_at_once(read)
+        )
+    finally:
+        line.clear()
+
+
+def ranks_at_once(read: HostsReading) -> int:
+    """Return how many ranks of a host compute at once: of one host all that it takes, else one.
+
+    Several hosts may share a machine, as in a lab, and would measure each other.
+    """
+    if len(read.facts) != 1:
+        return 1
+    (facts,) = read.facts.values()
+    return len(facts.gpus) or max(1, facts.usable_cpus)
+
 
 COLUMN = 100
 """Widest text in a column of the table."""
@@ -133,8 +344,6 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
         return 0
     measured = None
     if options.active:
-        from ringleader.cli.doctor.named_hosts import measure_hosts
-
         seconds = min(options.active_seconds, options.timeout)
         measured = measure_hosts(options, read, seconds=seconds, environ=os.environ)
     with interrupts.held():
@@ -154,8 +363,6 @@ def reading(options: DoctorOptions) -> HostsReading:
 
         return HostsReading(facts=read_facts(options.facts_from, read_text))
     if options.names_hosts:
-        from ringleader.cli.doctor.named_hosts import read_named_hosts
-
         return read_named_hosts(options, seconds=options.timeout, environ=os.environ)
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
@@ -178,11 +385,4 @@ def print_facts(read: HostsReading, file: JsonFile | None) -> int:
     return 3 if read.faults else 0
 
 
-command = Command(
-    "doctor",
-    options=DoctorOptions,
-    run=doctor,
-    everyday=EVERYDAY,
-    overridden=overridden,
-    help=HELP,
-)
+command = Command("doctor", DoctorOptions, doctor, everyday=EVERYDAY, overridden=overridden, help=HELP)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ringleader.cli.doctor.doctor_options import DoctorOptions
+from ringleader.cli.doctor.command import DoctorOptions
 from ringleader.cli.json_output import JsonFile, dumped
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement

@@ -153,13 +153,7 @@ def build(options: BuildOptions) -> None:
             raise RefusedError(faults)
 
 
-command = Command(
-    "build",
-    options=BuildOptions,
-    run=build,
-    help=HELP,
-    no_args_is_help=True,
-)
+command = Command("build", BuildOptions, build, help=HELP, no_args_is_help=True)
 
 
 def build_task(options: BuildOptions) -> Task:

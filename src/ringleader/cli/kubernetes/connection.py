@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,3 +92,8 @@ def checked_namespace(name: str | None) -> str:
 def again(options: ClusterOptions) -> str:
     """Return the options that lead to the same place once more."""
     return "".join(f" {shlex.quote(word)}" for word in words_of(options, ClusterOptions()))
+
+
+def tell(text: str) -> None:
+    """Say a line to the person at the terminal."""
+    print(f"ringleader: {text}", file=sys.stderr, flush=True)

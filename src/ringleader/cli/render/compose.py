@@ -1,11 +1,14 @@
-"""``ringleader render compose``: an application of mpihead and mpinode containers, and its options."""
+"""``ringleader render compose``: an application of mpihead and mpinode containers, printed or written."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -16,15 +19,119 @@ from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import parse_assignments
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.option_fields import flag, group, many, option
 from ringleader.plan.host_list import merge_hosts, parse_hostfile
 from ringleader.plan.job import Host
+from ringleader.render.compose.application_files import File
 from ringleader.render.compose.request import FOLDER, SSH_CONFIG, ComposeRequest, Mount, Network, Target, User
 
 if TYPE_CHECKING:
     from ringleader.render.compose.application import Application
     from ringleader.render.compose.application_files import File, Keys
+
+
+LIST = ".ringleader-files"
+"""Names what we wrote: only a directory that holds nothing else is ever replaced."""
+
+
+def check_directory(directory: Path, *, replace: bool) -> None:
+    """Raise RequestError where something is there that must not be written over."""
+    if not directory.exists() and not directory.is_symlink():
+        if not directory.absolute().parent.is_dir():
+            what = f"there is no directory {directory.absolute().parent}"
+            raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
+        return
+    if not directory.is_dir() or directory.is_symlink():
+        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
+    there = set(_below(directory))
+    ours = _listed(directory)
+    if not there:
+        return
+    foreign = sorted(there - ours - {LIST})
+    if foreign or not ours:
+        some = ", ".join(foreign[:5]) + (", …" if len(foreign) > 5 else "")
+        hint = "name another directory, or move them away"
+        raise RequestError(Fault(where="-o", what=f"{directory} holds other files: {some}", hint=hint))
+    if not replace:
+        what = f"{directory} holds an application already, with keys that its containers may be using"
+        hint = "--replace draws new keys and writes all of it again; or name another directory"
+        raise RequestError(Fault(where="-o", what=what, hint=hint))
+
+
+def check_owner(user: User) -> None:
+    """Raise RequestError where the containers' user could not read the private keys that we write."""
+    ours = os.geteuid()
+    if user.is_root or ours in (0, user.uid):
+        return
+    what = f"private keys of user {ours} cannot be read by user {user.uid} in the containers"
+    hint = f"write them as root or as user {user.uid}, or choose --user {ours}"
+    raise RequestError(Fault(where="--user and -o", what=what, hint=hint))
+
+
+def write_directory(directory: Path, files: Sequence[File], user: User) -> None:
+    """Write an application in one step: beside the directory first, then put in its place.
+
+    ``check_directory`` and ``check_owner`` have passed. RefusedError where the system does not let us.
+    """
+    place = directory.absolute()
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        try:
+            _fill(made, files, user)
+            _put(made, place)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RefusedError(Fault(where=str(error.filename or directory), what=what)) from None
+
+
+def _fill(made: Path, files: Sequence[File], user: User) -> None:
+    for file in files:
+        path = made / file.path
+        for folder in reversed(path.relative_to(made).parents):
+            (made / folder).mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
+            os.fchmod(descriptor, file.mode)
+            out.write(file.text)
+        if file.container and os.geteuid() == 0:
+            for owned in (path, path.parent):
+                os.chown(owned, user.uid, -1 if user.gid is None else user.gid)
+    (made / LIST).write_text(json.dumps([file.path for file in files]) + "\n", encoding="utf-8")
+
+
+def _put(made: Path, place: Path) -> None:
+    """Rename to the place; what was there is gone only when the new one stands."""
+    if not place.exists():
+        made.rename(place)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{place.name}.old.", dir=place.parent))
+    place.rename(old)
+    try:
+        made.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
+    shutil.rmtree(old)
+
+
+def _below(directory: Path) -> Iterator[str]:
+    """Return every file below a directory; an empty directory counts as one."""
+    for path in directory.rglob("*"):
+        if not path.is_dir() or path.is_symlink() or not any(path.iterdir()):
+            yield str(path.relative_to(directory))
+
+
+def _listed(directory: Path) -> set[str]:
+    try:
+        found = json.loads((directory / LIST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return set()
+    return {str(one) for one in found} if isinstance(found, list) else set()
+
 
 _USER = re.compile(r"(\d{1,10})(?::(\d{1,10}))?", re.ASCII)
 _LARGEST_ID = 2**32 - 2
@@ -211,7 +318,6 @@ file for each.
 
 def compose(options: ComposeOptions) -> None:
     """Print the compose files, or write the application."""
-    from ringleader.cli.render import compose_directory
     from ringleader.render.compose.application import application
     from ringleader.render.compose.application_files import files, no_keys
     from ringleader.render.compose.compose_yaml import compose_documents
@@ -219,21 +325,21 @@ def compose(options: ComposeOptions) -> None:
     built = application(request_of(options, os.environ))
     directory = None if options.output is None else Path(options.output)
     if directory is not None:
-        compose_directory.check(directory, replace=options.replace)
-        compose_directory.check_owner(built.user)
+        check_directory(directory, replace=options.replace)
+        check_owner(built.user)
     if directory is None or options.dry_run:
         documents = compose_documents(built)
         show(options.json, documents, lambda: _text(documents))
         _list(files(built, no_keys(built), _yaml), directory)
         return
     written = files(built, _new_keys(built), _yaml)
-    compose_directory.write(directory, written, built.user)
+    write_directory(directory, written, built.user)
     modes = {"directory": str(directory), "files": {file.path: f"{file.mode:04o}" for file in written}}
     show(options.json, modes, lambda: "")
     _say(f"{directory} holds the application {built.name}; {directory / 'README.md'} says how to start it")
 
 
-command = Command("compose", options=ComposeOptions, run=compose, help=HELP)
+command = Command("compose", ComposeOptions, compose, help=HELP)
 
 
 def _yaml(document: dict[str, Any]) -> str:

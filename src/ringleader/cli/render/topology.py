@@ -113,7 +113,7 @@ def env(options: EnvOptions) -> None:
         )
 
 
-env_command = Command("env", options=EnvOptions, run=env, help=_HELP)
+env_command = Command("env", EnvOptions, env, help=_HELP)
 
 
 HELP = """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
@@ -169,4 +169,4 @@ def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple
     return with_nvlinks(ours, theirs), differences(ours, theirs)
 
 
-command = Command("topology", options=TopologyOptions, run=topology, help=HELP)
+command = Command("topology", TopologyOptions, topology, help=HELP)

@@ -185,21 +185,8 @@ def run_command(options: RunOptions) -> int:
 
 
 EVERYDAY = (
-    *(
-        "np",
-        "hosts",
-        "hostfile",
-        "lab",
-        "on",
-        "mpi",
-        "oversubscribe",
-        "x",
-        "env_file",
-        "workdir",
-        "as_horovod",
-    ),
-    *("output", "quiet", "timeout", "dry_run", "json", "json_file"),
-    "show_ranks",
+    "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout dry_run "
+    "json json_file show_ranks"
 )
 """Options of the short help."""
 
@@ -231,8 +218,8 @@ class RunCommand(Command[RunOptions]):
 
 command = RunCommand(
     "run",
-    options=RunOptions,
-    run=run_command,
+    RunOptions,
+    run_command,
     first=("np",),
     overridden=overridden,
     everyday=EVERYDAY,

@@ -17,9 +17,9 @@ from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale
 from ringleader.bench.size_command import placeholders
 from ringleader.cli import interrupts
+from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.run_directory import make_directory
 from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
 from ringleader.cli.scale.scale_options import (
     EVERYDAY,
@@ -119,8 +119,8 @@ def measure(options: ScaleOptions) -> None:
 
 command = Command(
     "scale",
-    options=ScaleOptions,
-    run=measure,
+    ScaleOptions,
+    measure,
     overridden=overridden,
     everyday=EVERYDAY,
     help=HELP,

@@ -102,26 +102,8 @@ class ScaleOptions:
 
 
 EVERYDAY = (
-    *(
-        "grid",
-        "repeats",
-        "budget",
-        "strong",
-        "global_batch",
-        "baseline",
-        "resume",
-        "name",
-        "output",
-        "replace",
-        "json",
-        "json_file",
-        "dry_run",
-        "sizes",
-        "hosts",
-        "lab",
-        "on",
-    ),
-    *("hostfile", "oversubscribe", "x", "timeout", "no_page", "no_uncoupled"),
+    "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
+    "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
 )
 """Options of the short help."""
 

@@ -1,4 +1,4 @@
-"""``ringleader render mpijob``: MPIJobs made of options or read from files, printed and not sent."""
+"""``ringleader render mpijob`` and ``pods``: jobs of Kubernetes, printed and not sent."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import click
 from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import checked_namespace, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
-from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.typed_command import given, spelling
+from ringleader.cli.typed_command import Command, given, spelling
 from ringleader.errors import Fault, RequestError
 from ringleader.option_fields import flag, group, names_of, option
+from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render.rdma.resource_claims import template
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_request import JobRequest
     from ringleader.mpijob.manifest_files import Rendered
+
 
 NAME = {"help": "Name of the job. [default: that of COMMAND's script or program]"}
 """What ``--name`` is where nothing is sent."""
@@ -64,7 +66,7 @@ def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
     show(options, one, lambda: yaml_of(values))
 
 
-HELP = """Print MPIJobs: made of options, or read from files with every default spelt out.
+MPIJOB_HELP = """Print MPIJobs: made of options, or read from files with every default spelt out.
 
 \b
   ringleader render mpijob -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
@@ -78,9 +80,9 @@ status and the like) is left out. Objects of other kinds pass unchanged.
 """
 
 
-EVERYDAY = (
-    *("convert", "json", "json_file", "namespace", "np", "x", "env_file", "workdir", "image", "name", "gpus"),
-    *("cpu", "memory", "slots_per_worker", "rdma", "claim", "volume", "queue"),
+MPIJOB_EVERYDAY = (
+    "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
+    "rdma claim volume queue"
 )
 """Options of the short help."""
 
@@ -104,13 +106,8 @@ def mpijob(options: MpiJobOptions) -> None:
     )
 
 
-command = FilesOrCommand(
-    "mpijob",
-    options=MpiJobOptions,
-    run=mpijob,
-    everyday=EVERYDAY,
-    help=HELP,
-    no_args_is_help=True,
+mpijob_command = FilesOrCommand(
+    "mpijob", MpiJobOptions, mpijob, everyday=MPIJOB_EVERYDAY, help=MPIJOB_HELP, no_args_is_help=True
 )
 
 
@@ -167,3 +164,91 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
     if faults:
         raise RequestError(faults)
     return list(dict.fromkeys(text for _, job in jobs for text in rdma_annotations.remarks_on(job)))
+
+
+PODS_HELP = """Print a job as plain Pods: what run --on pods would send, without the keys.
+
+\b
+  ringleader render pods -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
+  ringleader render pods --single --gpus 8 --image team/train:1 -- ringleader run -n 8 python train.py
+
+With --single it is one Pod for kubectl that runs COMMAND once: training on one node, without MPI. The rest is
+for reading: run --on pods draws keys for ssh, sends the objects in this order and starts the launcher last.
+"""
+
+_OF_MPI = frozenset(
+    (
+        *("np", "map_by", "master_port", "mpirun_arg", "slots_per_worker", "mpi_implementation", "mpirun"),
+        *("launcher_cpu", "launcher_memory", "run_launcher_as_worker", "clean_pod_policy", "ttl"),
+        *("backoff_limit", "spawn", "ssh_auth_mount_path", "rdma_spread", "rdma_ssh_port", "suspend"),
+        *("queue", "gang", "autotune", "consistency_check", "operator_image"),
+        *names_of(ElasticOptions, where="cluster"),
+    )
+)
+"""Parameters that mean nothing for a single Pod."""
+
+
+PODS_EVERYDAY = (
+    "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker rdma "
+    "claim volume"
+)
+"""Options of the short help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodsOptions:
+    """The options of ``render pods``."""
+
+    single: bool = flag("One Pod that runs COMMAND once, without MPI.")
+    json: JsonOptions = group(JsonOptions)
+    cluster: ClusterOptions = group(ClusterOptions)
+    follow: FollowOptions = group(FollowOptions, where="pods")
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
+
+
+def pods(options: PodsOptions) -> None:
+    """Print the objects."""
+    show_objects(options.json, single(options) if options.single else several(options))
+
+
+pods_command = Command(
+    "pods",
+    PodsOptions,
+    pods,
+    everyday=PODS_EVERYDAY,
+    help=PODS_HELP,
+    no_args_is_help=True,
+    context_settings={"allow_interspersed_args": False},
+)
+
+
+def several(options: PodsOptions) -> list[dict[str, Any]]:
+    """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
+    with needs_kubernetes():
+        from ringleader.cli.kubernetes.job_from_options import job_of
+        from ringleader.cli.kubernetes.run_job import check_operatorless, namespace_of, objects, tell
+    faults = Faults()
+    namespace = namespace_of(options.cluster, faults)
+    request = request_of_options(options.job, namespace=namespace, faults=faults)
+    job = job_of(request, faults)
+    check_operatorless(job, options.follow)
+    tell(request)
+    return [*claim_templates(request), *objects("pods", job, options.follow)]
+
+
+def single(options: PodsOptions) -> list[dict[str, Any]]:
+    """Return the one Pod. Remarks go to standard error."""
+    with needs_kubernetes():
+        from ringleader.cli.kubernetes.job_from_options import job_of
+        from ringleader.cli.kubernetes.run_job import tell
+        from ringleader.launch.kubernetes.pod_template import single_pod
+    faults = Faults()
+    for one in given(click.get_current_context()):
+        if one.name in _OF_MPI:
+            faults.add(spelling(one), "means nothing with --single", "one Pod runs COMMAND once, without MPI")
+    namespace = said_namespace(options.cluster.namespace, faults)
+    asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
+    request = request_of_options(asked, namespace=namespace, faults=faults)
+    job_of(request, faults)
+    tell(request)
+    return [*claim_templates(request), single_pod(request)]

@@ -1,26 +1,27 @@
-"""``ringleader lab``: a cluster on one machine."""
+"""``ringleader lab``: a cluster on one machine, and faults of its hosts on request."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 import click
 
 from ringleader.cli.json_output import JsonOptions, show
-from ringleader.cli.lab.faults import FAULT_COMMANDS, HostOptions, LabOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault, LabError, RefusedError, RequestError
+from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, collected
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
 from ringleader.lab.removal_plan import down_phase
 from ringleader.lab.rootfs_inspection import rootfs_of_options
 from ringleader.lab.setup_plan import up_phases
+from ringleader.lab.slow_link import slow_link_of, slow_steps
 from ringleader.lab.spec import (
     DEFAULT_NAME,
     LabSpec,
@@ -30,8 +31,103 @@ from ringleader.lab.spec import (
     free_subnet,
     spec_of,
 )
-from ringleader.lab.steps import script
+from ringleader.lab.steps import Phase, script
 from ringleader.option_fields import argument, flag, group, many, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabOptions:
+    """A lab that there is."""
+
+    name: str | None = option(
+        "Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
+        *("--name", "--lab-name"),
+        envvar=saved_state.VARIABLE,
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions(LabOptions):
+    """A host of a lab."""
+
+    host: str = argument("HOST")
+
+
+def _to_host(
+    change: Callable[[saved_state.Lab, saved_state.LabHost], None],
+) -> Callable[[HostOptions], None]:
+    """Return what a command does that changes one host."""
+
+    def run(options: HostOptions) -> None:
+        requirements.check_machine(os.environ)
+        lab = saved_state.current(options.name)
+        change(lab, fault_injection.find_host(lab, options.host))
+
+    return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowOptions(HostOptions):
+    """The options of ``lab slow``."""
+
+    into: str | None = option("Rate of what reaches the host: 100mbit.", metavar="RATE")
+    out_of: str | None = option("Rate of what the host sends.", metavar="RATE")
+    delay: str | None = option(
+        "Delay of each frame, 200us or 1ms: in the directions that have a rate, else in both.", metavar="TIME"
+    )
+    off: bool = flag("Give the link the rates of `lab up` back, both ways.")
+    dry_run: bool = flag("Print, as a shell script, what would be done.")
+
+
+def slow(options: SlowOptions) -> None:
+    """Limit a host's link, or lift the limit."""
+    faults: list[Fault] = []
+    with collected(faults):
+        limit = slow_link_of(into=options.into, out_of=options.out_of, delay=options.delay, off=options.off)
+    try:
+        lab = saved_state.current(options.name)
+        host = fault_injection.find_host(lab, options.host)
+    except RingleaderError as error:
+        if not faults:
+            raise
+        faults += error.faults
+    if faults:
+        raise RequestError(faults)
+    if options.dry_run:
+        steps = slow_steps(lab.spec, lab.number(host), limit)
+        print(script((Phase(title=f"the link of {host.name}", steps=tuple(steps)),)), end="")
+        return
+    requirements.check_machine(os.environ)
+    fault_injection.slow(lab, host, limit)
+
+
+FAULT_COMMANDS = (
+    Command(
+        "cut",
+        HostOptions,
+        _to_host(fault_injection.cut),
+        help="Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
+    ),
+    Command(
+        "heal",
+        HostOptions,
+        _to_host(fault_injection.heal),
+        help="Mend a host's link, and start the host again where it was killed.",
+    ),
+    Command(
+        "kill",
+        HostOptions,
+        _to_host(fault_injection.kill),
+        help="Kill every process on a host, its sshd included.",
+    ),
+    Command(
+        "slow",
+        SlowOptions,
+        slow,
+        help="Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does.",
+    ),
+)
 
 
 @click.group(name="lab")
@@ -284,34 +380,21 @@ def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoRetu
 
 
 for _command in (
-    Command(
-        "up",
-        options=UpOptions,
-        run=up,
-        help="Make a lab; one that is up already is left alone.",
-    ),
+    Command("up", UpOptions, up, help="Make a lab; one that is up already is left alone."),
     Command(
         "down",
-        options=DownOptions,
-        run=down,
+        DownOptions,
+        down,
         help="Remove a lab, also what a crash left of it; nothing to remove is not an error.",
     ),
     Command(
-        "status",
-        options=StatusOptions,
-        run=status,
-        help="Show every host of a lab: address, slots, rate, state, sshd.",
+        "status", StatusOptions, status, help="Show every host of a lab: address, slots, rate, state, sshd."
     ),
-    Command(
-        "shell",
-        options=HostOptions,
-        run=shell,
-        help="Open a shell on a host (works while its link is cut).",
-    ),
+    Command("shell", HostOptions, shell, help="Open a shell on a host (works while its link is cut)."),
     Command(
         "exec",
-        options=ExecOptions,
-        run=run_on_host,
+        ExecOptions,
+        run_on_host,
         help="Run a command on a host (works while its link is cut); its exit code passes through.",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     ),
