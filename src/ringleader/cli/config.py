@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import click
 
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.option_defaults import Configuration, Setting
+from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
+from ringleader.errors import refuse
 from ringleader.option_fields import group
 
 HELP = """Show the defaults of options that are in force, and from where.
@@ -49,8 +49,7 @@ def config(options: ConfigOptions) -> None:
         return
     found = [configuration.settings(one, one.command) for one in _leaves(ctx.find_root())]
     faults = dict.fromkeys(fault for one in found for fault in one.faults)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     rows = [setting for one in found for setting in one.in_force()]
     values = [
         {
@@ -84,8 +83,6 @@ def _leaves(ctx: click.Context) -> Iterator[click.Context]:
 def _table(rows: Sequence[Setting]) -> str:
     if not rows:
         return ""
-    from tabulate import tabulate
-
     cells = [
         (
             " ".join(one.command),
@@ -95,4 +92,4 @@ def _table(rows: Sequence[Setting]) -> str:
         )
         for one in rows
     ]
-    return f"{tabulate(cells, headers=('command', 'option', 'value', 'from'), disable_numparse=True)}\n"
+    return table(cells, ("command", "option", "value", "from")) + "\n"

@@ -11,10 +11,10 @@ from typing import NoReturn
 
 import click
 
-from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, collected
+from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, collected, refuse
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
@@ -92,8 +92,7 @@ def slow(options: SlowOptions) -> None:
         if not faults:
             raise
         faults += error.faults
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if options.dry_run:
         steps = slow_steps(lab.spec, lab.number(host), limit)
         print(script((Phase(title=f"the link of {host.name}", steps=tuple(steps)),)), end="")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ringleader import __version__
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
 from ringleader.option_fields import LEAST, flag, group, option

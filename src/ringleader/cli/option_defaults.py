@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.value_class import dataclass
 
 PREFIX = "RINGLEADER_OPT"
@@ -111,8 +111,7 @@ class Configuration:
             except (ValueError, RecursionError):
                 what = "has a number of thousands of digits, or is nested too deep"
                 faults.append(Fault(where=str(path), what=what))
-        if faults:
-            raise RequestError(faults)
+        refuse(faults)
         return tuple(found)
 
     def user_file(self) -> Path | None:

@@ -9,13 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from ringleader.bench import run_file
 from ringleader.bench.training.measured_profile import profile_text
-from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError, collected
+from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
@@ -315,8 +313,7 @@ def _job(options: PredictOptions) -> MeasuredJob:
         if getattr(options, name) is None and f"--{name}" not in wrong:
             hint = {"rate": "samples per second of one rank", "batch": "samples of its step"}[name]
             faults.append(Fault(where=f"--{name}", what="is missing", hint=hint))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if options.rate is None or options.batch is None or "--gradients" in wrong:
         raise RequestError(())  # what is wrong with their words is in the options
     if known is None:
@@ -431,8 +428,7 @@ def _sizes(found: Forecast, form: str) -> str:
     rate = f"{found.profile.unit}/s"
     header = ("ranks", "hosts", rate, "speed-up", "efficiency", "95 %", "step", "exposed", "waiting", "from")
     rows = [_cells(row, alone) for row in found.rows]
-    align = ("right",) * 9 + ("left",)
-    return str(tabulate(rows, header, tablefmt=form, disable_numparse=True, colalign=align))
+    return table(rows, header, form=form, align="rrrrrrrrrl")
 
 
 def _cells(row: Row, alone: float) -> tuple[str, ...]:
@@ -467,8 +463,7 @@ def _tried(found: Forecast, form: str) -> str:
         for one in found.tried
     ]
     header = (f"with … at {found.rows[-1].prediction.ranks:,} ranks", "efficiency", "points")
-    align = ("left", "right", "right")
-    return str(tabulate(rows, header, tablefmt=form, disable_numparse=True, colalign=align))
+    return table(rows, header, form=form, align="lrr")
 
 
 def _fitted(found: Forecast, form: str) -> str:
@@ -479,10 +474,9 @@ def _fitted(found: Forecast, form: str) -> str:
          "fitted" if p.fitted else "as stated: the points hardly tell it")
         for p in fitted.parameters
     ]  # fmt: skip
-    table = tabulate(rows, ("parameter", "value", "95 %", "stated", ""), tablefmt=form, disable_numparse=True)
-    return (
-        f"{table}\nResiduals of the measured points: {100 * fitted.residual:.1f} points (root mean square)."
-    )
+    parameters = table(rows, ("parameter", "value", "95 %", "stated", ""), form=form)
+    residual = f"{100 * fitted.residual:.1f} points (root mean square)"
+    return f"{parameters}\nResiduals of the measured points: {residual}."
 
 
 def _value(parameter: Parameter, value: float) -> str:

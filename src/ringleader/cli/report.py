@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ringleader.bench import run_file
-from ringleader.cli.json_output import JsonOptions, check_not_read, opened
 from ringleader.cli.options.option_checks import unwritable
+from ringleader.cli.output import JsonOptions, check_not_read, result_to
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault, RefusedError, RequestError, collected
+from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.prediction_curve import PredictionCurve
@@ -41,8 +41,7 @@ def read_runs(paths: Sequence[str]) -> list[AnyRun]:
     for path in paths:
         with collected(faults):
             runs.append(run_file.read_any(Path(path)))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     names = Counter(run.name for run in runs)
     return [
         run if names[run.name] == 1 else replace(run, name=f"{run.name} ({path})")
@@ -71,8 +70,7 @@ def serve(paths: Sequence[str], port: int) -> int:
         for path in given
         if not path.exists()
     ]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     try:
         server = PageServer(partial(source_of, given), port, tell=_tell)
     except OSError as error:
@@ -214,8 +212,7 @@ class ReportOptions:
 def report(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
     faults = faults_of(options)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if options.serve:
         from ringleader.cli.report.serve import serve
 
@@ -325,9 +322,9 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
 def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
     """Print or write what ``rendered`` returns for the format asked for."""
     text = rendered("json" if options.json.json else options.format or "table")
-    with opened(options.json.json_file, _inputs(options)) as file:
-        if file is not None:
-            file.write(json.loads(rendered("json")))
+    with result_to(options.json, _inputs(options)) as result:
+        if options.json.json_file is not None:
+            result.write(json.loads(rendered("json")))
     if options.output is None:
         sys.stdout.write(text)
         sys.stdout.flush()

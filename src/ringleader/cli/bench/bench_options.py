@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.cli import interrupts
-from ringleader.cli.json_output import JsonFile, JsonOptions, dumped, opened
 from ringleader.cli.options.host_options import HostOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.output import JsonOptions, Result, result_to
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE
@@ -74,7 +74,7 @@ def is_taken(directory: Path) -> bool:
         return True
 
 
-Result = TypeVar("Result")
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +139,9 @@ def measured_into_directory(
     options: BenchOptions,
     name: str,
     line: ProgressLine,
-    measure: Callable[[Callable[[AnyRun], None]], Result],
-    shown: Callable[[Any, Path, JsonFile | None], None],
-) -> tuple[Any, Result]:
+    measure: Callable[[Callable[[AnyRun], None]], Measured],
+    shown: Callable[[Any, Path, Result], None],
+) -> tuple[Any, Measured]:
     """Measure into the run's own directory; return the run, and what ``measure`` returned.
 
     ``measure`` is given what keeps the run, to be called whenever there is more, so that nothing is lost.
@@ -152,7 +152,7 @@ def measured_into_directory(
 
     latest: list[AnyRun] = []
     place = run_directory(options.output, name, replace=options.replace)
-    with opened(options.json.json_file) as file, place as directory:
+    with result_to(options.json) as result, place as directory:
 
         def keep(run: AnyRun) -> None:
             run_file.write(run, directory)
@@ -160,29 +160,17 @@ def measured_into_directory(
 
         try:
             with signals.caught(signals.FORWARDED):
-                result = measure(keep)
+                measured = measure(keep)
         finally:
             line.clear()
             if latest:
-                shown(latest[0], directory, file)
-    return latest[0], result
+                shown(latest[0], directory, result)
+    return latest[0], measured
 
 
-def show(
-    run: AnyRun,
-    directory: Path,
-    options: JsonOptions,
-    file: JsonFile | None,
-    text: Callable[[], str],
-) -> None:
-    """Print what was measured, as JSON with ``--json`` and else its text, and say where it is kept.
-
-    ``file``: the opened file of ``--json-file``.
-    """
-    document = run_file.to_document(run)
+def show(run: AnyRun, directory: Path, result: Result, text: Callable[[], str]) -> None:
+    """Show what was measured, and say where it is kept."""
     try:
-        print(dumped(document) if options.json else text(), end="", flush=True)
-        if file is not None:
-            file.write(document)
+        result.show(run_file.to_document(run), text)
     finally:
         print(f"kept in {directory}", file=sys.stderr, flush=True)

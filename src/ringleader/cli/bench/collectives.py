@@ -34,7 +34,8 @@ from ringleader.bench.nccl_tests.json_document import as_document
 from ringleader.bench.nccl_tests.json_parser import parse_json
 from ringleader.bench.nccl_tests.parsed_output import runs_of
 from ringleader.bench.nccl_tests.text_parser import parse_text
-from ringleader.bench.nccl_tests.text_table import as_text, comparison
+from ringleader.bench.nccl_tests.text_table import as_text as nccl_text
+from ringleader.bench.nccl_tests.text_table import comparison
 from ringleader.cli.bench.bench_options import (
     EVERYDAY,
     BenchOptions,
@@ -44,13 +45,13 @@ from ringleader.cli.bench.bench_options import (
     run_name,
     starting_context,
 )
-from ringleader.cli.json_output import JsonFile, dumped, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import Result, result_to
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Changes, Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.option_fields import group, option
 from ringleader.plan.job import Job
@@ -362,7 +363,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
             link=_lab_link(options),
             keep=keep,
         ),
-        lambda run, directory, file: _show([run], options, file, [directory]),
+        lambda run, directory, result: _show([run], result, [directory]),
     )
     return exit_code(run)
 
@@ -397,32 +398,24 @@ def _from_file(operation: str, options: CollectiveOptions) -> int:
         runs = read_runs(options.from_file or "", operation=operation, ranks=options.shared.job.np, name=name)
     except RequestError as error:
         faults.found += error.faults
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     kept = () if options.shared.dry_run else runs
-    with opened(options.shared.json.json_file, [options.from_file or ""]) as file:
+    with result_to(options.shared.json, [options.from_file or ""]) as result:
         directories = [
             make_directory(options.shared.output, run.name, replace=options.shared.replace) for run in kept
         ]
         for run, directory in zip(kept, directories, strict=True):
             run_file.write(run, directory)
-        _show(runs, options, file, directories)
+        _show(runs, result, directories)
     return max(exit_code(run) for run in runs)
 
 
-def _show(
-    runs: Sequence[CollectiveRun], options: CollectiveOptions, file: JsonFile | None, kept: Sequence[Path]
-) -> None:
+def _show(runs: Sequence[CollectiveRun], result: Result, kept: Sequence[Path]) -> None:
     """Print the tables, or the document; say on standard error what is wrong, and where runs are kept."""
     documents = [as_document(run) for run in runs]
     value = documents[0] if len(documents) == 1 else documents
     try:
-        if options.shared.json.json:
-            print(dumped(value), end="", flush=True)
-        else:
-            print("".join(as_text(run) + comparison(run) for run in runs), end="", flush=True)
-        if file is not None:
-            file.write(value)
+        result.show(value, lambda: "".join(nccl_text(run) + comparison(run) for run in runs))
     finally:
         said = [f"ringleader: {line}" for run in runs for line in complaints(run)]
         for line in (*said, *(f"kept in {directory}" for directory in kept)):

@@ -33,14 +33,14 @@ from ringleader.cli.bench.bench_options import (
     starting_context,
 )
 from ringleader.cli.bench.pair_text import as_text
-from ringleader.cli.json_output import opened
-from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults, read_ranks
+from ringleader.cli.output import result_to
+from ringleader.cli.output import show as show_value
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.measurements.point_to_point import Place, PointToPointRun
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job, Placement
@@ -235,8 +235,7 @@ def measure_pairs(options: PairOptions) -> int:
     faults = Faults()
     job = requested_job(options.shared, line, faults)
     asked = make_request(options, job, run_name(options.shared, "p2p", faults), faults)
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     if options.shared.dry_run:
         print(_plan_text(asked), end="", flush=True)
         print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
@@ -247,7 +246,7 @@ def measure_pairs(options: PairOptions) -> int:
         asked.name,
         line,
         lambda keep: measure(asked, environ=os.environ, context=context, progress=line.show, keep=keep),
-        lambda run, directory, file: show(run, directory, options.shared.json, file, lambda: as_text(run)),
+        lambda run, directory, result: show(run, directory, result, lambda: as_text(run)),
     )
     return 3 if run.failure or not run.transfers else 0
 
@@ -286,10 +285,10 @@ def _read(options: PairOptions) -> int:
     if options.shared.dry_run:
         show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run), [source])
         return 0
-    with opened(options.shared.json.json_file, [source]) as file:
+    with result_to(options.shared.json, [source]) as result:
         directory = make_directory(options.shared.output, name, replace=options.shared.replace)
         run_file.write(run, directory)
-        show(run, directory, options.shared.json, file, lambda: as_text(run))
+        show(run, directory, result, lambda: as_text(run))
     return 0
 
 

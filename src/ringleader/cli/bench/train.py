@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tabulate import tabulate
-
 from ringleader.agents.processors import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
@@ -32,14 +30,14 @@ from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
 from ringleader.cli.bench.bench_options import BenchOptions
 from ringleader.cli.bench.collectives import number_of_ranks
-from ringleader.cli.json_output import JsonFile
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import Result, table
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.confidence_interval import Interval, RatioComparison, interval_of_mean
-from ringleader.errors import RequestError
+from ringleader.errors import refuse
 from ringleader.measurements.training import ALONE, ARMS, IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
 from ringleader.metrics import Spread
 from ringleader.option_fields import group, option
@@ -104,8 +102,7 @@ def _arms_table(run: TrainingRun, arms: Sequence[Arm]) -> str:
             ratio = None if arm.name in (base, ALONE, UNCOUPLED) else run.against(arm.name, base)
             row += [NONE, NONE] if ratio is None else [_percent(ratio.ratio), _percents(ratio.interval)]
         rows.append(row)
-    align = ("left", *("right",) * (len(names) - 1))
-    return str(tabulate(rows, names, tablefmt="simple", disable_numparse=True, colalign=align))
+    return table(rows, names, align="lr")
 
 
 def _split_table(arms: Sequence[Arm]) -> str:
@@ -116,8 +113,7 @@ def _split_table(arms: Sequence[Arm]) -> str:
         rows.append([part, *cells])
     rows.append(["step", *(_with_error([one.total for one in arm.splits]) for arm in shown)])
     names = ["", *(arm.name for arm in shown)]
-    align = ("left", *("right",) * len(shown))
-    return str(tabulate(rows, names, tablefmt="simple", disable_numparse=True, colalign=align))
+    return table(rows, names, align="lr")
 
 
 def _with_error(values: Sequence[float]) -> str:
@@ -337,8 +333,7 @@ def measure(options: TrainOptions) -> int:
             find_data(plan.data, MODELS[plan.model].data)
         except DataError as error:
             faults.add("--data", str(error))
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     if options.shared.dry_run:
         line.clear()
         _print_plan(plan, job)
@@ -361,7 +356,7 @@ def measure(options: TrainOptions) -> int:
             progress=line.show,
             keep=keep,
         ),
-        lambda run, directory, file: _show(options, run, answers, directory, file),
+        lambda run, directory, result: _show(options, run, answers, directory, result),
     )
     return code
 
@@ -389,7 +384,7 @@ def _words(plan: TrainingPlan) -> tuple[str, ...]:
 
 
 def _show(
-    options: TrainOptions, run: TrainingRun, answers: TrainingAnswers, directory: Path, file: JsonFile | None
+    options: TrainOptions, run: TrainingRun, answers: TrainingAnswers, directory: Path, result: Result
 ) -> None:
     """Print what was measured, and write the profile beside it."""
     from ringleader.bench.training.tf_cnn_lines import lines
@@ -399,7 +394,7 @@ def _show(
     if options.format == TF_CNN and first is not None:
         steps, losses = answers.rank_zero(first)
         text = "\n".join(lines(steps, losses, batch=answers.plan.batch, ranks=run.ranks)) + "\n"
-    bench_options.show(run, directory, options.shared.json, file, lambda: text)
+    bench_options.show(run, directory, result, lambda: text)
     _write_profile(run, directory)
     if run.failure and (options.shared.json.json or options.format == TF_CNN):
         print(f"ringleader: {run.failure}", file=sys.stderr, flush=True)

@@ -9,13 +9,13 @@ import sys
 from ringleader.cli import interrupts
 from ringleader.cli.doctor.command import DoctorOptions, NodeOptions
 from ringleader.cli.doctor.stored_facts import read_profile
-from ringleader.cli.json_output import JsonFile
 from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
 from ringleader.cli.kubernetes.job_from_options import allocation
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import Result
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.errors import RequestError
+from ringleader.errors import refuse
 from ringleader.fabric.cluster_facts import ClusterFacts
 from ringleader.render.rdma.allocation import NicAllocation
 from ringleader.render.rdma.profiles import PROFILES
@@ -33,12 +33,11 @@ def allocation_of(options: NodeOptions) -> NicAllocation:
         faults.add(
             "--rdma dra with --pod-image", "a claim needs a template of its own", "leave one of them out"
         )
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     return found if found is not None else NicAllocation(profile=PROFILES["none"])
 
 
-def check_nodes(options: DoctorOptions, file: JsonFile | None) -> int:
+def check_nodes(options: DoctorOptions, result: Result) -> int:
     """Judge the nodes, and where an image is given the facts that Pods read there; return the exit code."""
     nodes = allocation_of(options.nodes)
     profile = read_profile(options.expect, read_text) if options.expect is not None else None
@@ -60,7 +59,7 @@ def check_nodes(options: DoctorOptions, file: JsonFile | None) -> int:
         print(f"ringleader: only what the API server knows is judged: {hint}", file=sys.stderr)
     needs = needs_of(nodes)
     judged = judge(read.facts, faults=read.faults, profile=profile, cluster=(cluster, needs))
-    return show_judgement(options, read, judged, file)
+    return show_judgement(judged, read, result, verbose=options.verbose)
 
 
 async def _read(

@@ -16,22 +16,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ringleader.cli import interrupts
-from ringleader.cli.json_output import JsonOptions, opened, show
 from ringleader.cli.options.host_options import PLACES, HostOptions, choose_hosts, overridden
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions, make_job
+from ringleader.cli.output import JsonOptions, Result, result_to, show
 from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command, given, spelling
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.errors import Fault, ProbeError, RefusedError, RequestError
+from ringleader.errors import Fault, ProbeError, RefusedError, refuse
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
 from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.cli.json_output import JsonFile
     from ringleader.doctor.hosts_reading import HostsReading
     from ringleader.fabric.active.measurements import ActiveResults
 
@@ -293,8 +292,7 @@ IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 def doctor(options: DoctorOptions) -> int:
     """Do what was asked for; return the exit code."""
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if options.sbom:
         from ringleader.doctor.installed_packages import sbom_text
 
@@ -303,12 +301,12 @@ def doctor(options: DoctorOptions) -> int:
             return 0
     if options.image:
         return check_image(options.timeout, options.json)
-    with opened(options.json.json_file) as file:
+    with result_to(options.json) as result:
         if options.on_kubernetes:
             from ringleader.cli.doctor.cluster_nodes import check_nodes
 
-            return check_nodes(options, file)
-        return check_hosts(options, file)
+            return check_nodes(options, result)
+        return check_hosts(options, result)
 
 
 def without_hosts(options: DoctorOptions) -> list[Fault]:
@@ -325,7 +323,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     ]
 
 
-def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
+def check_hosts(options: DoctorOptions, result: Result) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
     with interrupts.held():
         from ringleader.cli.doctor import stored_facts
@@ -336,7 +334,7 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     for text in read.warnings:
         print(f"ringleader: {text}", file=sys.stderr)
     if options.facts:
-        return print_facts(read, file)
+        return print_facts(read, result)
     if not read.facts and (options.write_expect is not None or options.active):
         raise RefusedError(read.faults)
     if options.write_expect is not None:
@@ -351,7 +349,7 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
         from ringleader.doctor.judgement import judge
 
     judged = judge(read.facts, faults=read.faults, profile=profile, measured=measured)
-    return show_judgement(options, read, judged, file)
+    return show_judgement(judged, read, result, verbose=options.verbose)
 
 
 def reading(options: DoctorOptions) -> HostsReading:
@@ -373,12 +371,11 @@ def reading(options: DoctorOptions) -> HostsReading:
     return HostsReading(facts={facts.hostname or "this host": facts})
 
 
-def print_facts(read: HostsReading, file: JsonFile | None) -> int:
+def print_facts(read: HostsReading, result: Result) -> int:
     """Print facts as JSON; hosts that could not be read are told on standard error."""
     from ringleader.cli.doctor.stored_facts import facts_document, facts_text
 
-    if file is not None:
-        file.write(facts_document(read.facts))
+    result.write(facts_document(read.facts))
     sys.stdout.write(facts_text(read.facts))
     for fault in read.faults:
         print(f"ringleader: {fault}", file=sys.stderr)

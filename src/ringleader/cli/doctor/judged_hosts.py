@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ringleader.cli.doctor.command import DoctorOptions
-from ringleader.cli.json_output import JsonFile, dumped
+from ringleader.cli.output import Result, table
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
 from ringleader.fabric.active.pair_matrix import pair_matrix
@@ -21,8 +20,6 @@ from ringleader.report.number_format import plural
 
 def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
     """Return a row for each node: whether it is ready, its NICs, GPUs and taints."""
-    from tabulate import tabulate  # a host alone is judged without it
-
     header = ("node", "ready", needs.resource or "NICs", "GPUs", "taints")
     rows = [
         (
@@ -34,7 +31,7 @@ def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
         )
         for node in facts.nodes
     ]
-    return f"{tabulate(rows, headers=header, tablefmt='plain', disable_numparse=True)}\n"
+    return table(rows, header, form="plain") + "\n"
 
 
 def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -217,15 +214,9 @@ def _reasons(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[
 NARROWEST, WIDEST = 60, 140
 
 
-def show_judgement(
-    options: DoctorOptions, read: HostsReading, judged: Judgement, file: JsonFile | None
-) -> int:
+def show_judgement(judged: Judgement, read: HostsReading, result: Result, *, verbose: bool) -> int:
     """Show what is said of the hosts that were read; return the exit code."""
-    values = judgement_document(judged)
-    if file is not None:
-        file.write(values)
-    sys.stdout.write(dumped(values) if options.json.json else judgement_text(judged, read, options.verbose))
-    sys.stdout.flush()
+    result.show(judgement_document(judged), lambda: judgement_text(judged, read, verbose))
     return 0 if judged.ok else 3
 
 

@@ -17,12 +17,11 @@ from ringleader.cli.image.recipe_options import (
     recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JsonOptions, show
-from ringleader.cli.json_output import opened as opened_file
 from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.output import JsonOptions, result_to, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.option_fields import SECONDS, flag, group, many, option
 
 if TYPE_CHECKING:
@@ -137,20 +136,19 @@ def build(options: BuildOptions) -> None:
     from ringleader.images.build import build as build_image
     from ringleader.images.build_selftest import faults_of
 
-    with opened_file(options.json.json_file):
+    with result_to(options.json) as result:
         display = BuildDisplay(stream=sys.stderr, is_tty=sys.stderr.isatty())
         try:
             built = build_image(task, environ=os.environ, watcher=display)
         finally:
             display.finish()
-    if built.sbom:
-        write_text(options.sbom or "", built.sbom)
-    show(options.json, document(task, built), lambda: "" if prints_sbom else f"{table(task, built)}\n")
+        if built.sbom:
+            write_text(options.sbom or "", built.sbom)
+        result.show(document(task, built), lambda: "" if prints_sbom else f"{built_table(task, built)}\n")
     if built.test is not None:
         print(table_of(built.test["checks"]), file=sys.stderr)
         faults = faults_of(built.test)
-        if faults:
-            raise RefusedError(faults)
+        refuse(faults, RefusedError)
 
 
 command = Command("build", BuildOptions, build, help=HELP, no_args_is_help=True)
@@ -175,8 +173,7 @@ def build_task(options: BuildOptions) -> Task:
     if options.sbom and image.test[1:2] != ("doctor",):
         what = "Ringleader is not in the image, which would write the list"
         faults.append(Fault(where="--sbom", what=what, hint="add [ringleader] to the recipe"))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if not options.no_check:
         refuse_what_clashes(recipe)
     inside = contents(image, recipe)
@@ -269,10 +266,8 @@ def document(task: Task, built: Built) -> dict[str, Any]:
     }
 
 
-def table(task: Task, built: Built) -> str:
+def built_table(task: Task, built: Built) -> str:
     """Return what came of a build, for people."""
-    from tabulate import tabulate
-
     rows = [
         ("tag", built.tag),
         ("digest", built.stored.digest or "none before it is pushed"),
@@ -280,4 +275,4 @@ def table(task: Task, built: Built) -> str:
         ("size", f"{built.stored.size / 2**20:.1f} MiB"),
         ("built by", f"{task.builder.name} in {built.seconds:.0f} s"),
     ]
-    return str(tabulate(rows, tablefmt="plain"))
+    return table(rows, form="plain")

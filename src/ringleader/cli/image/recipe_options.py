@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.finding import Level
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import check, selection_of
@@ -110,5 +110,4 @@ def refuse_what_clashes(recipe: Recipe) -> None:
         elif one.level in ("gone", "warning"):
             works = f" → {one.hint}" if one.hint else ""
             print(f"{recipe.name}: {one.level}: {one.what}{works}", file=sys.stderr)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)

@@ -19,10 +19,10 @@ from ringleader.cli.image.recipe_options import (
     recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.images import apptainer, dockerfile, image_assembly, lock_file, pip_resolver
 from ringleader.images.build_context import Content, contents, put
 from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, MARK, ignore_text
@@ -63,8 +63,7 @@ class LockOptions:
 def write_lock(options: LockOptions) -> None:
     """Ask pip, and write down what it says."""
     faults = unwritable("--output", options.output)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     recipe = opened(options.recipe, options.changes)
     if not options.no_check:
         refuse_what_clashes(recipe)

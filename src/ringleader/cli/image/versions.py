@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.image.recipe_options import RecipeOptions, complete_recipe, opened
-from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import check, clashes, selection_of
 from ringleader.images.check.version_lookup import VersionLookup
@@ -57,13 +57,11 @@ list_command = Command(
 
 
 def _profiles_table(found: Sequence[Mapping[str, Any]]) -> str:
-    from tabulate import tabulate
-
     rows = [
         (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
         for one in found
     ]
-    return f"{tabulate(rows, headers=('PROFILE', 'BASE', 'FRAMEWORKS', 'CUDA', 'ABOUT'), tablefmt='plain')}\n"
+    return table(rows, ("PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT"), form="plain") + "\n"
 
 
 def _profile(recipe: Recipe) -> dict[str, Any]:
@@ -181,19 +179,14 @@ def _checked(options: CheckOptions) -> list[Checked]:
             network=options.network or recipe.network,
         )
         found.append(Checked(name=recipe.name, findings=check(selection_of(recipe), load())))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     return found
 
 
 def _check_text(found: list[Checked], *, notes: bool) -> str:
     """Return the table, and below it the findings of each recipe; notes only where one was asked for."""
-    from tabulate import tabulate
-
-    table = [
-        (one.name, one.result, one.count("warning") or "", one.count("exemption") or "") for one in found
-    ]
-    lines = [tabulate(table, headers=("recipe", "result", "warnings", "exemptions"), tablefmt="simple")]
+    rows = [(one.name, one.result, one.count("warning") or "", one.count("exemption") or "") for one in found]
+    lines = [table(rows, ("recipe", "result", "warnings", "exemptions"), align="llr")]
     for one in found:
         told = [finding for finding in one.findings if notes or finding.level != "note"]
         if told:
@@ -273,11 +266,8 @@ solve_command = Command("solve", SolveOptions, propose, help=SOLVE_HELP)
 
 
 def _parts_table(found: tuple[Part, ...]) -> str:
-    from tabulate import tabulate
-
     rows = [(one.name, one.version, one.source or "unverified") for one in found]
-    head = ("part", "version", "source")
-    return str(tabulate(rows, headers=head, tablefmt="simple", disable_numparse=True))
+    return table(rows, ("part", "version", "source"))
 
 
 def _solution(found: tuple[Part, ...], warnings: Sequence[Finding]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, tell, with_cluster
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError, collected
+from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.finding import Level
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.pod_view import PodView
@@ -250,8 +250,7 @@ def logs(options: LogsOptions) -> None:
         faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
     if tail is not None and options.follow:
         faults.add("-f and --tail", "a log that is followed is shown from its beginning", "leave one out")
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
 
     async def doing(connection: Connection) -> None:
         pod, container = await _pod(connection, options.job, worker, waits=options.follow)
@@ -385,5 +384,4 @@ async def _delete(connection: Connection, options: DeleteOptions) -> None:
     for job in () if options.no_wait or options.dry_run else gone:
         with collected(faults, RefusedError):
             await until_gone(connection.cluster, job, seconds=options.timeout, tell=tell)
-    if faults:
-        raise RefusedError(faults)
+    refuse(faults, RefusedError)

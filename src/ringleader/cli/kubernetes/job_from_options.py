@@ -11,7 +11,7 @@ from ringleader.cli.kubernetes import option_syntax
 from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
-from ringleader.errors import RequestError, collected
+from ringleader.errors import collected, refuse
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC
@@ -237,8 +237,7 @@ def job_of(request: JobRequest, faults: Faults) -> MPIJob:
     job = mpijob(request)
     with collected(faults.found):
         check(job)
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     return job
 
 

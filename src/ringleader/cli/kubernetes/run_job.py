@@ -13,7 +13,6 @@ from typing import Any, Literal
 import click
 
 from ringleader import __version__
-from ringleader.cli.json_output import outcome_to
 from ringleader.cli.kubernetes.connection import (
     Connection,
     namespace_without_cluster,
@@ -30,8 +29,9 @@ from ringleader.cli.options.kubernetes_options import (
     KubernetesOptions,
 )
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import result_to
 from ringleader.cli.typed_command import given, spelling
-from ringleader.errors import Fault, RequestError, RingleaderError, collected
+from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
 from ringleader.launch.kubernetes.exit_status import End
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
@@ -94,18 +94,17 @@ def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptio
     if follow.dry_run:
         sys.stdout.write(dry_run_text(on, job, follow))
         return 0
-    json = follow.json
-    with outcome_to(json) as kept:
+    with result_to(follow.json) as result:
         about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
         try:
             end = with_cluster(cluster, lambda one: _stay(on, one, job, follow))
         except RingleaderError as error:
             values = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
-            kept.keep(lambda: about | values, failed=True)
+            result.keep(lambda: about | values, failed=True)
             raise
         values = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
         values |= {"state": end.state, "launcher": end.launcher}
-        kept.keep(lambda: about | values, failed=bool(end.exit_code))
+        result.keep(lambda: about | values, failed=bool(end.exit_code))
     return end.exit_code
 
 
@@ -167,8 +166,7 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
         check_objects(job)
     with collected(faults):
         check(job, _settings(follow))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
 
 
 def work_of(
@@ -265,8 +263,7 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]
             if one.metadata.namespace not in ("", namespace):
                 what = f"{one.metadata.name} belongs to namespace {one.metadata.namespace}"
                 faults.add("--namespace", what, "leave out one of the two")
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     if options.convert:
         sys.stderr.write(changes_text(rendered))
     return found

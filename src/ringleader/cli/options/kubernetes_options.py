@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringleader.cli.json_output import OF_A_JOB, JsonOptions
 from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.output import OF_A_JOB, JsonOptions
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import parse_assignments
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.option_fields import flag, group, many, option

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import checked_namespace, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, given, spelling
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render.rdma.resource_claims import template
@@ -135,11 +135,9 @@ def of_files(options: MpiJobOptions) -> list[Any]:
         for one in given(click.get_current_context())
         if one.name != "command" and (one.name in JOB_NAMES or one.name == "namespace")
     ]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     rendered = read_files(options.job.job.command, faults, converting=options.convert)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     remarks = _remarks(rendered)
     if options.convert:
         sys.stderr.write(changes_text(rendered))
@@ -161,8 +159,7 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
         for where, job in jobs
         for fault in rdma_annotations.faults_of(job)
     ]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     return list(dict.fromkeys(text for _, job in jobs for text in rdma_annotations.remarks_on(job)))
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ringleader import text_files
 from ringleader.agents.hardware import output
 from ringleader.cli.doctor.stored_facts import read_facts
-from ringleader.cli.json_output import dumped
 from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.output import dumped
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.readers import read_host
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.topology.drawing import machine_drawing
@@ -144,8 +144,7 @@ class TopologyOptions:
 def topology(options: TopologyOptions) -> None:
     """Print or write the topology."""
     faults = [*options.faults, *unwritable("--output", options.output)]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     with host_facts(options.facts_from) as facts:
         matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
         if options.format == "svg":

@@ -16,7 +16,6 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts
-from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     ON,
     Chosen,
@@ -34,6 +33,7 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
+from ringleader.cli.output import OF_A_JOB, JsonOptions, result_to
 from ringleader.cli.typed_command import (
     Command,
     faults_of_words,
@@ -258,7 +258,7 @@ def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
     Raises RequestError with every fault at once, and what ``launch`` raises.
     """
     json = JsonOptions() if options.dry_run else options.json
-    with outcome_to(json) as kept:
+    with result_to(json) as result:
         try:
             job = build_job(options, environ=environ)
             if job.warm:
@@ -271,9 +271,9 @@ def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
             outcome = run_job(job, environ=environ, shown=options.show_ranks, output_to_stderr=json.json)
         except RingleaderError as error:
             values = error_json(error, options.job.command)
-            kept.keep(lambda: values, failed=True)
+            result.keep(lambda: values, failed=True)
             raise
-        kept.keep(lambda: outcome_json(outcome, job), failed=bool(outcome.exit_code))
+        result.keep(lambda: outcome_json(outcome, job), failed=bool(outcome.exit_code))
     return outcome.exit_code
 
 

@@ -15,15 +15,15 @@ from ringleader.bench.launcher_log import LauncherLog
 from ringleader.bench.meter import Meter
 from ringleader.bench.resumption import host_words
 from ringleader.bench.turn_order import turns
-from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, request_of
 from ringleader.cli.kubernetes.run_job import Where, check_operatorless, dry_run_text, work_of
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import JsonOptions
 from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
-from ringleader.errors import Fault, RequestError, RingleaderError, collected
+from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.mpijob.model import MPIJob
@@ -331,5 +331,4 @@ def check_sizes(jobs: ClusterJobs, sizes: list[Job], environ: Mapping[str, str])
             jobs.mpijob(job, environ, suffix="xxxxx")
         except RingleaderError as error:
             found += [fault for fault in error.faults if fault not in found]
-    if found:
-        raise RequestError(found)
+    refuse(found)

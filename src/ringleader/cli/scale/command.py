@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import sys
@@ -18,8 +17,8 @@ from ringleader.bench.scale import Scale, job_of, scale
 from ringleader.bench.size_command import placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
-from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import overridden
+from ringleader.cli.output import Result, result_to
 from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
 from ringleader.cli.scale.scale_options import (
     EVERYDAY,
@@ -112,9 +111,9 @@ def measure(options: ScaleOptions) -> None:
     wanted = sitting.wanted
     if wanted.strong and not placeholders(wanted.job.command) & {"batch", "ranks"}:
         line.keep("ringleader: --strong: the script must share out its batch, nothing in its words changes")
-    with opened(options.json.json_file) as file:
+    with result_to(options.json) as result:
         directory = sitting.directory or make_directory(options.output, wanted.name, replace=options.replace)
-        _measure(sitting, options, directory, line, file)
+        _measure(sitting, options, directory, line, result)
 
 
 command = Command(
@@ -135,12 +134,12 @@ NOT_ON_A_CLUSTER = (
 
 
 def _measure(
-    sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, file: JsonFile | None
+    sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, result: Result
 ) -> None:
     with interrupts.held():
         from ringleader.launch import signals
         from ringleader.launch.launch_job import launch
-        from ringleader.report.table import as_json, as_text
+        from ringleader.report.table import as_text, document
 
     stored = sitting.stored
     kept = [] if stored is None else [stored]
@@ -178,9 +177,7 @@ def _measure(
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: go on with it: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):
-            print(as_json(kept[-1]) if options.json.json else as_text(kept[-1]), end="", flush=True)
-            if file is not None:
-                file.write(json.loads(as_json(kept[-1])))
+            result.show(document(kept[-1]), lambda: as_text(kept[-1]))
             write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:

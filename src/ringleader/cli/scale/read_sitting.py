@@ -29,7 +29,7 @@ from ringleader.cli.scale.scale_options import (
 )
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Request, Run
@@ -200,8 +200,7 @@ def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
     options, words = resumed_options(context, stored)
     sitting = replace(_sitting(options, words, line, stored), directory=directory)
     faults = changed_request(stored, sitting.wanted, same_hosts=not sitting.in_allocation)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     return sitting
 
 
@@ -283,5 +282,4 @@ def _check_hosts(stored: Run, cores: Mapping[str, int], *, by_name: bool) -> Non
     if not by_name:  # a batch system gave others: each stands for one of those before
         cores = dict(zip((host.name for host in stored.context.hosts), cores.values(), strict=False))
     faults = changed_hosts(stored, cores)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)

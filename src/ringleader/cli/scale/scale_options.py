@@ -26,7 +26,6 @@ from ringleader.bench.rates import WARMUP
 from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.bench.turn_order import IN_STEP_CHOICES
-from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import (
     PLACES,
@@ -37,8 +36,9 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.output import JsonOptions
 from ringleader.cli.typed_command import REPLACE, given, has_wrong_word, spelling
-from ringleader.errors import Fault, RequestError, collected
+from ringleader.errors import Fault, collected, refuse
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.job import Host, Job
 from ringleader.plan.job import faults_of as job_faults_of
@@ -142,8 +142,7 @@ def make_scale(
         lab=lab,
     )
     faults.found += faults_of(asked)
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     return asked
 
 
@@ -185,8 +184,7 @@ def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:
         for size in grid
         if size.slots > cores
     ]
-    if found:
-        raise RequestError(found)
+    refuse(found)
 
 
 def script_name(command: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Results for programs, one way over all commands: ``--json`` and ``--json-file FILE``."""
+"""Results of all commands: JSON on standard output and in the file of ``--json-file``, tables for people."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ OF_A_JOB: Mapping[str, Mapping[str, Any]] = {
 """What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
 
 
-def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:
-    """Print a result: as JSON with ``--json``, else its text. Write JSON to the file of ``--json-file``.
+def table(
+    rows: Sequence[Sequence[object]], headers: Sequence[str] = (), *, form: str = "simple", align: str = ""
+) -> str:
+    """Return lines of columns without the last line's end; ``form`` is tabulate's name of a format.
 
-    ``inputs``: what the command read, which is not written over.
+    ``align``: ``l`` or ``r`` for the edge that a column is aligned at, the last for all that follow.
     """
-    with opened(options.json_file, inputs) as file:
-        if file is not None:
-            file.write(value)
-    sys.stdout.write(dumped(value) if options.json else text())
-    sys.stdout.flush()
+    from tabulate import tabulate  # most jobs start without it
+
+    edges = align.ljust(len(headers), align[-1:] or " ") if rows else ""
+    columns = [{"l": "left", "r": "right"}[edge] for edge in edges.strip()] or None
+    return str(tabulate(rows, headers, tablefmt=form, disable_numparse=True, colalign=columns))
 
 
 def dumped(value: object) -> str:
@@ -88,19 +90,6 @@ class JsonFile:
                 Path(self._path).unlink()
 
 
-def opened(
-    path: str | None, inputs: Sequence[str] = ()
-) -> contextlib.AbstractContextManager[JsonFile | None]:
-    """Open the file of ``--json-file``, to be closed in the end; ``None`` where none was asked for.
-
-    ``inputs``: what the command reads, which is not written over; see `check_not_read`.
-    """
-    if path is None:
-        return contextlib.nullcontext()
-    check_not_read("--json-file", path, inputs)
-    return contextlib.closing(JsonFile(path))
-
-
 def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
     """Raise RequestError where a result would be written over what it is made from.
 
@@ -117,27 +106,35 @@ def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
                 raise RequestError(Fault(where=where, what=what, hint="name another file"))
 
 
-class Outcome:
-    """Where the outcome of a job goes for programs."""
+class Result:
+    """Where the result of a command goes."""
 
     def __init__(self, options: JsonOptions, file: JsonFile | None) -> None:
         """``file``: the opened file of ``--json-file``."""
         self._options, self._file = options, file
 
+    def write(self, value: object) -> None:
+        """Write JSON to the file of ``--json-file``, if one was asked for."""
+        if self._file is not None:
+            self._file.write(value)
+
+    def show(self, value: object, text: Callable[[], str]) -> None:
+        """Print a result, as JSON with ``--json``, else its text; write its JSON."""
+        try:
+            self.write(value)
+        finally:
+            sys.stdout.write(dumped(value) if self._options.json else text())
+            sys.stdout.flush()
+
     def keep(self, values_of: Callable[[], Mapping[str, Any]], *, failed: bool) -> None:
-        """Print and write it; a job that failed keeps its own code where that cannot be written.
+        """Show the outcome of a job, which has no text; one that failed keeps its own code in any case.
 
         ``values_of`` is called where somebody asked for it: it may take its time.
         """
         if not self._options.json and self._file is None:
             return
-        values = values_of()
-        if self._options.json:
-            sys.stdout.write(dumped(values))
-            sys.stdout.flush()
         try:
-            if self._file is not None:
-                self._file.write(values)
+            self.show(values_of(), str)
         except RefusedError as error:
             if not failed:
                 raise
@@ -145,7 +142,20 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def outcome_to(options: JsonOptions) -> Iterator[Outcome]:
-    """Open what an outcome is written to, before the job starts."""
-    with opened(options.json_file) as file:
-        yield Outcome(options, file)
+def result_to(options: JsonOptions, inputs: Sequence[str] = ()) -> Iterator[Result]:
+    """Open what a result is written to, before any work.
+
+    ``inputs``: what the command reads, which is not written over; see `check_not_read`.
+    """
+    if options.json_file is None:
+        yield Result(options, None)
+        return
+    check_not_read("--json-file", options.json_file, inputs)
+    with contextlib.closing(JsonFile(options.json_file)) as file:
+        yield Result(options, file)
+
+
+def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:
+    """Show a result that was no work; ``inputs`` as in `result_to`."""
+    with result_to(options, inputs) as result:
+        result.show(value, text)
