@@ -21,7 +21,7 @@ _OPTION, _GROUP = "option", "group"
 PORT: Mapping[str, Any] = {"metavar": "PORT", "least": 1, "most": 65535, "wrong": "{} is not a port number"}
 SECONDS: Mapping[str, Any] = {"metavar": "SECONDS", "above": 0, "unit": "seconds"}
 """Declarations of a port, and of a duration."""
-BEYOND = "{} is not from {least:g} to {most:g}"
+BEYOND = "{} is not from {least:.12g} to {most:.12g}"
 LEAST = "{}, must be at least {least:g}"
 """Messages about a number beyond its bounds that name them."""
 
@@ -198,6 +198,11 @@ class Part:
         """Its spelling in messages."""
         called = "" if self.declared is None else self.declared.called
         return called or next((name for name in self.names if name.startswith("--")), self.names[0])
+
+    @property
+    def has_off(self) -> bool:
+        """Whether it is a flag with a second spelling, that turns it off."""
+        return any("/" in name for name in self.names)
 
     @property
     def kind_of_value(self) -> str:

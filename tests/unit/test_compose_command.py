@@ -14,12 +14,11 @@ import yaml
 
 from ringleader.cli.main import main
 from ringleader.cli.render import compose as compose_command
-from ringleader.cli.render.compose import ComposeOptions
 from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import parts
 from ringleader.render.compose import rdma_devices
 from ringleader.render.compose.application_files import File
-from ringleader.render.compose.request import User
+from ringleader.render.compose.request import ComposeRequest, User
 
 WORDS = ("--image", "team/torch:2.8", "-n", "2")
 
@@ -241,7 +240,7 @@ def test_every_fault_of_every_word_at_once(call: Any) -> None:
 
 
 def test_the_help_names_the_profiles_that_there_are() -> None:
-    (option,) = (one.declared for one in parts(ComposeOptions) if one.name == "rdma")
+    (option,) = (one.declared for one in parts(ComposeRequest) if one.name == "rdma")
     assert option is not None
     words = str(option.help).replace(",", " ").replace(".", " ").split()
     assert set(rdma_devices.known()) <= set(words)

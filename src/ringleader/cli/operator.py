@@ -8,7 +8,7 @@ import platform
 import signal
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,11 +19,11 @@ from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
 from ringleader.option_fields import LEAST, flag, group, option
+from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
 
 if TYPE_CHECKING:
     from ringleader.controller.runtime.process import ProcessOptions
     from ringleader.kube.client import RestCluster
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 
 IMAGE = f"ringleader-operator:{__version__}"
@@ -157,35 +157,7 @@ class OperatorOptions:
     leader_election: bool = flag(
         "Work only while holding the Lease.", "--leader-election/--no-leader-election", default=True
     )
-    image: str | None = option(
-        "The operator's own image, for what it runs in the Pods of jobs.", envvar="RINGLEADER_OPERATOR_IMAGE"
-    )
-    image_pull_policy: str = option(
-        "For that image: Always, IfNotPresent or Never.",
-        default="",
-        choices=["", "Always", "IfNotPresent", "Never"],
-        show_choices=False,
-        metavar="POLICY",
-    )
-    wait_timeout: float = option(
-        "Seconds that a launcher waits for workers that have an address and do not answer.",
-        default=900.0,
-        above=0,
-        unit="seconds",
-    )
-    exec_spawn: bool = flag(
-        "Run jobs with ringleader/spawn: exec. [default: refuse them]", "--exec-spawn/--no-exec-spawn"
-    )
-    log_tails: bool = flag(
-        "Show the end of a failed container's log in status and events. [default: no]",
-        "--log-tails/--no-log-tails",
-    )
-    gang_scheduling: str = option(
-        "Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
-        default="",
-        metavar="NAME",
-    )
-    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    settings: OperatorSettings = group(OperatorSettings)
     host: str = option("Address that probes are answered on. [default: all]", default="")
     port: int = option(
         "For /healthz, /readyz, /metrics; 0: none; -1: any.",
@@ -249,7 +221,7 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
         user_agent="ringleader-operator",
     )
     if options.dry_run:
-        await _dry_run(cluster, terms, settings_of(options, ""))
+        await _dry_run(cluster, terms, options.settings)
         return
     apart = await credentials(kubeconfig=options.kubeconfig, context=options.context)
     lease_cluster = RestCluster(apart, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
@@ -289,18 +261,7 @@ async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: Operat
 
 def settings_of(options: OperatorOptions, resolv_conf: str) -> OperatorSettings:
     """Return what decisions rest on besides the job. ``resolv_conf``: the text of our own resolver's file."""
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
-
-    return OperatorSettings(
-        image=options.image or "",
-        image_pull_policy=options.image_pull_policy,
-        cluster_domain=options.cluster_domain,
-        dns_domain=domain_of_search(resolv_conf),
-        gang=options.gang_scheduling,
-        wait_timeout=options.wait_timeout,
-        has_exec_spawn=options.exec_spawn,
-        has_log_tails=options.log_tails,
-    )
+    return replace(options.settings, dns_domain=domain_of_search(resolv_conf))
 
 
 def terms_of(options: OperatorOptions, environ: Mapping[str, str], own_namespace: str) -> ProcessOptions:

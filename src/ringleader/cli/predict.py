@@ -22,7 +22,6 @@ from ringleader.measurements.run_kinds import AnyRun, kind_of
 from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
 from ringleader.predict import models
-from ringleader.predict.exchange_cost import ALGORITHMS
 from ringleader.predict.fitting import Parameter
 from ringleader.predict.forecast import Forecast, Row, forecast
 from ringleader.predict.measured_curve import MeasuredAllReduce, all_reduce_of, link_of
@@ -37,7 +36,7 @@ from ringleader.predict.profile import (
 )
 from ringleader.predict.profile_document import MOST, SMALLEST, MeasuredJob
 from ringleader.predict.profile_document import from_document as from_profile
-from ringleader.predict.step_model import STRAGGLER, WIRE_BYTES, Setup
+from ringleader.predict.step_model import MOST_RANKS, Setup
 from ringleader.predict.stored_run import from_run
 from ringleader.report.number_format import plural, seconds, thousands, times
 from ringleader.text_files import json_document, printed, read_text
@@ -137,8 +136,6 @@ def _text(path: str, named_by: str) -> str:
         raise RequestError(Fault(where=f"{named_by} {path}".rstrip(), what=what)) from None
 
 
-LARGEST = 10_000_000
-"""Ranks of one job; nobody has more."""
 USUAL_SLOTS = 8
 _POWERS = tuple(2**i for i in range(10))
 
@@ -155,10 +152,12 @@ def _ranks(text: str) -> tuple[int, ...]:
     """Read ``1,8,64``. Raises WrongValueError."""
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdigit() and 0 < len(word) < 9)]
-    wrong += [word for word in words if word not in wrong and not 1 <= int(word) <= LARGEST]
+    wrong += [word for word in words if word not in wrong and not 1 <= int(word) <= MOST_RANKS]
     if wrong or len(words) > 1000:
         one = (
-            f"{wrong[0]!r} is not a number of ranks from 1 to {LARGEST}" if wrong else "more than 1000 sizes"
+            f"{wrong[0]!r} is not a number of ranks from 1 to {MOST_RANKS}"
+            if wrong
+            else "more than 1000 sizes"
         )
         raise WrongValueError(one, "for example 1,8,64")
     return tuple(int(word) for word in words)
@@ -189,39 +188,7 @@ class PredictOptions:
     ranks: tuple[int, ...] | None = option(
         "Sizes. Default: one rank, one host, two, four, …", metavar="N,N,…", read=_ranks, multiple=False
     )
-    per_host: int | None = option(
-        "Ranks on each host. Default: as measured, else 8.", metavar="N", least=1, most=1024, wrong=BEYOND
-    )
-    algorithm: str = option(
-        "How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
-        default="hierarchical",
-        choices=ALGORITHMS,
-    )
-    servers: int = option(
-        "Parameter servers. Default: one on each host.",
-        default=0,
-        metavar="N",
-        least=0,
-        most=LARGEST,
-        wrong=BEYOND,
-    )
-    servers_apart: bool = flag("Parameter servers have hosts of their own.")
-    wire: str = option("Type of the numbers that travel.", default="fp32", choices=tuple(WIRE_BYTES))
-    straggler: float = option(
-        "Standard deviation of a rank's step, in parts of it.", default=STRAGGLER, metavar="PART", **_PART
-    )
-    fixed: float = option(
-        "What each update costs on several ranks.",
-        default=0.0,
-        metavar="SECONDS",
-        least=0,
-        most=1e6,
-        wrong=BEYOND,
-    )
-    micro_steps: int = option(
-        "Backward passes of an update.", default=1, metavar="N", least=1, most=1_000_000, wrong=BEYOND
-    )
-    no_overlap: bool = flag("The exchange begins after backward.")
+    setup: Mapping[str, Any] = group(Setup, given=True)
     until: float | None = option("At which size efficiency falls under it: 0.9.", metavar="PART", **_PART)
     what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME")
     from_specifications: bool = flag(
@@ -264,21 +231,15 @@ def request_of(options: PredictOptions) -> Request:
             others.append(_network(options, name, "--what-if"))
     if faults or job is None or network is None:
         raise RequestError(faults)
-    per_host = options.per_host or job.per_host or USUAL_SLOTS
+    given = dict(options.setup)
+    per_host = given.pop("per_host", 0) or job.per_host or USUAL_SLOTS
     setup = Setup(
         network=network,
         per_host=per_host,
-        algorithm=options.algorithm,
-        wire=options.wire,
-        straggler=options.straggler,
-        fixed=options.fixed,
-        micro_steps=options.micro_steps,
-        overlap=not options.no_overlap,
-        fusion_bytes=ENGINE_FUSION_BYTES if options.algorithm == "engine" else FUSION_BYTES,
+        fusion_bytes=ENGINE_FUSION_BYTES if given.get("algorithm") == "engine" else FUSION_BYTES,
         sharing=job.sharing,
         all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
-        servers=options.servers,
-        servers_apart=options.servers_apart,
+        **given,
     )
     return Request(
         job=job,

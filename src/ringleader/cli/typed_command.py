@@ -179,7 +179,7 @@ def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
     found.pop("after", None)
     if part.type.startswith("bool"):
         found["is_flag"] = True
-        if any("/" in name for name in part.names):
+        if part.has_off:
             found["default"] = part.default
         return found
     if part.type.startswith("tuple[") and "nargs" not in found:
@@ -352,17 +352,12 @@ def _values(kind: type, params: Mapping[str, Any], where: str, faults: tuple[Fau
     for part in parts(kind):
         if part.kind is not None:
             inner = _values(part.kind, params, part.group.get("where") or where, faults)
-            if part.group.get("given"):
-                values[part.name] = {
-                    name: one for name, one in inner.items() if one is not False and one != ()
-                }
-            else:
-                values[part.name] = part.kind(**inner)
+            values[part.name] = inner if part.group.get("given") else part.kind(**inner)
         elif part.name == "faults":
             values["faults"] = faults
         elif part.declared is None or not part.declared.belongs(where):
             continue
-        elif (value := params.get(part.parameter)) is not None:
+        elif (value := params.get(part.parameter)) not in (None, ()) and (value is not False or part.has_off):
             values[part.name] = not value if part.declared.negated else value
     return values
 

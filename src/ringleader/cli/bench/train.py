@@ -9,17 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.agents.processors import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
 from ringleader.bench.training.measured_profile import profile_text
-from ringleader.bench.training.model_table import MODELS, ModelFacts
+from ringleader.bench.training.model_table import MODELS
 from ringleader.bench.training.training_plan import (
-    DEVICES,
-    OPTIMIZERS,
-    PRECISIONS,
     SYNTHETIC,
     TrainingPlan,
     faults_of,
@@ -204,45 +201,7 @@ TABLE, TF_CNN = "table", "tf_cnn"
 class TrainOptions:
     """The options, as they were written."""
 
-    model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS))
-    batch: int | None = option("Samples of one rank's step. [default: the model's]", metavar="N")
-    arms: str | None = option(
-        "Ways to couple the ranks, which take turns: ringleader, ringleader-sharded, ddp-gloo, "
-        "ddp-nccl, uncoupled, in-step (a barrier for each step), alone (one rank trains). [default: all that "
-        "can run]",
-        metavar="NAME[,NAME]",
-    )
-    steps: int = option("Steps of each arm in a repetition.", default=20, metavar="N")
-    warmup: int = option("Steps of each arm that come first.", default=5, metavar="N")
-    repeats: int = option("Repetitions.", default=5, metavar="N")
-    precision: str = option(
-        "Of what is computed; weights and gradients are float32.",
-        default="float32",
-        metavar="|".join(PRECISIONS),
-    )
-    optimizer: str = option("Optimizer.", default="sgd", metavar="|".join(OPTIMIZERS))
-    data: str = option(
-        "Random samples, or a directory on every host: CLASS/*.jpg, or MNIST's idx or npz files.",
-        default=SYNTHETIC,
-        metavar="synthetic|DIR",
-    )
-    device: str = option(
-        "Where it is computed; auto: on GPUs where every rank has one.",
-        default="auto",
-        metavar="|".join(DEVICES),
-    )
-    image_size: int | None = option("Height and width of images. [default: the model's]", metavar="PIXELS")
-    num_classes: int | None = option("Classes to tell apart. [default: the model's]", metavar="N")
-    seq_len: int | None = option("Tokens of a sequence. [default: the model's]", metavar="N")
-    readers: int = option("Threads of a rank that read pictures.", default=2, metavar="N")
-    timeout: float = option(
-        "What all measurements may take together.",
-        default=900,
-        metavar="SECONDS",
-        above=0,
-        most=1e7,
-        unit="seconds",
-    )
+    plan: Mapping[str, Any] = group(TrainingPlan, given=True)
     format: str = option(
         "Our table, or the lines of tf_cnn_benchmarks by rank 0 for the first arm.",
         default=TABLE,
@@ -257,31 +216,19 @@ EVERYDAY = f"model batch arms steps repeats precision optimizer data {SHARED_EVE
 
 def training_plan(options: TrainOptions, faults: Faults) -> TrainingPlan:
     """Return what was asked for; all that is wrong with it is added to ``faults``."""
-    facts = MODELS.get(options.model) or ModelFacts(about="", unit="", batch=1)
-    known = options.model in MODELS
-
-    def given(value: int | None, otherwise: int | None) -> int:
-        return value if value is not None else otherwise or 0
-
-    plan = TrainingPlan(
-        model=options.model,
-        batch=given(options.batch, facts.batch),
-        precision=options.precision,
-        optimizer=options.optimizer,
-        data=options.data,
-        device=options.device,
-        steps=options.steps,
-        warmup=options.warmup,
-        repeats=options.repeats,
-        image_size=given(options.image_size, facts.image_size if known else 0),
-        num_classes=given(options.num_classes, facts.classes if known else 0),
-        seq_len=given(options.seq_len, facts.seq_len if known else 0),
-        readers=options.readers,
-        arms=_arms(options.arms, faults),
-        wait_seconds=float(options.timeout),
-    )
-    faults.found += faults_of(plan)
-    _check_format(options, facts, faults)
+    facts = MODELS.get(options.plan.get("model", ""))
+    own: dict[str, int | None] = {}
+    if facts is not None:
+        own = {"batch": facts.batch, "image_size": facts.image_size}
+        own |= {"num_classes": facts.classes, "seq_len": facts.seq_len}
+    shapes = {name: size for name, size in own.items() if size is not None}
+    plan = TrainingPlan(**({"model": "", "batch": 1} | shapes | options.plan))
+    faults.found += [fault for fault in faults_of(plan) if fault.where != "--model"]  # its word was wrong
+    if options.format == TF_CNN:
+        if facts is not None and facts.unit != "images":
+            faults.add("--format", f"tf_cnn counts images, {plan.model} trains on {facts.unit}")
+        if options.shared.json.json:
+            faults.add("--format and --json", "both say what is printed", "leave one of them out")
     return plan
 
 
@@ -294,23 +241,6 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
         return job.threads
     ranks = number_of_ranks(job)
     return None if ranks is None else max(1, cores // ranks)
-
-
-def _arms(text: str | None, faults: Faults) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        faults.add("--arms", f"{text!r} names none", "for example --arms ringleader,uncoupled")
-    return tuple("in step" if word == "in-step" else word for word in words)
-
-
-def _check_format(options: TrainOptions, facts: ModelFacts, faults: Faults) -> None:
-    if options.format == TF_CNN:
-        if facts.unit not in ("images", ""):
-            faults.add("--format", f"tf_cnn counts images, {options.model} trains on {facts.unit}")
-        if options.shared.json.json:
-            faults.add("--format and --json", "both say what is printed", "leave one of them out")
 
 
 HELP = """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.

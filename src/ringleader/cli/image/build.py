@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ringleader.cli.image.recipe_options import (
@@ -22,7 +22,8 @@ from ringleader.cli.output import JsonOptions, result_to, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
-from ringleader.option_fields import SECONDS, flag, group, many, option
+from ringleader.images.build_command import BuildOptions, isolation, tag_of
+from ringleader.option_fields import SECONDS, flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
@@ -85,29 +86,14 @@ The registry's credentials are the builder's own (buildah login, podman login, d
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
+class ImageOptions:
     """The options, as they were written."""
 
     recipe: str = recipe_argument()
-    tag: str = option("[default: the recipe's name, latest]", default="", metavar="NAME:TAG")
-    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"])
-    platform: str = option("[default: the builder's own]", default="", metavar="OS/ARCH")
-    isolation: str | None = option(
-        "How buildah and podman isolate steps. [default: what works here]",
-        choices=["oci", "rootless", "chroot"],
-    )
-    storage_driver: str = option("Of buildah and podman: overlay, vfs.", default="", metavar="NAME")
-    builder_arg: tuple[str, ...] = many("A further word for the builder. Again for more.", metavar="WORD")
-    pull: str = option(
-        "When base images are fetched.", default="missing", choices=["missing", "always", "never"]
-    )
-    no_cache: bool = flag("Use no layer of an earlier build.")
-    timestamp: int | None = option(
-        "Date of everything in the image, since 1970, so that the same recipe gives the same image. "
-        "[default: SOURCE_DATE_EPOCH, else the time of the build]",
-        least=0,
-        unit="seconds",
-        metavar="SECONDS",
+    how: BuildOptions = group(BuildOptions)
+    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"], after="tag")
+    storage_driver: str = option(
+        "Of buildah and podman: overlay, vfs.", default="", metavar="NAME", after="isolation"
     )
     no_check: bool = flag(NO_CHECK)
     test: bool = flag("Run the self-test in the image; it must pass.")
@@ -123,7 +109,7 @@ class BuildOptions:
 PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
-def build(options: BuildOptions) -> None:
+def build(options: ImageOptions) -> None:
     """Do what was asked for."""
     prints_sbom = options.sbom == "-"
     if prints_sbom and options.json.json:
@@ -147,24 +133,22 @@ def build(options: BuildOptions) -> None:
         result.show(document(task, built), lambda: "" if prints_sbom else f"{built_table(task, built)}\n")
     if built.test is not None:
         print(table_of(built.test["checks"]), file=sys.stderr)
-        faults = faults_of(built.test)
-        refuse(faults, RefusedError)
+        refuse(faults_of(built.test), RefusedError)
 
 
-command = Command("build", BuildOptions, build, help=HELP, no_args_is_help=True)
+command = Command("build", ImageOptions, build, help=HELP, no_args_is_help=True)
 
 
-def build_task(options: BuildOptions) -> Task:
+def build_task(options: ImageOptions) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
     from ringleader.images import dockerfile, image_assembly
     from ringleader.images.build import Task, build_environment
-    from ringleader.images.build_command import BuildOptions, isolation, tag_of
     from ringleader.images.build_context import contents
     from ringleader.images.builders import find
     from ringleader.images.lock_file import MACHINES
 
-    recipe = opened(options.recipe, options.changes)
-    machine = (options.platform or platform.machine()).rpartition("/")[2]
+    recipe, how = opened(options.recipe, options.changes), options.how
+    machine = (how.platform or platform.machine()).rpartition("/")[2]
     image = image_assembly.image(recipe, MACHINES.get(machine, "x86_64"))
     faults = _unreadable(options)
     if options.test and not image.test:
@@ -183,17 +167,9 @@ def build_task(options: BuildOptions) -> Task:
         image=image,
         dockerfile=dockerfile.text(image),
         inside=inside,
-        options=BuildOptions(
-            tag=tag_of(options.tag, recipe.name),
-            platform=options.platform,
-            isolation=options.isolation or "",
-            pull=options.pull,
-            no_cache=options.no_cache,
-            timestamp=_timestamp(options.timestamp),
-            arguments=tuple(options.builder_arg),
-        ),
+        options=replace(how, tag=tag_of(how.tag, recipe.name), timestamp=_timestamp(how.timestamp)),
         builder=builder,
-        isolation=isolation(options.isolation or "", builder, build_environment(os.environ)),
+        isolation=isolation(how.isolation, builder, build_environment(os.environ)),
         test=options.test,
         sbom=bool(options.sbom),
         seconds=options.timeout,
@@ -202,18 +178,18 @@ def build_task(options: BuildOptions) -> Task:
     return task
 
 
-def _unreadable(options: BuildOptions) -> list[Fault]:
+def _unreadable(options: ImageOptions) -> list[Fault]:
     """Return the options whose text is not of the kind that a builder takes."""
     from ringleader.images.recipe_fields import REFERENCE
 
     found = []
-    tag = options.tag
+    tag, wanted = options.how.tag, options.how.platform
     if tag and ("@" in tag or REFERENCE.pattern.fullmatch(tag) is None):
         hint = "lower-case letters, such as example.org/team/train:1"
         found.append(Fault(where="--tag", what=f"{tag!r} is not NAME:TAG", hint=hint))
-    if options.platform not in ("", *PLATFORMS):
+    if wanted not in ("", *PLATFORMS):
         hint = f"use {' or '.join(PLATFORMS)}"
-        found.append(Fault(where="--platform", what=f"{options.platform!r} is unknown", hint=hint))
+        found.append(Fault(where="--platform", what=f"{wanted!r} is unknown", hint=hint))
     driver = options.storage_driver
     if driver and re.fullmatch(r"[a-z0-9]+", driver) is None:
         hint = "such as overlay or vfs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
-from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import parse_assignments
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import REPLACE, Command
@@ -24,7 +22,7 @@ from ringleader.option_fields import flag, group, many, option
 from ringleader.plan.host_list import merge_hosts, parse_hostfile
 from ringleader.plan.job import Host
 from ringleader.render.compose.application_files import File
-from ringleader.render.compose.request import FOLDER, SSH_CONFIG, ComposeRequest, Mount, Network, Target, User
+from ringleader.render.compose.request import FOLDER, SSH_CONFIG, ComposeRequest, Mount, User
 
 if TYPE_CHECKING:
     from ringleader.render.compose.application import Application
@@ -133,8 +131,6 @@ def _listed(directory: Path) -> set[str]:
     return {str(one) for one in found} if isinstance(found, list) else set()
 
 
-_USER = re.compile(r"(\d{1,10})(?::(\d{1,10}))?", re.ASCII)
-_LARGEST_ID = 2**32 - 2
 _MOUNT_HINT = "write /data:/data, or /data:/data:ro where the containers only read it"
 _OURS = (PurePosixPath(FOLDER), PurePosixPath(SSH_CONFIG))
 
@@ -143,57 +139,24 @@ _OURS = (PurePosixPath(FOLDER), PurePosixPath(SSH_CONFIG))
 class ComposeOptions:
     """The options, as they were written."""
 
-    image: str = option("With Ringleader, an MPI and OpenSSH.", default="", required=True, metavar="IMAGE")
-    np: int | None = option(
-        "Ranks in all, in containers on one host.", *("-n", "--np"), called="-n", metavar="RANKS"
-    )
+    request: ComposeRequest = group(ComposeRequest)
     hosts: tuple[str, ...] = many(
         "One container on each of these hosts, with so many slots; mpihead is on the first.",
         metavar="h1:8,h2:8",
+        after="np",
     )
-    on: Target | None = option(
-        "docker compose on one host, on several (one file for each), or a swarm. [default: hosts with "
-        "--hosts, else one-host]",
-        metavar="one-host|hosts|swarm",
-        choices=tuple(Target),
-        read=Target,
-    )
-    slots: int | None = option("Of each container. [default: one for each GPU, else one]", metavar="N")
-    gpus: int = option("GPUs of each container. [default: 0]", default=0, metavar="N")
-    rdma: str = option(
-        "How containers come to NICs: none, host-network, efa, erdma. [default: none]",
-        default="none",
-        metavar="PROFILE",
-    )
-    network: Network | None = option(
-        "bridge: its own network on one host, without RDMA. [default: host; in a swarm an overlay]",
-        metavar="host|bridge",
-        choices=tuple(Network),
-        read=Network,
-    )
-    ssh_port: int | None = option(
-        "Of the containers' sshd; several on one host's network count up from it. [default: 33, for "
-        "others than root 2233]",
-        metavar="PORT",
-    )
-    name: str = option("Of the application.", default="ringleader", metavar="NAME", show_default=False)
     mount: tuple[str, ...] = many(
-        "A path of the host that every container sees; may be given again.", metavar="SRC:DST[:ro]"
+        "A path of the host that every container sees; may be given again.",
+        metavar="SRC:DST[:ro]",
+        after="name",
     )
     env: tuple[str, ...] = many(
         "Variable of the containers and of every session in them; may be given again.",
         "-x",
         "--env",
         metavar="NAME[=VALUE]",
+        after="mount",
     )
-    workdir: str = option("In the containers. [default: the first mount]", default="", metavar="DIR")
-    shm_size: str = option("Limit of /dev/shm. [default: 16g]", default="16g", metavar="SIZE")
-    user: str = option(
-        "Who runs sshd and the ranks; needs an account in the image. [default: root]",
-        default="root",
-        metavar="root|UID[:GID]",
-    )
-    wait: int = option("How long mpihead waits for the nodes. [default: 300]", default=300, metavar="SECONDS")
     output: str | None = option(
         "Write the application there, with new keys. Otherwise the compose file is printed.",
         "-o",
@@ -208,26 +171,14 @@ class ComposeOptions:
 
 def request_of(options: ComposeOptions, environ: Mapping[str, str]) -> ComposeRequest:
     """Return what was asked for; what is wrong with the words is in its ``faults``."""
-    faults = Faults(found=list(options.faults))
+    faults = list(options.faults)
     variables = parse_assignments(options.env, environ, "--env")
-    return ComposeRequest(
-        image=options.image,
-        name=options.name,
-        target=options.on,
-        ranks=options.np,
-        hosts=_hosts(options.hosts, faults.found),
-        slots=options.slots,
-        gpus=options.gpus,
-        rdma=options.rdma,
-        network=options.network,
-        ssh_port=options.ssh_port,
-        mounts=_mounts(options.mount, faults.found),
+    return replace(
+        options.request,
+        hosts=_hosts(options.hosts, faults),
+        mounts=_mounts(options.mount, faults),
         env=tuple(dict(variables.values).items()),
-        workdir=options.workdir,
-        shm_size=options.shm_size,
-        user=_user(options.user, faults.found),
-        wait=options.wait,
-        faults=(*faults.found, *variables.faults),
+        faults=(*faults, *variables.faults),
     )
 
 
@@ -260,21 +211,6 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
             continue
         found.append(Mount(source=_plain(parts[0]), target=_plain(parts[1]), read_only=read_only))
     return tuple(found)
-
-
-def _user(word: str, faults: list[Fault]) -> User:
-    """Read ``root``, ``UID`` or ``UID:GID``: files are given to a number, which no name tells us."""
-    if word == "root":
-        return User()
-    match = _USER.fullmatch(word)
-    if match is None:
-        hint = "write root, or numbers as in 1000:1000; id -u and id -g say yours"
-        faults.append(Fault(where="--user", what=f"{word[:80]!r} is no user", hint=hint))
-        return User()
-    uid, gid = int(match[1]), None if match[2] is None else int(match[2])
-    if max(uid, gid or 0) > _LARGEST_ID:
-        faults.append(Fault(where="--user", what=f"{word} is beyond the largest number of a user"))
-    return User(uid=uid, gid=gid)
 
 
 def _mount_fault(word: str, what: str) -> Fault:
