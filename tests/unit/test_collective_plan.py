@@ -17,8 +17,8 @@ from ringleader.bench.collective_plan import (
     count_of,
     dtype_named,
     faults_of,
-    sizes_between,
 )
+from ringleader.bench.message_sizes import sizes_between
 from ringleader.measurements.collective import OPERATIONS
 
 PLAN = CollectivePlan(operation="allreduce", sizes=(1024,))

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.bench.measurement_job import on_each_host
-from ringleader.bench.message_sizes import message_sizes
+from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
 from ringleader.bench.pair_measurement import (
     PairRequest,
     job_of,
@@ -47,8 +47,8 @@ from ringleader.plan.job import Job, Placement
 from ringleader.scaling import Context
 from ringleader.text_files import printed, read_text
 
-LARGEST = 1 << 30
-"""Bytes of a message: each rank needs about twice as much memory."""
+_SIZE = size_up_to(1 << 30, "1024M")
+"""Of a message: each rank needs about twice as much memory."""
 MEMORIES = ("host", "cuda")
 MOST_RANKS = 4096
 
@@ -57,24 +57,35 @@ MOST_RANKS = 4096
 class PairOptions:
     """The options, as they were written."""
 
-    min_bytes: str = option(
+    min_bytes: Size = option(
         "Smallest message: bytes, or 64K, 8M.",
-        "-b",
-        "--min-bytes",
-        default="1",
+        *("-b", "--min-bytes"),
+        called="-b",
+        default=Size("1"),
         old=("--minbytes",),
         metavar="SIZE",
+        read=_SIZE,
     )
-    max_bytes: str = option(
-        "Largest message.", "-e", "--max-bytes", default="64M", old=("--maxbytes",), metavar="SIZE"
+    max_bytes: Size = option(
+        "Largest message.",
+        *("-e", "--max-bytes"),
+        called="-e",
+        default=Size("64M"),
+        old=("--maxbytes",),
+        metavar="SIZE",
+        read=_SIZE,
     )
-    factor: str = option(
+    factor: int = option(
         "Each size is so many times the one before.",
-        "-f",
-        "--factor",
-        default="2",
+        *("-f", "--factor"),
+        called="-f",
+        default=2,
         old=("--stepfactor",),
         metavar="N",
+        least=2,
+        wrong="'{}' is not a factor between sizes",
+        unreadable="is not a factor between sizes",
+        hint="write a whole number above 1",
     )
     window: int = option(
         "Messages under way at once for rates; of large ones fewer, 64 MiB together.",
@@ -136,7 +147,11 @@ class _Ranks:
 def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> PairRequest:
     """Return what was asked for; everything wrong is added to ``faults``."""
     sizes = message_sizes(
-        options.min_bytes, options.max_bytes, options.factor, most=LARGEST, faults=faults.found
+        options.min_bytes,
+        options.max_bytes,
+        factor=options.factor,
+        options=("-b", "-e"),
+        faults=faults.found,
     )
     path, _, test = (options.program or "mpi").partition(" ")
     program = f"{PurePath(path).name} {test}".strip()
@@ -316,4 +331,12 @@ def _plan_text(asked: PairRequest) -> str:
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
     sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
-    return ("bench", "p2p", *sizes, "--window", str(options.window), "--seconds", f"{options.seconds:g}")
+    return (
+        "bench",
+        "p2p",
+        *map(str, sizes),
+        "--window",
+        str(options.window),
+        "--seconds",
+        f"{options.seconds:g}",
+    )
