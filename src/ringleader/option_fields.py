@@ -38,10 +38,14 @@ FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
 class WrongValueError(ValueError):
     """A text that is not a value of an option: what is wrong, and what to write instead."""
 
-    def __init__(self, what: str, hint: str = "") -> None:
-        """Both as a Fault has them."""
+    def __init__(self, what: str, hint: str = "", word: str = "") -> None:
+        """Both as a Fault has them; ``word``: which of several words of the option."""
         super().__init__(what)
-        self.what, self.hint = what, hint
+        self.what, self.hint, self._word = what, hint, word
+
+    def fault(self, spelling: str) -> Fault:
+        """Return it as a fault of an option."""
+        return Fault(where=f"{spelling} {self._word}".rstrip(), what=self.what, hint=self.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +305,7 @@ def faults_of_values(values: Any) -> list[Fault]:
         if part.kind is not None and is_dataclass(value):
             found += faults_of_values(value)
         elif part.declared is not None and (wrong := part.fault(value)) is not None:
-            found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
+            found.append(wrong.fault(part.spelling))
     return found
 
 

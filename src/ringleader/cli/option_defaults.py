@@ -267,11 +267,15 @@ def _read(
         names = [one.replace("_", "-") for one in options]
         what = f"ringleader {' '.join(words)} has no option --{key.replace('_', '-')}"
         return Fault(where=where, what=what, hint=_close(key.replace("_", "-"), names))
+    from ringleader.option_fields import WrongValueError  # few calls have a setting
+
     try:
         texts = _texts(option, value, is_variable=rank == VARIABLE)
         converted = [option.type.convert(text, option, ctx) for text in texts]
+    except WrongValueError as wrong:
+        return wrong.fault(where)
     except click.UsageError as error:
-        return Fault(where=where, what=error.message.rstrip("."), hint=getattr(error, "hint", ""))
+        return Fault(where=where, what=error.message.rstrip("."))
     kept: object = tuple(texts) if _is_many(option) else converted[0] if option.is_flag else texts[0]
     return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
 

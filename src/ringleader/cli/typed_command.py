@@ -103,22 +103,8 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         self.name = part.kind_of_value
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value of a text; BadParameter where it has none."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._part.read(value)
-        except WrongValueError as wrong:
-            raise BadWord(wrong, ctx, param) from None
-
-
-class BadWord(click.BadParameter):
-    """What is wrong with a text, and what to write instead."""
-
-    def __init__(self, wrong: WrongValueError, ctx: click.Context | None, param: click.Parameter | None):
-        """Take both from the error."""
-        super().__init__(wrong.what, ctx, param)
-        self.hint = wrong.hint
+        """Return the value of a text. Raises WrongValueError."""
+        return self._part.read(value) if isinstance(value, str) else value
 
 
 class Option(click.Option):
@@ -133,18 +119,26 @@ class Option(click.Option):
         super().__init__(names, help=declared.help, **_attributes(part, declared))
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Read a value; a fault is kept, to be reported with all others."""
+        """Read a value; each wrong word is kept as a fault, to be reported with all others."""
+        if self.multiple and isinstance(value, list | tuple):
+            read = [self._read(ctx, (one,), ()) for one in value]
+            return tuple(one for words in read for one in words)
+        return self._read(ctx, value, () if self.multiple else None)
+
+    def _read(self, ctx: click.Context, value: Any, otherwise: Any) -> Any:
         try:
             return super().type_cast_value(ctx, value)
-        except click.BadParameter as error:
+        except (click.BadParameter, WrongValueError) as error:
             if ctx.resilient_parsing:
                 raise
-            what, hint = error.message.rstrip("."), getattr(error, "hint", "")
+            wrong = (
+                error if isinstance(error, WrongValueError) else WrongValueError(error.message.rstrip("."))
+            )
             has_wrong_word(ctx).add(self.name or "")
             is_variable = ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
             if not is_variable or ctx.find_object(Configuration) is None:  # which names the variable
-                faults_of_words(ctx).append(Fault(where=self.part.spelling, what=what, hint=hint))
-            return () if self.multiple else None
+                faults_of_words(ctx).append(wrong.fault(self.part.spelling))
+            return otherwise
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from ringleader.cli.options.rank_options import RankOptions
@@ -11,6 +12,17 @@ from ringleader.option_fields import SECONDS, flag, group, many, names_of, optio
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job
 from ringleader.value_class import dataclass
+
+
+def _as(kind: str) -> Callable[[str], str]:
+    """Return what checks a word by a function of `option_syntax`, which few jobs import, and keeps it."""
+
+    def read(text: str) -> str:
+        getattr(import_module("ringleader.cli.kubernetes.option_syntax"), kind)(text)
+        return text
+
+    return read
+
 
 PLACES = ("kubernetes", "pods")
 """Values of ``--on`` that lead to a cluster."""
@@ -86,52 +98,74 @@ class PodOptions:
     )
     mpirun: str | None = option("mpirun in the image. [default: mpirun]", metavar="PATH")
     gpus: int | None = option("GPUs of each worker.", least=0, **_COUNT)
-    gpu_resource: str = option("GPU resource name.", default="nvidia.com/gpu", metavar="NAME")
-    cpu: str | None = option("CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT")
-    memory: str | None = option("Memory of each worker, requested and limited: 32Gi.", metavar="AMOUNT")
+    gpu_resource: str = option(
+        "GPU resource name.", default="nvidia.com/gpu", metavar="NAME", read=_as("device")
+    )
+    cpu: str | None = option(
+        "CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT", read=_as("quantity")
+    )
+    memory: str | None = option(
+        "Memory of each worker, requested and limited: 32Gi.", metavar="AMOUNT", read=_as("quantity")
+    )
     resource: tuple[str, ...] = many(
-        "Anything else each worker gets: rdma/hca=1; may be given again.", metavar="NAME=AMOUNT"
+        "Anything else each worker gets: rdma/hca=1; may be given again.",
+        metavar="NAME=AMOUNT",
+        read=_as("resource"),
     )
     nics: NicOptions = group(NicOptions)
-    launcher_cpu: str | None = option("CPUs of the launcher.", metavar="AMOUNT")
-    launcher_memory: str | None = option("Memory of the launcher.", metavar="AMOUNT")
-    claim: tuple[str, ...] = many("Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]")
+    launcher_cpu: str | None = option("CPUs of the launcher.", metavar="AMOUNT", read=_as("quantity"))
+    launcher_memory: str | None = option("Memory of the launcher.", metavar="AMOUNT", read=_as("quantity"))
+    claim: tuple[str, ...] = many(
+        "Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]", read=_as("claim")
+    )
     volume: tuple[str, ...] = many(
         "Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
         metavar="KIND:SOURCE:/PATH[:ro]",
+        read=_as("volume"),
     )
     shm_size: str | None = option(
         "Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
         metavar="SIZE|none",
+        read=_as("quantity_or_none"),
     )
     secret_env: tuple[str, ...] = many(
         "Set a variable from a Secret; what -x sets can be read in the job's manifest.",
         metavar="NAME=SECRET/KEY",
+        read=_as("secret_value"),
     )
-    image_pull_secret: tuple[str, ...] = many("Pull secret of the registry.", metavar="NAME")
+    image_pull_secret: tuple[str, ...] = many(
+        "Pull secret of the registry.", metavar="NAME", read=_as("name")
+    )
     image_pull_policy: str | None = option(
         "When nodes pull the image. [default: the cluster's]",
         metavar="Always|IfNotPresent|Never",
         choices=("Always", "IfNotPresent", "Never"),
     )
-    node_selector: tuple[str, ...] = many("Nodes that will do.", metavar="LABEL=VALUE")
-    toleration: tuple[str, ...] = many("Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]")
-    priority_class: str | None = option("PriorityClass of all Pods.", metavar="NAME")
-    queue: str | None = option("Kueue's local queue; with --gang volcano a queue of Volcano.", metavar="NAME")
+    node_selector: tuple[str, ...] = many("Nodes that will do.", metavar="LABEL=VALUE", read=_as("label"))
+    toleration: tuple[str, ...] = many(
+        "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=_as("toleration")
+    )
+    priority_class: str | None = option("PriorityClass of all Pods.", metavar="NAME", read=_as("name"))
+    queue: str | None = option(
+        "Kueue's local queue; with --gang volcano a queue of Volcano.", metavar="NAME", read=_as("name")
+    )
     gang: str | None = option(
         "Scheduler that starts all Pods together or none. [default: the operator's]",
         metavar="none|volcano|NAME",
+        read=_as("name"),
     )
-    service_account: str | None = option("ServiceAccount of all Pods.", metavar="NAME")
-    label: tuple[str, ...] = many("Label of the job and its Pods.", metavar="NAME=VALUE")
-    annotation: tuple[str, ...] = many("Annotation of the job and its Pods.", metavar="NAME=VALUE")
+    service_account: str | None = option("ServiceAccount of all Pods.", metavar="NAME", read=_as("name"))
+    label: tuple[str, ...] = many("Label of the job and its Pods.", metavar="NAME=VALUE", read=_as("label"))
+    annotation: tuple[str, ...] = many(
+        "Annotation of the job and its Pods.", metavar="NAME=VALUE", read=_as("annotation")
+    )
     spawn: str | None = option(
         "How mpirun reaches the workers; exec needs no sshd in the image. [default: ssh]",
         metavar="ssh|exec",
         choices=("ssh", "exec"),
     )
     ssh_auth_mount_path: str | None = option(
-        "Where ssh looks for keys in the image. [default: /root/.ssh]", metavar="DIR"
+        "Where ssh looks for keys in the image. [default: /root/.ssh]", metavar="DIR", read=_as("path")
     )
 
 
