@@ -291,6 +291,18 @@ def names_of(kind: type, *, where: str = "") -> frozenset[str]:
     return frozenset(found)
 
 
+def spellings_set(values: Any, names: str = "") -> list[str]:
+    """Return the spellings of options that have a value; ``names``: of these fields, else of all."""
+    found = []
+    for part in parts(type(values)):
+        value = getattr(values, part.name)
+        if part.kind is not None and not names:
+            found += spellings_set(value)
+        elif part.declared is not None and (not names or part.name in names.split()):
+            found += [part.spelling] if value or (value == 0 and value is not False) else []
+    return found
+
+
 def parameter_name(name: str, names: tuple[str, ...]) -> str:
     """Return what click calls an option: its field's name where that is a spelling, else the longest one."""
     spelt = [word.partition("/")[0].lstrip("-").replace("-", "_") for word in names]

@@ -32,7 +32,7 @@ from ringleader.lab.spec import (
     spec_of,
 )
 from ringleader.lab.steps import Phase, script
-from ringleader.option_fields import argument, flag, group, many, option
+from ringleader.option_fields import argument, flag, group, many, option, spellings_set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +216,9 @@ def _rdma_faults(options: UpOptions) -> list[Fault]:
     if not options.rdma:
         hint = "add --rdma, or leave it out"
         return [Fault(where="--kernel", what="is for emulated machines", hint=hint)] if options.kernel else []
-    both = {"--root": options.root, "--private-tmp": options.private_tmp}
     what, hint = "emulated machines run on this machine's files, each with its own /tmp", "leave one out"
-    return [Fault(where=f"--rdma and {one}", what=what, hint=hint) for one, given in both.items() if given]
+    both = spellings_set(options, "root private_tmp")
+    return [Fault(where=f"--rdma and {one}", what=what, hint=hint) for one in both]
 
 
 def _spec_of_present(name: str) -> LabSpec | None:

@@ -22,7 +22,7 @@ from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
-from ringleader.option_fields import argument, flag, group, option
+from ringleader.option_fields import argument, flag, group, option, spellings_set
 from ringleader.predict.speedup_curve import speedup_curve
 from ringleader.report import compare as side_by_side
 from ringleader.report import regression_guard, summary_text
@@ -183,7 +183,7 @@ class ReportOptions:
     format: str | None = option("How to render it. [default: table]", choices=FORMATS)
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
-        "Write to a file instead of standard output.", "-o", "--output", metavar="FILE"
+        "Write to a file instead of standard output.", "-o", "--output", called="-o", metavar="FILE"
     )
     replace: bool = flag("Let -o write over a file.", *REPLACE)
     against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
@@ -238,7 +238,9 @@ def faults_of(options: ReportOptions) -> list[Fault]:
 
 def _faults(options: ReportOptions) -> Iterator[Fault]:
     if options.serve:
-        yield from _beside_serve(options)
+        others = spellings_set(options, "output against format") + spellings_set(options.json)
+        for name in others:
+            yield Fault(where="--serve", what=f"shows a page; {name} does not go with it")
     elif not options.runs:
         hint = "ringleader report runs/NAME, or several of them"
         yield Fault(where="RUN", what="no stored run given", hint=hint)
@@ -255,19 +257,6 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
     yield from unwritable("-o", options.output)
     if options.replace and options.output is None:
         yield Fault(where="--replace", what="counts with -o only")
-
-
-def _beside_serve(options: ReportOptions) -> Iterator[Fault]:
-    others = {
-        "-o": options.output,
-        "--json": options.json.json,
-        "--json-file": options.json.json_file,
-        "--against": options.against,
-        "--format": options.format,
-    }
-    for name, value in others.items():
-        if value:
-            yield Fault(where="--serve", what=f"shows a page; {name} does not go with it")
 
 
 def _inputs(options: ReportOptions) -> list[str]:

@@ -362,6 +362,12 @@ def given(ctx: click.Context) -> list[click.Parameter]:
     return [one for one in ctx.command.params if one.name and ctx.get_parameter_source(one.name) is here]
 
 
+def misplaced(names: Callable[[str], bool], what: str, hint: str = "") -> list[Fault]:
+    """Return a fault for each option on the command line that is one of ``names``."""
+    here = given(click.get_current_context())
+    return [Fault(where=spelling(one), what=what, hint=hint) for one in here if names(one.name or "")]
+
+
 def spelling(parameter: click.Parameter) -> str:
     """Return an option as a user writes it: its longest name."""
     return max(parameter.spellings if isinstance(parameter, Option) else parameter.opts, key=len)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ringleader.cli import interrupts
 from ringleader.cli.options.host_options import PLACES, HostOptions, choose_hosts, overridden
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
@@ -23,10 +21,10 @@ from ringleader.cli.options.rank_options import RankOptions, make_job
 from ringleader.cli.output import JsonOptions, Result, result_to, show
 from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import REPLACE, Command, given, spelling
+from ringleader.cli.typed_command import REPLACE, Command, misplaced
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, RefusedError, refuse
-from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
+from ringleader.option_fields import SECONDS, flag, group, many, names_of, option, spellings_set
 from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
@@ -123,26 +121,13 @@ class DoctorOptions:
             what = "each of them says what is judged"
             found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
         if self.image:
-            rest = {"--facts": self.facts, "--expect": self.expect, "--write-expect": self.write_expect}
-            rest["--active"] = self.active
-            found += [
-                Fault(where=f"{word} with --image", what="--image tests an image, and reads no facts")
-                for word, value in rest.items()
-                if value
-            ]
+            what = "--image tests an image, and reads no facts"
+            of_facts = spellings_set(self, "facts expect write_expect active")
+            found += [Fault(where=f"{word} with --image", what=what) for word in of_facts]
         if self.active:
-            others = {
-                "--facts-from": self.facts_from,
-                "--facts": self.facts,
-                "--write-expect": self.write_expect,
-            }
-            found += [
-                Fault(
-                    where=f"--active and {word}", what="with that nothing is measured", hint="leave one out"
-                )
-                for word, value in others.items()
-                if value
-            ]
+            what, hint = "with that nothing is measured", "leave one out"
+            others = spellings_set(self, "facts facts_from write_expect")
+            found += [Fault(where=f"--active and {word}", what=what, hint=hint) for word in others]
         found += self._misplaced()
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
@@ -153,18 +138,12 @@ class DoctorOptions:
     def _misplaced(self) -> list[Fault]:
         """Return options that mean nothing on a cluster, or only there."""
         if self.on_kubernetes:
-            here = {"--facts": self.facts, "--active": self.active, "--write-expect": self.write_expect}
-            what, hint, given = "means nothing with --on kubernetes", "leave it out", here
+            what, hint = "means nothing with --on kubernetes", "leave it out"
+            given = spellings_set(self, "facts active write_expect")
         else:
-            there = vars(self.nodes) | vars(self.nodes.nics) | vars(self.nodes.cluster)
-            own = names_of(NodeOptions)
-            given = {f"--{name.replace('_', '-')}": there[name] for name in there if name in own}
             what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
-        return [
-            Fault(where=word, what=what, hint=hint)
-            for word, value in given.items()
-            if value or (value == 0 and value is not False)  # 0 was given
-        ]
+            given = spellings_set(self.nodes)
+        return [Fault(where=word, what=what, hint=hint) for word in given]
 
 
 EVERYDAY = (
@@ -316,11 +295,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
     rest = (names_of(HostOptions) | names_of(Job, where="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
-    return [
-        Fault(where=spelling(one), what="means nothing where no rank is started", hint=hint)
-        for one in given(click.get_current_context())
-        if one.name in rest
-    ]
+    return misplaced(rest.__contains__, "means nothing where no rank is started", hint)
 
 
 def check_hosts(options: DoctorOptions, result: Result) -> int:

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import click
-
 from ringleader import __version__
 from ringleader.cli.kubernetes.connection import (
     Connection,
@@ -30,7 +28,7 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import result_to
-from ringleader.cli.typed_command import given, spelling
+from ringleader.cli.typed_command import misplaced
 from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
 from ringleader.launch.kubernetes.exit_status import End
 from ringleader.launch.kubernetes.job_request import JobRequest
@@ -243,11 +241,8 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]
     """Return the jobs. Raises RequestError with every fault at once."""
     files, follow = options.job.job.command, options.follow
     namespace = options.cluster.namespace
-    for parameter in given(click.get_current_context()):
-        if parameter.name not in _OF_FILES:
-            faults.add(
-                spelling(parameter), "is for a job made from options", "edit the file, or give --image"
-            )
+    what, hint = "is for a job made from options", "edit the file, or give --image"
+    faults.found += misplaced(lambda name: name not in _OF_FILES, what, hint)
     rendered = read_files(files, faults.found, converting=options.convert)
     for other in rendered:
         if not other.name:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
+import click
+
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import OF_A_JOB, JsonOptions
+from ringleader.cli.typed_command import given, has_wrong_word, misplaced, spelling
+from ringleader.errors import Fault
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job
@@ -282,3 +286,36 @@ def is_for_clusters(name: str) -> bool:
 def is_for_hosts(name: str) -> bool:
     """Say whether a parameter of ``run`` means nothing on a cluster."""
     return name not in SHARED and name not in _OWN and name != "on"
+
+
+_ANYWHERE = ("no_prefix", "bind")
+"""Parameters that mean nothing on a cluster, and do no harm."""
+_INSTEAD = {
+    "require": "leave it out: nothing counts the bytes of Pods yet",
+    "max_restarts": "--backoff-limit tries a failed job on a cluster again",
+}
+
+
+def means_nothing(name: str) -> bool:
+    """Say whether a parameter of ``run`` is refused on a cluster."""
+    return is_for_hosts(name) and name not in _ANYWHERE
+
+
+def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] = ()) -> list[Fault]:
+    """Return what is wrong with options that mean nothing where the job shall run.
+
+    ``own``: parameters of the command itself, which mean something everywhere.
+    """
+    if "on" in has_wrong_word(ctx):
+        return []
+    if on not in PLACES:
+        hint = "add --on kubernetes, or leave it out"
+        return misplaced(
+            lambda name: is_for_clusters(name) and name not in own, "is for jobs on Kubernetes", hint
+        )
+    usual, what = "leave it out: the cluster places the ranks", f"means nothing with --on {on}"
+    return [
+        Fault(where=spelling(one), what=what, hint=_INSTEAD.get(one.name or "", usual))
+        for one in given(ctx)
+        if means_nothing(one.name or "") and one.name not in own and one.expose_value
+    ]

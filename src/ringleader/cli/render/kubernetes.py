@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ringleader.cli.kubernetes.connection import checked_namespace, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
-from ringleader.cli.typed_command import Command, given, spelling
-from ringleader.errors import Fault, RequestError, refuse
+from ringleader.cli.typed_command import Command, misplaced
+from ringleader.errors import RequestError, refuse
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render.rdma.resource_claims import template
@@ -130,11 +128,8 @@ def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
 
 def of_files(options: MpiJobOptions) -> list[Any]:
     """Return the objects of the files. Changes of a conversion go to standard error."""
-    faults = [
-        Fault(where=spelling(one), what="is for a job made of options", hint="edit the file, or give --image")
-        for one in given(click.get_current_context())
-        if one.name != "command" and (one.name in JOB_NAMES or one.name == "namespace")
-    ]
+    own = JOB_NAMES - {"command"} | {"namespace"}
+    faults = misplaced(own.__contains__, "is for a job made of options", "edit the file, or give --image")
     refuse(faults)
     rendered = read_files(options.job.job.command, faults, converting=options.convert)
     refuse(faults)
@@ -173,15 +168,12 @@ With --single it is one Pod for kubectl that runs COMMAND once: training on one 
 for reading: run --on pods draws keys for ssh, sends the objects in this order and starts the launcher last.
 """
 
-_OF_MPI = frozenset(
-    (
-        *("np", "map_by", "master_port", "mpirun_arg", "slots_per_worker", "mpi_implementation", "mpirun"),
-        *("launcher_cpu", "launcher_memory", "run_launcher_as_worker", "clean_pod_policy", "ttl"),
-        *("backoff_limit", "spawn", "ssh_auth_mount_path", "rdma_spread", "rdma_ssh_port", "suspend"),
-        *("queue", "gang", "autotune", "consistency_check", "operator_image"),
-        *names_of(ElasticOptions, where="cluster"),
-    )
+_MPI = (
+    "np map_by master_port mpirun_arg slots_per_worker mpi_implementation mpirun launcher_cpu launcher_memory "
+    "run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path rdma_spread "
+    "rdma_ssh_port suspend queue gang autotune consistency_check operator_image"
 )
+_OF_MPI = names_of(ElasticOptions, where="cluster") | set(_MPI.split())
 """Parameters that mean nothing for a single Pod."""
 
 
@@ -240,9 +232,8 @@ def single(options: PodsOptions) -> list[dict[str, Any]]:
         from ringleader.cli.kubernetes.run_job import tell
         from ringleader.launch.kubernetes.pod_template import single_pod
     faults = Faults()
-    for one in given(click.get_current_context()):
-        if one.name in _OF_MPI:
-            faults.add(spelling(one), "means nothing with --single", "one Pod runs COMMAND once, without MPI")
+    what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"
+    faults.found += misplaced(_OF_MPI.__contains__, what, hint)
     namespace = said_namespace(options.cluster.namespace, faults)
     asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
     request = request_of_options(asked, namespace=namespace, faults=faults)

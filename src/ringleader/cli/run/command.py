@@ -29,7 +29,8 @@ from ringleader.cli.options.kubernetes_options import (
     PLACES,
     KubernetesOptions,
     is_for_clusters,
-    is_for_hosts,
+    means_nothing,
+    misplaced_options,
 )
 from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
@@ -37,12 +38,9 @@ from ringleader.cli.output import OF_A_JOB, JsonOptions, result_to
 from ringleader.cli.typed_command import (
     Command,
     faults_of_words,
-    given,
-    has_wrong_word,
     is_full_help,
-    spelling,
 )
-from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.errors import RequestError, RingleaderError
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.batch_system import slurm_job_id
 from ringleader.plan.elastic_options import ElasticOptions
@@ -174,9 +172,8 @@ def run_command(options: RunOptions) -> int:
     """Run the job; return the exit code."""
     on = options.hosts.on
     context = click.get_current_context()
-    misplaced = misplaced_options(context, on)
-    if misplaced:
-        raise RequestError((*faults_of_words(context), *misplaced))
+    if wrong := misplaced_options(context, on):
+        raise RequestError((*faults_of_words(context), *wrong))
     if on in PLACES:
         from ringleader.cli.kubernetes.run_job import run_request
 
@@ -210,7 +207,10 @@ class RunCommand(Command[RunOptions]):
             yield "More options", rest
             yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
         elif set(ctx.meta["ringleader.on"]) & set(PLACES):
-            yield "Options", [one for one in every if one not in on_cluster and not means_nothing(one)]
+            yield (
+                "Options",
+                [one for one in every if one not in on_cluster and not means_nothing(one.name or "")],
+            )
             yield "Options on Kubernetes", on_cluster
         else:
             yield "Options", [one for one in every if self.is_everyday(one)]
@@ -227,29 +227,6 @@ command = RunCommand(
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},
 )
-
-
-def means_nothing(parameter: click.Parameter) -> bool:
-    """Say whether a parameter means nothing on a cluster."""
-    name = parameter.name or ""
-    return is_for_hosts(name) and name not in ("no_prefix", "bind") and parameter.expose_value
-
-
-def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
-    """Return what is wrong with options that mean nothing where the job shall run."""
-    found: list[Fault] = []
-    for one in () if "on" in has_wrong_word(ctx) else given(ctx):
-        if on in PLACES and means_nothing(one):
-            hint = "leave it out: the cluster places the ranks"
-            if one.name == "require":
-                hint = "leave it out: nothing counts the bytes of Pods yet"
-            elif one.name == "max_restarts":
-                hint = "--backoff-limit tries a failed job on a cluster again"
-            found.append(Fault(where=spelling(one), what=f"means nothing with --on {on}", hint=hint))
-        elif on not in PLACES and is_for_clusters(one.name or ""):
-            hint = "add --on kubernetes, or leave it out"
-            found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
-    return found
 
 
 def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:

@@ -18,18 +18,18 @@ from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
 from ringleader.bench.scale import Scale, turns_of
 from ringleader.bench.turn_order import Turn, turns_left
-from ringleader.cli.options.kubernetes_options import PLACES
+from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.scale.scale_options import (
     ScaleOptions,
     make_scale,
-    misplaced_options,
     stamp,
     threads_for,
 )
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
+from ringleader.option_fields import parts
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Request, Run
@@ -189,9 +189,9 @@ def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
     if options.resume is None:
-        misplaced = misplaced_options(context, options.hosts.on)
-        if misplaced:
-            raise RequestError((*faults_of_words(context), *misplaced))
+        own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+        if wrong := misplaced_options(context, options.hosts.on, own):
+            raise RequestError((*faults_of_words(context), *wrong))
         return _sitting(options, kept_words(context), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
 
-import click
-
 from ringleader.bench.grid import (
     ONE,
     Size,
@@ -28,18 +26,16 @@ from ringleader.bench.scale import Scale, faults_of
 from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import (
-    PLACES,
     ClusterOptions,
     FollowOptions,
     PodOptions,
-    is_for_hosts,
 )
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions
-from ringleader.cli.typed_command import REPLACE, given, has_wrong_word, spelling
+from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import Fault, collected, refuse
-from ringleader.option_fields import flag, group, names_of, option
+from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Host, Job
 from ringleader.plan.job import faults_of as job_faults_of
 from ringleader.scaling import Run
@@ -214,24 +210,6 @@ def threads_for(
 def hosts_text(hosts: Sequence[Host], size: Size) -> str:
     """``h1:2,h2:2`` of a size."""
     return ",".join(f"{host.name}:{size.slots}" for host in hosts) or f"localhost:{size.slots}"
-
-
-_OF_PODS = names_of(PodOptions) | names_of(ClusterOptions) | {"operator_image"}
-_OF_HOSTS = names_of(HostOptions) | names_of(Job, where="hosts scale") | names_of(RankOptions, where="scale")
-
-
-def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
-    """Return what is wrong with options that mean nothing where the sizes shall run."""
-    found: list[Fault] = []
-    for one in () if "on" in has_wrong_word(ctx) else given(ctx):
-        name = one.name or ""
-        if on in PLACES and name in _OF_HOSTS and is_for_hosts(name) and name != "bind":
-            hint = "leave it out: the cluster places the ranks"
-            found.append(Fault(where=spelling(one), what=f"means nothing with --on {on}", hint=hint))
-        elif on not in PLACES and name in _OF_PODS:
-            hint = "add --on kubernetes, or leave it out"
-            found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
-    return found
 
 
 def stamp() -> str:
