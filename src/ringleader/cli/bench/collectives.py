@@ -16,14 +16,7 @@ from typing import Any
 
 from ringleader.bench import run_file
 from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
-from ringleader.bench.collective_plan import (
-    DTYPES,
-    REDOPS,
-    REDUCING,
-    CollectivePlan,
-    cases,
-    faults_of,
-)
+from ringleader.bench.collective_plan import DTYPES, REDOPS, REDUCING, CollectivePlan, cases, faults_of
 from ringleader.bench.measurement_job import rank_program_job
 from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
 from ringleader.bench.nccl_tests.json_document import as_document

@@ -5,21 +5,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringleader.cli import interrupts
-from ringleader.cli.options.host_options import PLACES, HostOptions, choose_hosts, overridden
+from ringleader.cli.doctor import stored_facts
+from ringleader.cli.options.host_options import PLACES, HostOptions, overridden
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
 from ringleader.cli.options.option_checks import unwritable, write_text
-from ringleader.cli.options.rank_options import RankOptions, make_job
+from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions, Result, result_to, show
-from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command, misplaced
 from ringleader.doctor.hosts_reading import HostsReading
@@ -29,7 +29,6 @@ from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.doctor.hosts_reading import HostsReading
     from ringleader.fabric.active.measurements import ActiveResults
 
 
@@ -159,46 +158,29 @@ def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) 
     It runs in ``/``, which every host has: the caller's directory need not exist there, nor here.
     Raises RequestError with all faults.
     """
-    named = dataclasses.replace(asked, command=("true",))
-    chosen = choose_hosts(where, asked.ssh, environ=environ, read=read_text, find_lab=find_lab)
-    job = make_job(named, RankOptions(), chosen=chosen, environ=environ, read=read_text, current_dir="/")
-    check(job)
-    check_ssh_files(job)
+    named = replace(asked, command=("true",))
+    job, _ = read_job(named, RankOptions(), where, environ=environ, here="/")
+    check_ssh_files(check(job))
     return job
 
 
-def read_named_hosts(options: DoctorOptions, *, seconds: float, environ: Mapping[str, str]) -> HostsReading:
-    """Read the facts of all hosts within ``seconds``; a line shows how far that has come.
-
-    Where no host can be reached, there are faults alone.
-    """
-    job = job_on_hosts(options.job, options.hosts, environ=environ)
-    with interrupts.held():
-        from ringleader.doctor.facts_job import read_hosts
-    line = ProgressLine()
-    try:
-        return read_hosts(job, environ=environ, seconds=seconds, progress=line.show)
-    except ProbeError as error:
-        return HostsReading(facts={}, faults=error.faults)
-    finally:
-        line.clear()
-
-
-def measure_hosts(
-    options: DoctorOptions, read: HostsReading, *, seconds: float, environ: Mapping[str, str]
-) -> ActiveResults:
-    """Measure between the hosts that were read, or on this machine, for about ``seconds``."""
+def measure_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
+    """Measure between the hosts that were read, or on this machine."""
     where = options.hosts
     names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
-    where = where if names_hosts else dataclasses.replace(where, on="local")
-    job = job_on_hosts(options.job, where, environ=environ)
-    job = dataclasses.replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
+    where = where if names_hosts else replace(where, on="local")
+    job = job_on_hosts(options.job, where, environ=os.environ)
+    job = replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
     with interrupts.held():
         from ringleader.doctor.active_job import measure
     line = ProgressLine()
     try:
         return measure(
-            job, environ=environ, seconds=seconds, progress=line.show, ranks_per_host=ranks_at_once(read)
+            job,
+            environ=os.environ,
+            seconds=min(options.active_seconds, options.timeout),
+            progress=line.show,
+            ranks_per_host=ranks_at_once(read),
         )
     finally:
         line.clear()
@@ -300,8 +282,6 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
 
 def check_hosts(options: DoctorOptions, result: Result) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
-    with interrupts.held():
-        from ringleader.cli.doctor import stored_facts
     if options.write_expect is not None:
         stored_facts.check_new(options.write_expect, force=options.force)
     profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
@@ -315,10 +295,7 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
     if options.write_expect is not None:
         stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
-    measured = None
-    if options.active:
-        seconds = min(options.active_seconds, options.timeout)
-        measured = measure_hosts(options, read, seconds=seconds, environ=os.environ)
+    measured = measure_hosts(options, read) if options.active else None
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
         from ringleader.doctor.judgement import judge
@@ -329,14 +306,19 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
 
 def reading(options: DoctorOptions) -> HostsReading:
     """Read the facts of the hosts that are meant: of files, of other hosts, of this one."""
-    with interrupts.held():
-        from ringleader.doctor.hosts_reading import HostsReading
     if options.facts_from:
-        from ringleader.cli.doctor.stored_facts import read_facts
-
-        return HostsReading(facts=read_facts(options.facts_from, read_text))
+        return HostsReading(facts=stored_facts.read_facts(options.facts_from, read_text))
     if options.names_hosts:
-        return read_named_hosts(options, seconds=options.timeout, environ=os.environ)
+        job = job_on_hosts(options.job, options.hosts, environ=os.environ)
+        with interrupts.held():
+            from ringleader.doctor.facts_job import read_hosts
+        line = ProgressLine()
+        try:
+            return read_hosts(job, environ=os.environ, seconds=options.timeout, progress=line.show)
+        except ProbeError as error:
+            return HostsReading(facts={}, faults=error.faults)
+        finally:
+            line.clear()
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
 
@@ -348,10 +330,8 @@ def reading(options: DoctorOptions) -> HostsReading:
 
 def print_facts(read: HostsReading, result: Result) -> int:
     """Print facts as JSON; hosts that could not be read are told on standard error."""
-    from ringleader.cli.doctor.stored_facts import facts_document, facts_text
-
-    result.write(facts_document(read.facts))
-    sys.stdout.write(facts_text(read.facts))
+    result.write(stored_facts.facts_document(read.facts))
+    sys.stdout.write(stored_facts.facts_text(read.facts))
     for fault in read.faults:
         print(f"ringleader: {fault}", file=sys.stderr)
     return 3 if read.faults else 0

@@ -296,9 +296,10 @@ _INSTEAD = {
 }
 
 
-def means_nothing(name: str) -> bool:
+def means_nothing(parameter: click.Parameter) -> bool:
     """Say whether a parameter of ``run`` is refused on a cluster."""
-    return is_for_hosts(name) and name not in _ANYWHERE
+    name = parameter.name or ""
+    return is_for_hosts(name) and name not in _ANYWHERE and parameter.expose_value
 
 
 def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] = ()) -> list[Fault]:
@@ -317,5 +318,5 @@ def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] =
     return [
         Fault(where=spelling(one), what=what, hint=_INSTEAD.get(one.name or "", usual))
         for one in given(ctx)
-        if means_nothing(one.name or "") and one.name not in own and one.expose_value
+        if means_nothing(one) and one.name not in own
     ]

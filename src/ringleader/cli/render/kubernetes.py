@@ -169,9 +169,9 @@ for reading: run --on pods draws keys for ssh, sends the objects in this order a
 """
 
 _MPI = (
-    "np map_by master_port mpirun_arg slots_per_worker mpi_implementation mpirun launcher_cpu launcher_memory "
-    "run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path rdma_spread "
-    "rdma_ssh_port suspend queue gang autotune consistency_check operator_image"
+    "np map_by master_port mpirun_arg slots_per_worker mpi_implementation mpirun launcher_cpu "
+    "launcher_memory run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path "
+    "rdma_spread rdma_ssh_port suspend queue gang autotune consistency_check operator_image"
 )
 _OF_MPI = names_of(ElasticOptions, where="cluster") | set(_MPI.split())
 """Parameters that mean nothing for a single Pod."""

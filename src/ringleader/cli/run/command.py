@@ -35,11 +35,7 @@ from ringleader.cli.options.kubernetes_options import (
 from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
 from ringleader.cli.output import OF_A_JOB, JsonOptions, result_to
-from ringleader.cli.typed_command import (
-    Command,
-    faults_of_words,
-    is_full_help,
-)
+from ringleader.cli.typed_command import Command, faults_of_words, is_full_help
 from ringleader.errors import RequestError, RingleaderError
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.batch_system import slurm_job_id
@@ -105,33 +101,18 @@ def error_json(error: RingleaderError, command: tuple[str, ...]) -> dict[str, An
         "exit_code": error.exit_code,
         "whose": "ringleader",
         "reason": str(error),
-        "faults": [{"where": f.where, "what": f.what, "hint": f.hint} for f in error.faults],
+        "faults": [vars(fault) for fault in error.faults],
     }
 
 
 def _history(history: ElasticHistory) -> dict[str, Any]:
     from ringleader.launch.elastic_history import event_json
 
-    return {
-        "generations": history.generations,
-        "worlds": history.worlds,
-        "ranks_started": history.ranks_started,
-        "events": [event_json(event) for event in history.events],
-    }
+    return vars(history) | {"events": [event_json(event) for event in history.events]}
 
 
 def _end(end: RankEnd) -> dict[str, Any]:
-    return {
-        "rank": end.rank,
-        "host": end.host,
-        "exit_code": end.exit_code,
-        "signal": end.signal,
-        "seconds": end.seconds,
-        "at": end.at,
-        "stopped": end.stopped,
-        "reason": end.reason,
-        "log": end.log,
-    }
+    return {name: value for name, value in vars(end).items() if name != "orphaned"}
 
 
 HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
@@ -207,10 +188,7 @@ class RunCommand(Command[RunOptions]):
             yield "More options", rest
             yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
         elif set(ctx.meta["ringleader.on"]) & set(PLACES):
-            yield (
-                "Options",
-                [one for one in every if one not in on_cluster and not means_nothing(one.name or "")],
-            )
+            yield "Options", [one for one in every if one not in on_cluster and not means_nothing(one)]
             yield "Options on Kubernetes", on_cluster
         else:
             yield "Options", [one for one in every if self.is_everyday(one)]
@@ -261,16 +239,17 @@ def read_job(
     *,
     environ: Mapping[str, str],
     say: Callable[[str], None] | None = None,
+    here: str = "",
 ) -> tuple[Job, Chosen]:
     """Return the job as it was written, not checked yet, and how its hosts were found.
 
-    ``say`` hears of a batch system's allocation where that gives the hosts. Raises LabError where a lab is
-    meant and none is up.
+    ``say`` hears of a batch system's allocation where that gives the hosts. ``here``: the directory that
+    relative paths start from, if not the current one. Raises LabError where a lab is meant and none is up.
     """
     chosen = choose_hosts(where, asked.ssh, environ=environ, read=read_text, find_lab=find_lab)
     if say is not None and chosen.allocation is not None:
         say(f"ringleader: {allocation_text(chosen.allocation)}")
-    here = str(Path.cwd())
+    here = here or str(Path.cwd())
     return make_job(asked, ranks, chosen=chosen, environ=environ, read=read_text, current_dir=here), chosen
 
 

@@ -20,11 +20,7 @@ from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.output import Result, result_to
 from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
-from ringleader.cli.scale.scale_options import (
-    EVERYDAY,
-    ScaleOptions,
-    hosts_text,
-)
+from ringleader.cli.scale.scale_options import EVERYDAY, ScaleOptions, hosts_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.report.number_format import plural

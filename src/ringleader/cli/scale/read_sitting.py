@@ -20,12 +20,7 @@ from ringleader.bench.scale import Scale, turns_of
 from ringleader.bench.turn_order import Turn, turns_left
 from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.scale.scale_options import (
-    ScaleOptions,
-    make_scale,
-    stamp,
-    threads_for,
-)
+from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError, refuse

@@ -25,11 +25,7 @@ from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.cli.options.host_options import ON, HostOptions
-from ringleader.cli.options.kubernetes_options import (
-    ClusterOptions,
-    FollowOptions,
-    PodOptions,
-)
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions
