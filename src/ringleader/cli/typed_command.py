@@ -17,41 +17,10 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ringleader.cli.option_defaults import USER, Configuration
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.option_fields import Declared, Part, WrongValueError, parts
 
 _ALL = "ringleader.help_all"
-
-
-class ShortHelp(click.Command):
-    """A command whose help may be short."""
-
-    def __init__(self, name: str, *, everyday: str = "", **attributes: Any) -> None:
-        """``everyday``: names of parameters, blanks between: the short help; without it there is one."""
-        super().__init__(name, **attributes)
-        self._everyday = frozenset(everyday.split())
-        if everyday:
-            self.params.append(_help_all())
-
-    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
-        """Yield the sections of the help."""
-        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
-        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
-        if ctx.meta.get(_ALL):
-            yield "More options", rest
-
-    def is_everyday(self, parameter: click.Parameter) -> bool:
-        """Say whether a parameter belongs to the short help."""
-        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
-        return is_help or parameter.name in self._everyday
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section."""
-        for title, parameters in self.sections(ctx):
-            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
 
 
 def _help_all() -> click.Option:
@@ -91,7 +60,8 @@ REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
 
 _COMMAND_LINE, _VARIABLE = 9, 8
-_FAULTS, _WRONG = "ringleader.faults", "ringleader.wrong"
+_WRONG = "ringleader.wrong"
+"""Where a context keeps parameter → faults of its words; variables are told of elsewhere."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -134,10 +104,10 @@ class Option(click.Option):
             wrong = (
                 error if isinstance(error, WrongValueError) else WrongValueError(error.message.rstrip("."))
             )
-            has_wrong_word(ctx).add(self.name or "")
+            told = ctx.meta.setdefault(_WRONG, {}).setdefault(self.name, [])
             is_variable = ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
             if not is_variable or ctx.find_object(Configuration) is None:  # which names the variable
-                faults_of_words(ctx).append(wrong.fault(self.part.spelling))
+                told.append(wrong.fault(self.part.spelling))
             return otherwise
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -241,7 +211,7 @@ def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
     return click.Argument([part.parameter], required=is_required, metavar=declared.metavar, **attributes)
 
 
-class Command(ShortHelp, Generic[Options]):
+class Command(click.Command, Generic[Options]):
     """A command that is given its options as one value."""
 
     def __init__(
@@ -257,7 +227,7 @@ class Command(ShortHelp, Generic[Options]):
         context_settings: Mapping[str, Any] | None = None,
         **attributes: Any,
     ) -> None:
-        """``first``: parameters that lead the help. ``everyday``: those of the short help, if there is one.
+        """``first``: parameters that lead the help. ``everyday``: those of the short help.
 
         ``changed``: what this command declares differently than the fields.
 
@@ -268,8 +238,31 @@ class Command(ShortHelp, Generic[Options]):
         every = parameters(options, changed=changed)
         leading = {name: position for position, name in enumerate(first)}
         every.sort(key=lambda one: (leading.get(one.name or "", len(leading)), one.name == "command"))
-        super().__init__(name, everyday=everyday, context_settings=settings, params=every, **attributes)
+        if everyday:
+            every.append(_help_all())
+        super().__init__(name, context_settings=settings, params=every, **attributes)
         self._options, self._run, self._overridden = options, run, overridden
+        self._everyday = frozenset(everyday.split())
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the sections of the help."""
+        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
+        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
+        if ctx.meta.get(_ALL):
+            yield "More options", rest
+
+    def is_everyday(self, parameter: click.Parameter) -> bool:
+        """Say whether a parameter belongs to the short help."""
+        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
+        return is_help or parameter.name in self._everyday
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        for title, parameters in self.sections(ctx):
+            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; RequestError with all that is wrong where files and variables are wrong."""
@@ -284,9 +277,8 @@ class Command(ShortHelp, Generic[Options]):
             if not found.faults:
                 raise
             raise RequestError(found.faults) from None
-        faults = (*found.faults, *_empty_names(ctx))
-        if faults:
-            raise RequestError((*found.faults, *faults_of_words(ctx), *_empty_names(ctx)))
+        if faults := (*found.faults, *_empty_names(ctx)):
+            raise RequestError((*faults, *faults_of_words(ctx)))
         if self._overridden is not None:
             strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
             strength = {name: number for name, number in strength.items() if number >= 0}
@@ -303,8 +295,8 @@ class Command(ShortHelp, Generic[Options]):
     def invoke(self, ctx: click.Context) -> int:
         """Run the command; return its exit code. RequestError for words that are no values."""
         faults = tuple(faults_of_words(ctx))
-        if faults and not _takes_faults(self._options):
-            raise RequestError(faults)
+        if not _takes_faults(self._options):
+            refuse(faults)
         code = self._run(options_of(self._options, ctx.params, faults=faults)) or 0
         if code:
             ctx.exit(code)
@@ -313,14 +305,12 @@ class Command(ShortHelp, Generic[Options]):
 
 def faults_of_words(ctx: click.Context) -> list[Fault]:
     """Return what is wrong with the words that were read so far."""
-    found: list[Fault] = ctx.meta.setdefault(_FAULTS, [])
-    return found
+    return [fault for faults in ctx.meta.get(_WRONG, {}).values() for fault in faults]
 
 
-def has_wrong_word(ctx: click.Context) -> set[str]:
+def has_wrong_word(ctx: click.Context) -> frozenset[str]:
     """Return the parameters whose word is no value; they have none, or their default."""
-    found: set[str] = ctx.meta.setdefault(_WRONG, set())
-    return found
+    return frozenset(ctx.meta.get(_WRONG, {}))
 
 
 def _takes_faults(kind: type) -> bool:

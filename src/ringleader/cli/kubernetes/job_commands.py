@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,39 +57,33 @@ def status(options: StatusOptions) -> None:
     if options.watch and options.json.json_file is not None:
         raise RequestError(Fault(where="--watch and --json-file", what="what goes on has no one result"))
 
-    async def doing(connection: Connection) -> None:
-        await (_one(connection, options.job, options) if options.job else _all(connection, options))
-
-    with_cluster(options.cluster, doing)
+    with_cluster(options.cluster, lambda connection: _status(connection, options))
 
 
 status_command = Command("status", StatusOptions, status, help=STATUS_HELP)
 
 
-async def _all(connection: Connection, options: StatusOptions) -> None:
-    everywhere = options.all_namespaces
-    space = "" if everywhere else connection.namespace
-    jobs = await find_jobs(connection.cluster, space)
+async def _status(connection: Connection, options: StatusOptions) -> None:
+    cluster, json_options = connection.cluster, options.json
+    everywhere = options.all_namespaces and not options.job
+    space, snapshot = "" if everywhere else connection.namespace, None
+    if options.job:
+        snapshot = await with_log_end(cluster, await gather(cluster, options.job, space, now=time.time()))
+    jobs = [snapshot.job] if snapshot is not None else await find_jobs(cluster, space)
     if options.watch:
-        await _watch(connection, space, everywhere=everywhere, as_json=options.json.json, name="")
+        name = options.job or ""
+        await _watch(connection, space, everywhere=everywhere, as_json=json_options.json, name=name)
         return
-    show(options.json, [job_json(job) for job in jobs], lambda: _jobs_text(jobs, everywhere=everywhere))
-    if not jobs and not options.json.json:
-        where = "on the cluster" if everywhere else f"in namespace {connection.namespace}"
-        tell(f"no jobs {where}")
-
-
-async def _one(connection: Connection, name: str, options: StatusOptions) -> None:
-    snapshot = await gather(connection.cluster, name, connection.namespace, now=time.time())
-    snapshot = await with_log_end(connection.cluster, snapshot)
-    if options.watch:
-        await _watch(connection, connection.namespace, everywhere=False, as_json=options.json.json, name=name)
+    rows = [row(job, now=time.time(), everywhere=everywhere) for job in (None, *jobs)] if jobs else []
+    if snapshot is not None:
+        pods = _pods_text(snapshot)
+        value = job_json(snapshot.job)
+        value |= {"pods": [pod_json(pod) for pod in (*snapshot.launchers, *snapshot.workers)]}
+        show(json_options, value, lambda: _table(rows) + pods)
         return
-    show(
-        options.json,
-        _values_of_job(snapshot),
-        lambda: _jobs_text([snapshot.job], everywhere=False) + _pods_text(snapshot),
-    )
+    show(json_options, [job_json(job) for job in jobs], lambda: _table(rows))
+    if not jobs and not json_options.json:
+        tell(f"no jobs {'on the cluster' if everywhere else f'in namespace {space}'}")
 
 
 async def _watch(connection: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
@@ -109,10 +103,7 @@ async def _watch(connection: Connection, space: str, *, everywhere: bool, as_jso
             steady = (*lines[key][:-2], str(job.is_deleting))  # ages grow by themselves
             if told.get(key) != steady:
                 told[key] = steady
-                print(
-                    json.dumps(job_json(job)) if as_json else _line(lines[key], columns),
-                    flush=True,
-                )
+                print(json.dumps(job_json(job)) if as_json else _line(lines[key], columns), flush=True)
         if name and any(job.state.is_end for job in jobs):
             return
         await asyncio.sleep(0)
@@ -121,11 +112,6 @@ async def _watch(connection: Connection, space: str, *, everywhere: bool, as_jso
 def _line(cells: Sequence[str], columns: Sequence[int]) -> str:
     padded = (cell.ljust(width) for cell, width in zip(cells, columns, strict=True))
     return "  ".join(padded).rstrip()
-
-
-def _jobs_text(jobs: Sequence[JobView], *, everywhere: bool) -> str:
-    now = time.time()
-    return _table([row(job, now=now, everywhere=everywhere) for job in (None, *jobs)]) if jobs else ""
 
 
 def _pods_text(snapshot: JobSnapshot) -> str:
@@ -145,12 +131,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{_line(cells, columns)}\n" for cells in rows)
 
 
-def _values_of_job(snapshot: JobSnapshot) -> dict[str, Any]:
-    return job_json(snapshot.job) | {
-        "pods": [pod_json(pod) for pod in (*snapshot.launchers, *snapshot.workers)]
-    }
-
-
 EXPLAIN_HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and
 what to do about it."""
 
@@ -167,11 +147,11 @@ class ExplainOptions:
 def explain(options: ExplainOptions) -> None:
     """Explain the job."""
 
-    async def doing(connection: Connection) -> JobSnapshot:
+    async def gathered(connection: Connection) -> JobSnapshot:
         found = await gather(connection.cluster, options.job, connection.namespace, now=time.time())
         return await with_log_end(connection.cluster, found)
 
-    snapshot = with_cluster(options.cluster, doing)
+    snapshot = with_cluster(options.cluster, gathered)
     show(options.json, _explanation(snapshot), lambda: _explanation_text(snapshot))
     for what in () if options.json.json else snapshot.hidden:
         tell(f"not allowed to read {what}: there may be more to it")
@@ -245,22 +225,13 @@ class LogsOptions:
 def logs(options: LogsOptions) -> None:
     """Show the log."""
     faults = Faults(found=list(options.faults))
-    worker, tail = options.worker, options.tail
     if options.previous and options.follow:
         faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
-    if tail is not None and options.follow:
+    if options.tail is not None and options.follow:
         faults.add("-f and --tail", "a log that is followed is shown from its beginning", "leave one out")
     refuse(faults.found)
 
-    async def doing(connection: Connection) -> None:
-        pod, container = await _pod(connection, options.job, worker, waits=options.follow)
-        container = options.container or container
-        if options.follow:
-            await _follow(connection, pod, container)
-        else:
-            await _show(connection, pod, container, tail=tail, previous=options.previous)
-
-    with_cluster(options.cluster, doing)
+    with_cluster(options.cluster, lambda connection: _logs(connection, options))
 
 
 logs_command = Command("logs", LogsOptions, logs, help=LOGS_HELP, no_args_is_help=True)
@@ -316,30 +287,22 @@ def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
     return RefusedError(Fault(where=f"job {name}", what=what, hint=f"ringleader explain {name}"))
 
 
-async def _show(
-    connection: Connection, pod: str, container: str, *, tail: int | None, previous: bool
-) -> None:
+async def _logs(connection: Connection, options: LogsOptions) -> None:
+    pod, container = await _pod(connection, options.job, options.worker, waits=options.follow)
+    cluster, space, container = connection.cluster, connection.namespace, options.container or container
+    log: AsyncIterator[bytes]
+    if options.follow:
+        log = follow_log(cluster, pod, space, container=container, outage=Outage(tell), warn=tell)
+    else:
+        log = cluster.logs(pod, space, container=container, tail=options.tail, previous=options.previous)
     try:
-        async for data in connection.cluster.logs(
-            pod, connection.namespace, container=container, tail=tail, previous=previous
-        ):
-            _write(data)
+        async for data in log:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
     except ApiError as error:
         if error.status == 400:
             raise RefusedError(Fault(where=pod, what=error.message)) from error
         raise
-
-
-async def _follow(connection: Connection, pod: str, container: str) -> None:
-    async for data in follow_log(
-        connection.cluster, pod, connection.namespace, container=container, outage=Outage(tell), warn=tell
-    ):
-        _write(data)
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 DELETE_HELP = """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
@@ -361,10 +324,7 @@ class DeleteOptions:
 def delete(options: DeleteOptions) -> None:
     """Delete the jobs."""
 
-    async def doing(connection: Connection) -> None:
-        await _delete(connection, options)
-
-    with_cluster(options.cluster, doing)
+    with_cluster(options.cluster, lambda connection: _delete(connection, options))
 
 
 delete_command = Command("delete", DeleteOptions, delete, help=DELETE_HELP, no_args_is_help=True)
