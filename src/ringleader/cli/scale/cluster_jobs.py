@@ -23,7 +23,7 @@ from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOpti
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
-from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
+from ringleader.errors import RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.mpijob.model import MPIJob
@@ -55,15 +55,23 @@ def cluster_sitting(
         options = replace(options, grid="1x1")
     jobs, sizes = _jobs(on, options), _sizes(options, stored)
     threads = stored.context.threads if stored is not None else _threads(options, sizes)
-    job = Job(command=options.job.command, hosts=_workers(sizes), bind="none", threads=threads)
+    most, slots = max(size.hosts for size in sizes), max(size.slots for size in sizes)
+    # Workers stand for hosts: as many as the largest size needs, with room for its ranks.
+    workers = tuple(Host(name=f"worker-{index}", slots=slots) for index in range(most))
+    job = Job(command=options.job.command, hosts=workers, bind="none", threads=threads)
     wanted = None
     with collected(faults.found):
         coupled = replace(options, no_uncoupled=True, in_step=None)
         wanted = make_scale(coupled, job, cores=1, stamp=stamp(), lab=False, stored=stored)
-    with collected(faults.found):
-        check_sizes(jobs, _jobs_of_sizes(wanted, job), os.environ)
+    # Where the sizes are not known, one job shows what else is wrong.
+    every = [replace(job, np=1, hosts=job.hosts[:1])]
+    if wanted is not None:
+        every = [scale.job_of(turn, wanted) for turn in turns(wanted.grid, 1, uncoupled=False)]
+    for one in every:
+        with collected(faults.found, RingleaderError):
+            jobs.mpijob(one, os.environ, suffix="xxxxx")
     if wanted is None or faults.found:
-        raise RequestError(faults.found)
+        raise RequestError(dict.fromkeys(faults.found))
     request = Request(
         options=words,
         workdir=options.job.workdir or "the image's",
@@ -71,13 +79,6 @@ def cluster_sitting(
     )
     wanted = replace(wanted, request=request, image=options.pods.image or "")
     return wanted, jobs
-
-
-def _jobs_of_sizes(wanted: scale.Scale | None, job: Job) -> list[Job]:
-    """Return a job of each size; where the sizes are not known, one that shows what else is wrong."""
-    if wanted is None:
-        return [replace(job, np=1, hosts=job.hosts[:1])]
-    return [scale.job_of(turn, wanted) for turn in turns(wanted.grid, 1, uncoupled=False)]
 
 
 def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
@@ -110,14 +111,6 @@ def _sizes(options: ScaleOptions, stored: Run | None) -> list[Size]:
     with collected(faults.found):
         sizes.append(parse_baseline(options.baseline or "1x1"))
     return sizes
-
-
-def _workers(sizes: list[Size]) -> tuple[Host, ...]:
-    """Return workers that stand for hosts: as many as the largest size needs, with room for its ranks."""
-    slots = max(size.slots for size in sizes)
-    return tuple(
-        Host(name=f"worker-{index}", slots=slots) for index in range(max(size.hosts for size in sizes))
-    )
 
 
 def _threads(options: ScaleOptions, sizes: list[Size]) -> int | None:
@@ -298,37 +291,18 @@ def plan_of(nodes: list[str], job: Job, cores: Mapping[int, object]) -> Plan | N
                 cpus=tuple(range(count)),
             )
         )
-    return Plan(hosts=tuple(hosts), ranks=_places(of_rank))
-
-
-def _places(of_rank: list[int]) -> tuple[RankPlace, ...]:
-    seen: dict[int, int] = {}
-    places = []
-    for rank, host in enumerate(of_rank):
-        local = seen.get(host, 0)
-        seen[host] = local + 1
-        places.append(
-            RankPlace(
-                rank=rank,
-                host_index=host,
-                local_rank=local,
-                local_size=of_rank.count(host),
-                cross_rank=host,
-                cross_size=len(set(of_rank)),
-                cpus=(),
-                threads=1,
-                gpu=None,
-            )
+    places = tuple(
+        RankPlace(
+            rank=rank,
+            host_index=host,
+            local_rank=of_rank[:rank].count(host),
+            local_size=of_rank.count(host),
+            cross_rank=host,
+            cross_size=len(names),
+            cpus=(),
+            threads=1,
+            gpu=None,
         )
-    return tuple(places)
-
-
-def check_sizes(jobs: ClusterJobs, sizes: list[Job], environ: Mapping[str, str]) -> None:
-    """Raise RequestError with everything that is wrong with the jobs of any size, each fault once."""
-    found: list[Fault] = []
-    for job in sizes:
-        try:
-            jobs.mpijob(job, environ, suffix="xxxxx")
-        except RingleaderError as error:
-            found += [fault for fault in error.faults if fault not in found]
-    refuse(found)
+        for rank, host in enumerate(of_rank)
+    )
+    return Plan(hosts=tuple(hosts), ranks=places)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ringleader.bench import run_file
 from ringleader.bench.grid import hosts_for
-from ringleader.bench.scale import Scale, job_of, scale
+from ringleader.bench.scale import job_of, scale
 from ringleader.bench.size_command import placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
@@ -57,12 +57,6 @@ def write_reports(run: Run, directory: Path, *, page: bool) -> None:
         write_text(directory / name, text)
 
 
-def _print_sizes(wanted: Scale) -> None:
-    for size in wanted.grid:
-        hosts = hosts_for(size, wanted.job.hosts, oversubscribe=wanted.job.oversubscribe) or ()
-        print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
-
-
 def _print_plan(sitting: Sitting) -> None:
     """Print every run in its order; with its command where that differs from size to size."""
     wanted = sitting.wanted
@@ -93,7 +87,10 @@ def measure(options: ScaleOptions) -> None:
     line = ProgressLine(prefix="")
     sitting = read_sitting(options, line)
     if options.sizes:
-        _print_sizes(sitting.wanted)
+        for size in sitting.wanted.grid:
+            job = sitting.wanted.job
+            hosts = hosts_for(size, job.hosts, oversubscribe=job.oversubscribe) or ()
+            print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
         return
     if not options.no_page:
         from ringleader.report.page import check_installed

@@ -119,15 +119,19 @@ def make_scale(
         grid = with_baseline(_grid(options, job, cores, baseline, stored), baseline)
         check_grid(grid, job.hosts, oversubscribe=job.oversubscribe)
         _check_local(grid, job, cores)
+    usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
+    name = options.name if options.name is not None else f"{script_name(job.command)}-{stamp}"
+    if stored is not None:
+        usual, name = stored.in_step, stored.name
     asked = Scale(
-        name=_name(options, job, stamp, stored),
+        name=name,
         job=replace(job, faults=()),
         grid=grid,
         repeats=options.repeats,
         warmup=options.warmup,
         budget=options.budget,
         uncoupled=not options.no_uncoupled,
-        in_step=options.in_step or _in_step(options, stored),
+        in_step=options.in_step or usual,
         strong=options.strong,
         global_batch=options.global_batch,
         baseline=str(baseline),
@@ -136,13 +140,6 @@ def make_scale(
     faults.found += faults_of(asked)
     refuse(faults.found)
     return asked
-
-
-def _in_step(options: ScaleOptions, stored: Run | None) -> str:
-    """Return where ranks in step are measured if nothing is said: one run more for each repetition."""
-    if stored is not None:
-        return stored.in_step
-    return "none" if options.no_uncoupled else "largest"
 
 
 def _grid(
@@ -155,12 +152,6 @@ def _grid(
     # Against a whole host, sizes within one say little.
     sizes = default_grid(job.hosts, cores)
     return tuple(size for size in sizes if size.hosts >= baseline.hosts and size.slots >= baseline.slots)
-
-
-def _name(options: ScaleOptions, job: Job, stamp: str, stored: Run | None) -> str:
-    if stored is not None:
-        return stored.name
-    return options.name if options.name is not None else f"{script_name(job.command)}-{stamp}"
 
 
 def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:
