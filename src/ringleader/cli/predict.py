@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,7 @@ def read_curve(path: str) -> Link | MeasuredAllReduce:
 
     In lines, a comma or blanks between the two; ``#`` begins a comment.
     """
-    is_stored = bool(path) and (Path(path).is_dir() or path.endswith(".json"))
-    if is_stored:
+    if path and (Path(path).is_dir() or path.endswith(".json")):
         run = run_file.read_any(Path(path))
         if isinstance(run, PointToPointRun):
             return link_of(run, path)
@@ -99,10 +98,6 @@ def read_curve(path: str) -> Link | MeasuredAllReduce:
         what = f"holds a {kind_of(run)} measurement, which is no curve"
         hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
         raise RequestError(Fault(where=path, what=what, hint=hint))
-    return _curve_of_lines(path)
-
-
-def _curve_of_lines(path: str) -> Link:
     points: list[tuple[float, float]] = []
     faults: list[Fault] = []
     for number, line in enumerate(_text(path, "--curve").splitlines(), 1):
@@ -148,18 +143,28 @@ _AMOUNT: Mapping[str, Any] = {"metavar": "N", "least": SMALLEST, "most": MOST, "
 _PART: Mapping[str, Any] = {"least": 0, "most": 1, "wrong": BEYOND}
 
 
+def _called(known: Collection[str], what: str, every: str) -> Callable[[str], str]:
+    """Return what refuses a name that is not known."""
+
+    def read(name: str) -> str:
+        if name not in known:
+            raise WrongValueError(f"no {what} is called {name!r}", f"{every}: {', '.join(known)}")
+        return name
+
+    return read
+
+
+_BETWEEN = _called(BETWEEN, "network", "networks")
+
+
 def _ranks(text: str) -> tuple[int, ...]:
     """Read ``1,8,64``. Raises WrongValueError."""
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdigit() and 0 < len(word) < 9)]
     wrong += [word for word in words if word not in wrong and not 1 <= int(word) <= MOST_RANKS]
     if wrong or len(words) > 1000:
-        one = (
-            f"{wrong[0]!r} is not a number of ranks from 1 to {MOST_RANKS}"
-            if wrong
-            else "more than 1000 sizes"
-        )
-        raise WrongValueError(one, "for example 1,8,64")
+        one = f"{wrong[0]!r} is not a number of ranks from 1 to {MOST_RANKS}" if wrong else ""
+        raise WrongValueError(one or "more than 1000 sizes", "for example 1,8,64")
     return tuple(int(word) for word in words)
 
 
@@ -168,7 +173,11 @@ class PredictOptions:
     """The options, as they were written."""
 
     source: str | None = argument("[PROFILE|RUN]", default=None)
-    model: str | None = option("A model by name: resnet-50, vgg-16, bert-large, …", metavar="NAME")
+    model: str | None = option(
+        "A model by name: resnet-50, vgg-16, bert-large, …",
+        metavar="NAME",
+        read=_called(models.NAMES, "model", "models"),
+    )
     rate: float | None = option("Samples per second of one rank.", **_AMOUNT)
     batch: float | None = option("Samples of a step of one rank.", **_AMOUNT)
     gradients: float | None = option("Bytes of all gradients (float32).", **_AMOUNT)
@@ -176,9 +185,13 @@ class PredictOptions:
         "Between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … "
         "Default: 25gbe-tcp, with the bandwidth of measured points.",
         metavar="NAME",
+        read=_BETWEEN,
     )
     within: str = option(
-        "Within a host: pcie, nvlink, nvswitch, shared-memory.", default="pcie", metavar="NAME"
+        "Within a host: pcie, nvlink, nvswitch, shared-memory.",
+        default="pcie",
+        metavar="NAME",
+        read=_called(WITHIN, "link", "within a host"),
     )
     ports: int = option("Ports of each host.", default=1, metavar="N", least=1, most=64, wrong=BEYOND)
     curve: str | None = option(
@@ -190,7 +203,7 @@ class PredictOptions:
     )
     setup: Mapping[str, Any] = group(Setup, given=True)
     until: float | None = option("At which size efficiency falls under it: 0.9.", metavar="PART", **_PART)
-    what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME")
+    what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME", read=_BETWEEN)
     from_specifications: bool = flag(
         "Also sizes beyond four times the largest measured one, from stated numbers."
     )
@@ -199,38 +212,21 @@ class PredictOptions:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is to be predicted."""
-
-    job: MeasuredJob
-    setup: Setup
-    ranks: tuple[int, ...]
-    others: tuple[Network, ...]
-    network_known: bool
-    """Whether what is between hosts was named or measured."""
-
-
-def request_of(options: PredictOptions) -> Request:
-    """Return what is asked for. RequestError with all that is wrong."""
+def forecast_of(options: PredictOptions) -> Forecast:
+    """Return what is predicted. RequestError with all that is wrong."""
     faults = list(options.faults)
-    job, network, curve = None, None, None
+    job, curve = None, None
     with collected(faults):
         job = _job(options)
     if options.curve is not None:
         with collected(faults):
             curve = read_curve(options.curve)
-    with collected(faults):
-        network = _network(options, options.network or USUAL_NETWORK, curve=curve)
-    if network is not None and options.network is None and curve is None:
-        assumed = replace(network.between, name=f"{USUAL_NETWORK} (assumed)")
-        network = replace(network, between=assumed)
-    others = []
-    for name in options.what_if:
-        with collected(faults):
-            others.append(_network(options, name, "--what-if"))
-    if faults or job is None or network is None:
+    if faults or job is None:
         raise RequestError(faults)
+    between = curve if isinstance(curve, Link) else BETWEEN[options.network or USUAL_NETWORK]
+    network = _network(options, between)
+    if options.network is None and curve is None:
+        network = replace(network, between=replace(between, name=f"{USUAL_NETWORK} (assumed)"))
     given = dict(options.setup)
     per_host = given.pop("per_host", 0) or job.per_host or USUAL_SLOTS
     setup = Setup(
@@ -241,25 +237,26 @@ def request_of(options: PredictOptions) -> Request:
         all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
         **given,
     )
-    return Request(
-        job=job,
-        setup=setup,
-        ranks=options.ranks or _usual_ranks(job, per_host),
-        others=tuple(others),
+    return forecast(
+        job,
+        setup,
+        options.ranks or _usual_ranks(job, per_host),
+        others=tuple(_network(options, BETWEEN[name]) for name in options.what_if),
+        until=options.until,
+        from_specifications=options.from_specifications,
         network_known=options.network is not None or curve is not None,
     )
+
+
+def _network(options: PredictOptions, between: Link) -> Network:
+    within = WITHIN[options.within]
+    return Network(name=between.name, between=between, within=within, ports=max(1, options.ports))
 
 
 def _job(options: PredictOptions) -> MeasuredJob:
     """Return the job of SOURCE, or of --model and --rate."""
     faults: list[Fault] = []
-    known = None
-    if options.model is not None:
-        try:
-            known = models.model(options.model)
-        except KeyError:
-            hint = f"models: {', '.join(models.NAMES)}"
-            faults.append(Fault(where="--model", what=f"no model is called {options.model!r}", hint=hint))
+    known = None if options.model is None else models.model(options.model)
     if options.source is not None:
         with collected(faults):
             job = read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
@@ -267,7 +264,7 @@ def _job(options: PredictOptions) -> MeasuredJob:
                 return job
         raise RequestError(faults)
     wrong = {fault.where for fault in options.faults}
-    if options.model is None and options.gradients is None and "--gradients" not in wrong:
+    if options.model is None and options.gradients is None and not wrong & {"--gradients", "--model"}:
         hint = "a profile, a run of `ringleader scale` or bench train, or --model NAME --rate N --batch N"
         faults.append(Fault(where="SOURCE", what="nothing says what is trained", hint=hint))
     for name in ("rate", "batch"):
@@ -275,7 +272,7 @@ def _job(options: PredictOptions) -> MeasuredJob:
             hint = {"rate": "samples per second of one rank", "batch": "samples of its step"}[name]
             faults.append(Fault(where=f"--{name}", what="is missing", hint=hint))
     refuse(faults)
-    if options.rate is None or options.batch is None or "--gradients" in wrong:
+    if options.rate is None or options.batch is None or wrong & {"--gradients", "--model"}:
         raise RequestError(())  # what is wrong with their words is in the options
     if known is None:
         step = options.batch / options.rate
@@ -287,27 +284,6 @@ def _job(options: PredictOptions) -> MeasuredJob:
         )
     unit = "sequences" if known.name.startswith("bert") else "images"
     return MeasuredJob(profile=profile_of_model(known, rate=options.rate, batch=options.batch, unit=unit))
-
-
-def _network(
-    options: PredictOptions,
-    name: str,
-    where: str = "--network",
-    curve: Link | MeasuredAllReduce | None = None,
-) -> Network:
-    faults: list[Fault] = []
-    between, within = BETWEEN.get(name), WITHIN.get(options.within)
-    if isinstance(curve, Link):
-        between = curve
-    elif between is None:
-        hint = f"networks: {', '.join(BETWEEN)}"
-        faults.append(Fault(where=where, what=f"no network is called {name!r}", hint=hint))
-    if within is None:
-        hint = f"within a host: {', '.join(WITHIN)}"
-        faults.append(Fault(where="--within", what=f"no link is called {options.within!r}", hint=hint))
-    if faults or between is None or within is None:
-        raise RequestError(faults)
-    return Network(name=between.name, between=between, within=within, ports=max(1, options.ports))
 
 
 def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
@@ -323,16 +299,7 @@ def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
 
 def predict(options: PredictOptions) -> None:
     """Predict, and print it."""
-    request = request_of(options)
-    found = forecast(
-        request.job,
-        request.setup,
-        request.ranks,
-        others=request.others,
-        until=options.until,
-        from_specifications=options.from_specifications,
-        network_known=request.network_known,
-    )
+    found = forecast_of(options)
     is_json = options.json.json or options.format == "json"
     where = JsonOptions(json=is_json, json_file=options.json.json_file)
     form = "github" if options.format == "markdown" else "simple"
