@@ -24,7 +24,7 @@ from ringleader.cli.output import JsonOptions, Result, result_to
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE
-from ringleader.errors import RefusedError, RequestError
+from ringleader.errors import RefusedError, RequestError, collected
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job, faults_of
@@ -105,10 +105,8 @@ def requested_job(options: BenchOptions, line: ProgressLine, faults: Faults) -> 
     asked = replace(options.job, command=("python",))
     job, _chosen = read_job(asked, options.ranks, options.hosts, environ=os.environ, say=line.keep)
     faults.found += faults_of(job)
-    try:
+    with collected(faults.found):
         check_ssh_files(job)
-    except RequestError as error:
-        faults.found += error.faults
     return replace(job, faults=())
 
 

@@ -35,16 +35,16 @@ from ringleader.cli.bench.bench_options import (
     starting_context,
 )
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.options.option_checks import Faults, read_input
 from ringleader.cli.output import Result, result_to
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Changes, Command
-from ringleader.errors import Fault, RequestError, refuse
+from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.option_fields import group, option
 from ringleader.plan.job import Job
-from ringleader.text_files import printed, read_text
+from ringleader.text_files import printed
 
 FACTOR = 4
 """Between two sizes where neither ``-f`` nor ``-i`` is given: nine sizes from 1 KiB to 64 MiB."""
@@ -172,25 +172,20 @@ def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tup
 
     RequestError: all faults at once.
     """
-    try:
-        text = sys.stdin.read() if path == "-" else read_text(path)
-    except OSError as error:
-        what = f"{path} cannot be read: {error.strerror or error}"
-        raise RequestError(Fault(where="--from-file", what=what)) from None
-    except UnicodeDecodeError:
-        raise RequestError(Fault(where="--from-file", what=f"{path} is no text file (UTF-8)")) from None
+    faults = Faults()
+    text = faults.text_of("--from-file", path, read_input)
+    if text is None:
+        raise RequestError(faults.found)
     text = printed(text)
     path = "standard input" if path == "-" else path
     is_json = re.match(r"\s*(?:\{|\[\s*\{)", text) is not None
     tests = (parse_json if is_json else parse_text)(text, path)
-    faults: list[Fault] = []
     runs: list[CollectiveRun] = []
     for test in tests:
         found, wrong = runs_of(test, operation=operation, ranks=ranks, name=name, source=path)
-        faults += wrong
+        faults.found += wrong
         runs += found
-    if faults:
-        raise RequestError(list(dict.fromkeys(faults)))
+    refuse(dict.fromkeys(faults.found))
     if not runs:
         raise RequestError(Fault(where=path, what="holds no results of nccl-tests"))
     if len(runs) > 1:
@@ -292,10 +287,8 @@ def _from_file(operation: str, options: CollectiveOptions) -> int:
         faults.add("--from-file and --against", "nothing is measured", "leave one out; report compares runs")
     name = run_name(options.shared, operation, faults)
     runs: tuple[CollectiveRun, ...] = ()
-    try:
+    with collected(faults.found):
         runs = read_runs(options.from_file or "", operation=operation, ranks=options.shared.job.np, name=name)
-    except RequestError as error:
-        faults.found += error.faults
     refuse(faults.found)
     kept = () if options.shared.dry_run else runs
     with result_to(options.shared.json, [options.from_file or ""]) as result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -34,7 +33,7 @@ from ringleader.cli.bench.bench_options import (
 )
 from ringleader.cli.bench.pair_text import as_text
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.options.option_checks import Faults, read_ranks
+from ringleader.cli.options.option_checks import Faults, read_input, read_ranks
 from ringleader.cli.output import result_to
 from ringleader.cli.output import show as show_value
 from ringleader.cli.run.command import dry_run_text
@@ -45,7 +44,7 @@ from ringleader.measurements.point_to_point import Place, PointToPointRun
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job, Placement
 from ringleader.scaling import Context
-from ringleader.text_files import printed, read_text
+from ringleader.text_files import printed
 
 _SIZE = size_up_to(1 << 30, "1024M")
 """Of a message: each rank needs about twice as much memory."""
@@ -278,7 +277,7 @@ def _read(options: PairOptions) -> int:
     faults = Faults(found=list(options.shared.job.faults))
     source = options.from_file or ""
     name = run_name(options.shared, "p2p", faults)
-    text = sys.stdin.read() if source == "-" else faults.text_of("--from-file", source, read_text)
+    text = faults.text_of("--from-file", source, read_input)
     if faults.found or text is None:
         raise RequestError(faults.found)
     try:

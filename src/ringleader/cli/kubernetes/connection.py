@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ringleader.cli.options.kubernetes_options import ClusterOptions
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError
 from ringleader.option_fields import words_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
         found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
         cluster = RestCluster(found)
         try:
-            namespace = checked_namespace(options.namespace) or found.namespace
+            namespace = options.namespace or found.namespace
             return await do(Connection(cluster=cluster, namespace=namespace, options=again(options)))
         finally:
             await cluster.close()
@@ -68,7 +68,7 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
 def namespace_without_cluster(options: ClusterOptions) -> str:
     """Return the namespace that a job would be sent to; ``default`` where no cluster is configured."""
     if options.namespace is not None:
-        return checked_namespace(options.namespace)
+        return options.namespace
     with needs_kubernetes():
         from ringleader.kube.credential_sources import in_cluster
         from ringleader.kube.kubeconfig_files import choose, files_of, read
@@ -77,16 +77,6 @@ def namespace_without_cluster(options: ClusterOptions) -> str:
         found = in_cluster(os.environ)
         return found.namespace if found is not None else "default"
     return choose(config, options.context).namespace or "default"
-
-
-def checked_namespace(name: str | None) -> str:
-    """Return a namespace as it was given; RequestError where none can have this name."""
-    from ringleader.mpijob.object_names import is_namespace
-
-    if name is not None and not is_namespace(name):
-        hint = "use a-z, 0-9 and -"
-        raise RequestError(Fault(where="--namespace", what=f"{name!r} is not a namespace's name", hint=hint))
-    return name or ""
 
 
 def again(options: ClusterOptions) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ringleader.launch.kubernetes.job_request import Mount, SecretValue, Toleration
 from ringleader.mpijob import quantities
+from ringleader.mpijob.object_names import is_namespace
 from ringleader.option_fields import WrongValueError
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -37,6 +38,13 @@ def name(text: str) -> str:
     """Read the name of an object on the cluster."""
     if not _NAME.fullmatch(text):
         raise WrongValueError(f"{text!r} cannot be a name", "use a-z, 0-9 and -")
+    return text
+
+
+def namespace(text: str) -> str:
+    """Read the name of a namespace."""
+    if not is_namespace(text):
+        raise WrongValueError(f"{text!r} is not a namespace's name", "use a-z, 0-9 and -")
     return text
 
 

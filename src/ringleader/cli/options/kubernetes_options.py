@@ -18,7 +18,7 @@ from ringleader.plan.job import Job
 from ringleader.value_class import dataclass
 
 
-def _as(kind: str) -> Callable[[str], str]:
+def as_written(kind: str) -> Callable[[str], str]:
     """Return what checks a word by a function of `option_syntax`, which few jobs import, and keeps it."""
 
     def read(text: str) -> str:
@@ -40,7 +40,9 @@ _COUNT: Mapping[str, Any] = {"metavar": "N", **_BOUNDS}
 class ClusterOptions:
     """Which cluster is meant."""
 
-    namespace: str | None = option("Namespace. [default: that of the context]", metavar="NAME")
+    namespace: str | None = option(
+        "Namespace. [default: that of the context]", metavar="NAME", read=as_written("namespace")
+    )
     context: str | None = option("Context of the kubeconfig. [default: its current one]", metavar="NAME")
     kubeconfig: str | None = option(
         "[default: KUBECONFIG, then ~/.kube/config; inside a Pod its own account]", metavar="FILE"
@@ -103,65 +105,75 @@ class PodOptions:
     mpirun: str | None = option("mpirun in the image. [default: mpirun]", metavar="PATH")
     gpus: int | None = option("GPUs of each worker.", least=0, **_COUNT)
     gpu_resource: str = option(
-        "GPU resource name.", default="nvidia.com/gpu", metavar="NAME", read=_as("device")
+        "GPU resource name.", default="nvidia.com/gpu", metavar="NAME", read=as_written("device")
     )
     cpu: str | None = option(
-        "CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT", read=_as("quantity")
+        "CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT", read=as_written("quantity")
     )
     memory: str | None = option(
-        "Memory of each worker, requested and limited: 32Gi.", metavar="AMOUNT", read=_as("quantity")
+        "Memory of each worker, requested and limited: 32Gi.", metavar="AMOUNT", read=as_written("quantity")
     )
     resource: tuple[str, ...] = many(
         "Anything else each worker gets: rdma/hca=1; may be given again.",
         metavar="NAME=AMOUNT",
-        read=_as("resource"),
+        read=as_written("resource"),
     )
     nics: NicOptions = group(NicOptions)
-    launcher_cpu: str | None = option("CPUs of the launcher.", metavar="AMOUNT", read=_as("quantity"))
-    launcher_memory: str | None = option("Memory of the launcher.", metavar="AMOUNT", read=_as("quantity"))
+    launcher_cpu: str | None = option("CPUs of the launcher.", metavar="AMOUNT", read=as_written("quantity"))
+    launcher_memory: str | None = option(
+        "Memory of the launcher.", metavar="AMOUNT", read=as_written("quantity")
+    )
     claim: tuple[str, ...] = many(
-        "Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]", read=_as("claim")
+        "Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]", read=as_written("claim")
     )
     volume: tuple[str, ...] = many(
         "Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
         metavar="KIND:SOURCE:/PATH[:ro]",
-        read=_as("volume"),
+        read=as_written("volume"),
     )
     shm_size: str | None = option(
         "Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
         metavar="SIZE|none",
-        read=_as("quantity_or_none"),
+        read=as_written("quantity_or_none"),
     )
     secret_env: tuple[str, ...] = many(
         "Set a variable from a Secret; what -x sets can be read in the job's manifest.",
         metavar="NAME=SECRET/KEY",
-        read=_as("secret_value"),
+        read=as_written("secret_value"),
     )
     image_pull_secret: tuple[str, ...] = many(
-        "Pull secret of the registry.", metavar="NAME", read=_as("name")
+        "Pull secret of the registry.", metavar="NAME", read=as_written("name")
     )
     image_pull_policy: str | None = option(
         "When nodes pull the image. [default: the cluster's]",
         metavar="Always|IfNotPresent|Never",
         choices=("Always", "IfNotPresent", "Never"),
     )
-    node_selector: tuple[str, ...] = many("Nodes that will do.", metavar="LABEL=VALUE", read=_as("label"))
-    toleration: tuple[str, ...] = many(
-        "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=_as("toleration")
+    node_selector: tuple[str, ...] = many(
+        "Nodes that will do.", metavar="LABEL=VALUE", read=as_written("label")
     )
-    priority_class: str | None = option("PriorityClass of all Pods.", metavar="NAME", read=_as("name"))
+    toleration: tuple[str, ...] = many(
+        "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=as_written("toleration")
+    )
+    priority_class: str | None = option("PriorityClass of all Pods.", metavar="NAME", read=as_written("name"))
     queue: str | None = option(
-        "Kueue's local queue; with --gang volcano a queue of Volcano.", metavar="NAME", read=_as("name")
+        "Kueue's local queue; with --gang volcano a queue of Volcano.",
+        metavar="NAME",
+        read=as_written("name"),
     )
     gang: str | None = option(
         "Scheduler that starts all Pods together or none. [default: the operator's]",
         metavar="none|volcano|NAME",
-        read=_as("name"),
+        read=as_written("name"),
     )
-    service_account: str | None = option("ServiceAccount of all Pods.", metavar="NAME", read=_as("name"))
-    label: tuple[str, ...] = many("Label of the job and its Pods.", metavar="NAME=VALUE", read=_as("label"))
+    service_account: str | None = option(
+        "ServiceAccount of all Pods.", metavar="NAME", read=as_written("name")
+    )
+    label: tuple[str, ...] = many(
+        "Label of the job and its Pods.", metavar="NAME=VALUE", read=as_written("label")
+    )
     annotation: tuple[str, ...] = many(
-        "Annotation of the job and its Pods.", metavar="NAME=VALUE", read=_as("annotation")
+        "Annotation of the job and its Pods.", metavar="NAME=VALUE", read=as_written("annotation")
     )
     spawn: str | None = option(
         "How mpirun reaches the workers; exec needs no sshd in the image. [default: ssh]",
@@ -169,7 +181,7 @@ class PodOptions:
         choices=("ssh", "exec"),
     )
     ssh_auth_mount_path: str | None = option(
-        "Where ssh looks for keys in the image. [default: /root/.ssh]", metavar="DIR", read=_as("path")
+        "Where ssh looks for keys in the image. [default: /root/.ssh]", metavar="DIR", read=as_written("path")
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.kubernetes.connection import checked_namespace, needs_kubernetes
+from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions, as_written
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
-from ringleader.errors import RequestError, refuse
+from ringleader.errors import refuse
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render.rdma.resource_claims import template
@@ -39,15 +39,6 @@ def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> Jo
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_from_options import request_of
     return request_of(job, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text)
-
-
-def said_namespace(namespace: str | None, faults: Faults) -> str:
-    """Return the namespace of ``--namespace``; empty: kubectl's own."""
-    try:
-        return checked_namespace(namespace)
-    except RequestError as error:
-        faults.found += error.faults
-        return ""
 
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
@@ -92,7 +83,9 @@ class MpiJobOptions:
     convert: bool = flag("Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.")
     json: JsonOptions = group(JsonOptions)
     namespace: str | None = option(
-        "Namespace. [default: none is said, and kubectl takes its own]", metavar="NAME"
+        "Namespace. [default: none is said, and kubectl takes its own]",
+        metavar="NAME",
+        read=as_written("namespace"),
     )
     job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
@@ -119,8 +112,7 @@ def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     faults = Faults()
     if options.convert:
         faults.add("--convert and --image", "a job made of options is of the newest version")
-    namespace = said_namespace(options.namespace, faults)
-    request = request_of_options(options.job, namespace=namespace, faults=faults)
+    request = request_of_options(options.job, namespace=options.namespace or "", faults=faults)
     job = job_of(request, faults)
     tell(request)
     return [*claim_templates(request), write(as_requested(job))]
@@ -234,9 +226,8 @@ def single(options: PodsOptions) -> list[dict[str, Any]]:
     faults = Faults()
     what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"
     faults.found += misplaced(_OF_MPI.__contains__, what, hint)
-    namespace = said_namespace(options.cluster.namespace, faults)
     asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
-    request = request_of_options(asked, namespace=namespace, faults=faults)
+    request = request_of_options(asked, namespace=options.cluster.namespace or "", faults=faults)
     job_of(request, faults)
     tell(request)
     return [*claim_templates(request), single_pod(request)]

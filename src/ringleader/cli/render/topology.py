@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringleader import text_files
 from ringleader.agents.hardware import output
 from ringleader.cli.doctor.stored_facts import read_facts
-from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.options.option_checks import read_input, unwritable, write_text
 from ringleader.cli.output import dumped
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
@@ -61,17 +60,13 @@ def _facts(path: str | None) -> HostFacts:
     if path is None:
         return read_host(environ=os.environ, seconds=READ_SECONDS)
 
-    found = read_facts([path], _standard_input_or_file)
+    found = read_facts([path], read_input)
     if len(found) > 1:
         hint = f"it holds {', '.join(list(found)[:5])}; doctor -H HOST --facts writes one"
         raise RequestError(
             f"{path} holds {len(found)} hosts, and one is wanted", where=OPTION_NAME, hint=hint
         )
     return next(iter(found.values()))
-
-
-def _standard_input_or_file(path: str) -> str:
-    return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
 
 
 _HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
