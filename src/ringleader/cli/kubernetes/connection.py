@@ -65,18 +65,23 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
     return asyncio.run(doing())
 
 
-def namespace_without_cluster(options: ClusterOptions) -> str:
-    """Return the namespace that a job would be sent to; ``default`` where no cluster is configured."""
+def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> str:
+    """Return the namespace that a job would be sent to; ``default`` where no cluster is configured.
+
+    What is wrong with the kubeconfig is added to ``faults``.
+    """
     if options.namespace is not None:
         return options.namespace
     with needs_kubernetes():
         from ringleader.kube.credential_sources import in_cluster
         from ringleader.kube.kubeconfig_files import choose, files_of, read
-    config = read(files_of(options.kubeconfig, os.environ))
-    if config.is_empty and not options.context:
-        found = in_cluster(os.environ)
-        return found.namespace if found is not None else "default"
-    return choose(config, options.context).namespace or "default"
+    with collected(faults):
+        config = read(files_of(options.kubeconfig, os.environ))
+        if config.is_empty and not options.context:
+            found = in_cluster(os.environ)
+            return found.namespace if found is not None else "default"
+        return choose(config, options.context).namespace or "default"
+    return ""
 
 
 def again(options: ClusterOptions) -> str:

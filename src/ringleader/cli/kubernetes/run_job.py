@@ -57,7 +57,11 @@ FORMAT = 1
 def run_request(on: Where, options: KubernetesOptions) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
     cluster, follow, faults = options.cluster, options.follow, Faults()
-    namespace = namespace_of(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
+    namespace = (
+        namespace_without_cluster(cluster, faults.found)
+        if follow.dry_run or cluster.namespace is not None
+        else ""
+    )
     request = request_of(
         options.job,
         faults=faults,
@@ -66,12 +70,24 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
         environ=os.environ,
         read=read_text,
     )
-    if request.rdma is not None and request.rdma.makes_template:
-        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
-        faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
+    check_claims(request, faults)
     made = job_of(request, faults)
     tell(request)
     return run_job(on, cluster, made, follow)
+
+
+def check_claims(request: JobRequest, faults: Faults) -> None:
+    """Note where a job needs a template of claims, which is not sent with it."""
+    if request.rdma is not None and request.rdma.makes_template:
+        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
+        faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
+
+
+def placed(connection: Connection, job: MPIJob) -> tuple[Connection, MPIJob]:
+    """Return both in the job's namespace: its own, else that of the connection."""
+    space = job.metadata.namespace or connection.namespace
+    here = replace(job, metadata=replace(job.metadata, namespace=space))
+    return replace(connection, namespace=space), here
 
 
 def tell(request: JobRequest) -> None:
@@ -86,7 +102,9 @@ def tell(request: JobRequest) -> None:
 
 def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions) -> int:
     """Send a job and follow it; return the exit code."""
-    job = _named(job)
+    if not job.metadata.name:  # we ask for it by name
+        name = job.metadata.generate_name + _five_letters()
+        job = replace(job, metadata=replace(job.metadata, name=name, generate_name=""))
     if on == "pods":
         check_operatorless(job, follow)
     if follow.dry_run:
@@ -106,34 +124,19 @@ def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptio
     return end.exit_code
 
 
-async def _stay(
-    on: Where,
-    connection: Connection,
-    job: MPIJob,
-    follow: FollowOptions,
-) -> End:
+async def _stay(on: Where, connection: Connection, job: MPIJob, follow: FollowOptions) -> End:
     """Send a job and stay with it; tell the terminal how it went."""
-    space, name = job.metadata.namespace or connection.namespace, job.metadata.name
-    here = replace(connection, namespace=space)
-    placed = replace(job, metadata=replace(job.metadata, namespace=space))
+    here, job = placed(connection, job)
+    name = job.metadata.name
     terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=follow.json.json)
     try:
-        work = work_of(on, here, placed, follow, terminal.say)
+        work = work_of(on, here, job, follow, terminal.say)
         end = await attend(here, work, terminal, follow, name=name)
     except RingleaderError:
         terminal.finish(None)
         raise
     terminal.finish(end)
     return end
-
-
-def _named(job: MPIJob) -> MPIJob:
-    """Return a job with a name of its own in place of ``generateName``: we ask for it by name."""
-    metadata = job.metadata
-    if metadata.name:
-        return job
-    name = metadata.generate_name + _five_letters()
-    return replace(job, metadata=replace(metadata, name=name, generate_name=""))
 
 
 def _five_letters() -> str:
@@ -178,14 +181,6 @@ def work_of(
 
 def _settings(follow: FollowOptions) -> OperatorSettings:
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
-
-
-def namespace_of(cluster: ClusterOptions, faults: Faults) -> str:
-    """Return the namespace that a job would be sent to; what is wrong is added to ``faults``."""
-    found = ""
-    with collected(faults.found):
-        found = namespace_without_cluster(cluster)
-    return found
 
 
 HELP = """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.kubernetes.connection import needs_kubernetes
+from ringleader.cli.kubernetes.connection import namespace_without_cluster, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions, as_written
 from ringleader.cli.options.option_checks import Faults
@@ -207,9 +207,9 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_from_options import job_of
-        from ringleader.cli.kubernetes.run_job import check_operatorless, namespace_of, objects, tell
+        from ringleader.cli.kubernetes.run_job import check_operatorless, objects, tell
     faults = Faults()
-    namespace = namespace_of(options.cluster, faults)
+    namespace = namespace_without_cluster(options.cluster, faults.found)
     request = request_of_options(options.job, namespace=namespace, faults=faults)
     job = job_of(request, faults)
     check_operatorless(job, options.follow)

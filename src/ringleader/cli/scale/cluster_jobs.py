@@ -18,7 +18,14 @@ from ringleader.bench.turn_order import turns
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, request_of
-from ringleader.cli.kubernetes.run_job import Where, check_operatorless, dry_run_text, work_of
+from ringleader.cli.kubernetes.run_job import (
+    Where,
+    check_claims,
+    check_operatorless,
+    dry_run_text,
+    placed,
+    work_of,
+)
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions
@@ -173,11 +180,7 @@ class ClusterJobs:
             environ=environ,
             read=read_text,
         )
-        if request.rdma is not None and request.rdma.makes_template:
-            hint = "ringleader render mpijob prints it with its job: send it with kubectl, then name it here"
-            faults.add(
-                "--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint
-            )
+        check_claims(request, faults)
         request = replace(request, env=(*request.env, ("RINGLEADER_REPORT_LINES", "1")))
         made = job_of(request, faults)
         if self.on == "pods":
@@ -191,10 +194,9 @@ class ClusterJobs:
     async def _measured(
         self, connection: Connection, job: MPIJob, log: LauncherLog, meter: Meter
     ) -> tuple[End, list[str]]:
-        space, name = job.metadata.namespace or connection.namespace, job.metadata.name
-        here = replace(connection, namespace=space)
-        placed = replace(job, metadata=replace(job.metadata, namespace=space))
-        work = _TakenAway(here, work_of(self.on, here, placed, self.follow, meter.warning), meter.progress)
+        here, job = placed(connection, job)
+        name = job.metadata.name
+        work = _TakenAway(here, work_of(self.on, here, job, self.follow, meter.warning), meter.progress)
         terminal = _MeterTerminal(name, log, meter)
         return await attend(here, work, terminal, self.follow, name=name), work.nodes
 
