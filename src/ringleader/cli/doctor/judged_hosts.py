@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from ringleader.cli.output import Result, table
@@ -36,25 +37,19 @@ def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
 
 def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return one object for each result. ``hosts`` is there where a result is said of some of several."""
-    return [_document_of(one, groups) for one in results]
-
-
-def _document_of(one: CheckResult, groups: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "id": one.id,
-        "verdict": str(one.verdict),
-        "group": groups.get(one.id, ""),
-        "subject": one.subject,
-        "seen": one.seen,
-        "expected": one.expected,
-        "remedy": one.remedy,
-    }
-    return values | ({"hosts": list(one.hosts)} if one.hosts else {})
-
-
-def has_failure(results: Iterable[CheckResult]) -> bool:
-    """Tell whether any check failed."""
-    return any(one.verdict is Verdict.FAIL for one in results)
+    return [
+        {
+            "id": one.id,
+            "verdict": str(one.verdict),
+            "group": groups.get(one.id, ""),
+            "subject": one.subject,
+            "seen": one.seen,
+            "expected": one.expected,
+            "remedy": one.remedy,
+            **({"hosts": list(one.hosts)} if one.hosts else {}),
+        }
+        for one in results
+    ]
 
 
 MOST_KINDS = 4
@@ -173,16 +168,17 @@ def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
     return text
 
 
-def _wrapped(start: str, text: str, width: int, *, indent: int) -> Iterable[str]:
-    """Yield lines of at most ``width`` columns; words are never cut."""
-    line, empty = start, True
-    for word in text.split():
-        if not empty and len(line) + 1 + len(word) > width:
-            yield line
-            line, empty = " " * indent, True
-        line += word if empty else f" {word}"
-        empty = False
-    yield line.rstrip()
+def _wrapped(start: str, text: str, width: int, *, indent: int) -> list[str]:
+    """Return lines of at most ``width`` columns; words are never cut."""
+    lines = wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [start.rstrip()]
 
 
 def summary(results: Sequence[CheckResult], groups: Mapping[str, str], *, verbose: bool = False) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ringleader.cli.options.kubernetes_options import ClusterOptions
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import Fault, RefusedError, collected
 from ringleader.option_fields import words_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from ringleader.cli.options.host_options import (
     ON,
     Chosen,
     HostOptions,
-    LabFiles,
     allocation_text,
     choose_hosts,
     overridden,
@@ -46,6 +45,7 @@ from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
+    from ringleader.lab.saved_state import Lab
     from ringleader.launch.elastic_history import ElasticHistory
     from ringleader.launch.outcome import Outcome, RankEnd
 
@@ -330,7 +330,7 @@ def run_job(
     return outcome
 
 
-def find_lab(name: str | None) -> LabFiles:
+def find_lab(name: str | None) -> Lab:
     """Return the lab of a name, or the one that runs on this machine; raises LabError where there is none."""
     from ringleader.lab.saved_state import to_launch_on
 
