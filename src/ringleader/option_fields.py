@@ -57,7 +57,7 @@ class Declared:
     """Spellings; empty: that of the field."""
     called: str = ""
     """Its spelling in messages; empty: the first long one."""
-    where: frozenset[str] = frozenset()
+    of: frozenset[str] = frozenset()
     """Which other families of commands have it, of FAMILIES."""
     negated: bool = False
     """The option turns off what the field names: ``--no-prefix`` for ``prefix_output``."""
@@ -82,9 +82,9 @@ class Declared:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """What else click is given."""
 
-    def belongs(self, where: str) -> bool:
+    def belongs(self, of: str) -> bool:
         """Return whether it is declared for one of these families; without any all are meant."""
-        return not where or not self.where.isdisjoint(where.split())
+        return not of or not self.of.isdisjoint(of.split())
 
     def fault(self, value: Any) -> WrongValueError | None:
         """Return what is wrong with a value; ``None``: nothing."""
@@ -129,14 +129,14 @@ _OURS = {part.name for part in fields(Declared)}
 
 def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
     """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
-    where = _families(said.pop("where", ""))
+    of = _families(said.pop("of", ""))
     attributes = {name: said.pop(name) for name in said.keys() - _OURS}
-    declared = Declared(help=help, names=names, where=where, attributes=attributes, **said)
+    declared = Declared(help=help, names=names, of=of, attributes=attributes, **said)
     return field(default=default, metadata={_OPTION: declared})
 
 
-def _families(where: str) -> frozenset[str]:
-    found = frozenset(where.split())
+def _families(of: str) -> frozenset[str]:
+    found = frozenset(of.split())
     if not found <= FAMILIES:
         raise ValueError(f"no family of commands is called {' or '.join(found - FAMILIES)}")
     return found
@@ -160,19 +160,19 @@ def argument(metavar: str, *, default: Any = MISSING, **attributes: Any) -> Any:
 def group(
     kind: type,
     *,
-    where: str = "",
+    of: str = "",
     after: str = "",
     given: bool = False,
     changed: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
     """Return a field whose value is an object of options.
 
-    ``where``: only options that are declared for one of these families. ``after``: the parameter that they
+    ``of``: only options that are declared for one of these families. ``after``: the parameter that they
     follow in the help. ``given``: the value is a mapping of the fields that were set, not an object.
     ``changed``: parameter → what this command declares differently.
     """
-    _families(where)
-    how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
+    _families(of)
+    how = {"kind": kind, "of": of, "after": after, "given": given, "changed": changed or {}}
     return field(default_factory=dict if given else kind, metadata={_GROUP: how})
 
 
@@ -280,13 +280,13 @@ def _parts(kind: type) -> Iterator[Part]:
         )
 
 
-def names_of(kind: type, *, where: str = "") -> frozenset[str]:
-    """Return the names of all parameters of a class of options; ``where`` as in `group`."""
+def names_of(kind: type, *, of: str = "") -> frozenset[str]:
+    """Return the names of all parameters of a class of options; ``of`` as in `group`."""
     found: set[str] = set()
     for part in parts(kind):
         if part.kind is not None:
-            found |= names_of(part.kind, where=part.group["where"] or where)
-        elif part.declared is not None and part.declared.belongs(where):
+            found |= names_of(part.kind, of=part.group["of"] or of)
+        elif part.declared is not None and part.declared.belongs(of):
             found.add(part.parameter)
     return frozenset(found)
 

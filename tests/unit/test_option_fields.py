@@ -23,7 +23,7 @@ from ringleader.plan.job import Job, Placement, Ssh
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    often: int = option("How often.", default=3, least=1, most=9, unit="times", where="bench")
+    often: int = option("How often.", default=3, least=1, most=9, unit="times", of="bench")
     also: bool = flag("Also.", "--no-also", default=True, negated=True)
 
 
@@ -33,7 +33,7 @@ class Outer:
     seconds: float | None = option("How long.", above=0, unit="seconds")
     names: tuple[str, ...] = many("Names.", "--name")
     inner: Inner = group(Inner, after="word")
-    part: Inner = group(Inner, where="bench")
+    part: Inner = group(Inner, of="bench")
 
 
 def read(*words: str, kind: type[Any] = Outer) -> Any:

@@ -159,27 +159,27 @@ def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
     return found
 
 
-def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -> list[click.Parameter]:
+def parameters(kind: type, *, of: str = "", changed: Changes | None = None) -> list[click.Parameter]:
     """Return the parameters of a class of options, in the order of its fields; of one name the first.
 
-    ``where``: only those that are declared for one of these families of commands.
+    ``of``: only those that are declared for one of these families of commands.
     """
     found: dict[str, click.Parameter] = {}
     order: list[str] = []
-    _collect(found, order, kind, where, changed or {}, "")
+    _collect(found, order, kind, of, changed or {}, "")
     return [found[name] for name in order]
 
 
 def _collect(
-    found: dict[str, click.Parameter], order: list[str], kind: type, where: str, changed: Changes, after: str
+    found: dict[str, click.Parameter], order: list[str], kind: type, of: str, changed: Changes, after: str
 ) -> str:
     """Add a class's parameters, behind ``after`` if that is given; return behind which the next stands."""
     for part in parts(kind):
         if part.kind is not None:
             how = part.group
             changes = {**how["changed"], **changed}
-            last = _collect(found, order, part.kind, how["where"] or where, changes, how["after"] or after)
-        elif part.declared is None or not part.declared.belongs(where):
+            last = _collect(found, order, part.kind, how["of"] or of, changes, how["after"] or after)
+        elif part.declared is None or not part.declared.belongs(of):
             continue
         else:
             last = part.parameter
@@ -321,25 +321,25 @@ def _takes_faults(kind: type) -> bool:
 
 
 def options_of(
-    kind: type[Options], params: Mapping[str, Any], *, where: str = "", faults: tuple[Fault, ...] = ()
+    kind: type[Options], params: Mapping[str, Any], *, of: str = "", faults: tuple[Fault, ...] = ()
 ) -> Options:
     """Return click's parameters as a value. A field that holds options takes its own of them.
 
-    ``where``: only the options of these families. ``faults``: of the words, for the fields of this name.
+    ``of``: only the options of these families. ``faults``: of the words, for the fields of this name.
     """
-    return kind(**_values(kind, params, where, faults))
+    return kind(**_values(kind, params, of, faults))
 
 
-def _values(kind: type, params: Mapping[str, Any], where: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
+def _values(kind: type, params: Mapping[str, Any], of: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
     """Return those fields that were set."""
     values: dict[str, Any] = {}
     for part in parts(kind):
         if part.kind is not None:
-            inner = _values(part.kind, params, part.group.get("where") or where, faults)
+            inner = _values(part.kind, params, part.group.get("of") or of, faults)
             values[part.name] = inner if part.group.get("given") else part.kind(**inner)
         elif part.name == "faults":
             values["faults"] = faults
-        elif part.declared is None or not part.declared.belongs(where):
+        elif part.declared is None or not part.declared.belongs(of):
             continue
         elif (value := params.get(part.parameter)) not in (None, ()) and (value is not False or part.has_off):
             values[part.name] = not value if part.declared.negated else value

@@ -89,8 +89,8 @@ class BenchOptions:
     dry_run: bool = flag("Print what would be measured and started, and stop.")
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions)
-    job: Job = group(Job, where="hosts bench")
-    ranks: RankOptions = group(RankOptions, where="bench")
+    job: Job = group(Job, of="hosts bench")
+    ranks: RankOptions = group(RankOptions, of="bench")
 
 
 EVERYDAY = "np hosts hostfile lab mpi name output replace json json_file dry_run"

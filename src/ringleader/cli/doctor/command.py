@@ -50,7 +50,7 @@ class NodeOptions:
         "With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
         metavar="IMAGE",
     )
-    nics: NicOptions = group(NicOptions, where="nodes")
+    nics: NicOptions = group(NicOptions, of="nodes")
     dry_run: bool = flag("With --on kubernetes: print the Pods as YAML, and stop.")
     cluster: ClusterOptions = group(ClusterOptions)
 
@@ -91,7 +91,7 @@ class DoctorOptions:
     )
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions, changed={"on": _ON})
-    job: Job = group(Job, where="hosts")
+    job: Job = group(Job, of="hosts")
     nodes: NodeOptions = group(NodeOptions)
 
     @property
@@ -275,7 +275,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     if options.names_hosts or options.active:
         return []
     naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
-    rest = (names_of(HostOptions) | names_of(Job, where="hosts")) - naming
+    rest = (names_of(HostOptions) | names_of(Job, of="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return misplaced(rest.__contains__, "means nothing where no rank is started", hint)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ringleader.cli.kubernetes import option_syntax
-from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
+from ringleader.cli.options.kubernetes_options import LARGEST, JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
 from ringleader.errors import collected, refuse
@@ -104,6 +104,8 @@ def request_of(
     elastic = _elastic(given, slots, faults)
     if job.timeout is not None and job.timeout != int(job.timeout):
         faults.add("--timeout", f"{job.timeout:g} is no whole number")
+    elif job.timeout is not None and job.timeout > LARGEST:
+        faults.add("--timeout", f"{job.timeout:g} seconds", "use a number above 0, at most 2^63-1")
     if job.workdir and not job.workdir.startswith("/"):
         faults.add("--workdir", f"{job.workdir!r} is not absolute", "a path in the image: /workspace")
     request = JobRequest(

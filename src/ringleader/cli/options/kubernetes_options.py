@@ -57,18 +57,18 @@ class NicOptions:
         "How the cluster gives NICs to Pods: none, shared, sriov, host-device, efa, erdma, aks-ib, "
         "aks-shared, coreweave-ib, oke-vf, dra or host-network. [default: none]",
         metavar="PROFILE",
-        where="nodes",
+        of="nodes",
     )
     rdma_resource: str | None = option(
-        "Extended resource of the NICs. [default: the profile's]", metavar="NAME", where="nodes"
+        "Extended resource of the NICs. [default: the profile's]", metavar="NAME", of="nodes"
     )
     rdma_count: int | None = option(
-        "NICs of each worker. [default: as many as networks, or one]", metavar="N", where="nodes"
+        "NICs of each worker. [default: as many as networks, or one]", metavar="N", of="nodes"
     )
     rdma_network: tuple[str, ...] = many(
         "Multus' network of the NICs: one for all, or given again for each.",
         metavar="[NAMESPACE/]NAME",
-        where="nodes",
+        of="nodes",
     )
     node_label: tuple[str, ...] = many(
         "Label that the workers' nodes must have; nfd: those that node-feature-discovery gives to nodes with "
@@ -216,9 +216,9 @@ _ELASTIC_HELP: Mapping[str, Mapping[str, Any]] = {
 class JobOptions:
     """What kind of job."""
 
-    job: Job = group(Job, where="cluster", changed=_HELP)
-    ranks: RankOptions = group(RankOptions, where="cluster")
-    elastic: Mapping[str, Any] = group(ElasticOptions, where="cluster", given=True, changed=_ELASTIC_HELP)
+    job: Job = group(Job, of="cluster", changed=_HELP)
+    ranks: RankOptions = group(RankOptions, of="cluster")
+    elastic: Mapping[str, Any] = group(ElasticOptions, of="cluster", given=True, changed=_ELASTIC_HELP)
     pods: PodOptions = group(PodOptions)
     name: str | None = option(
         "Name of the job. [default: COMMAND's, with five random letters]", metavar="NAME", after="image"
@@ -261,7 +261,7 @@ class FollowOptions:
     json: JsonOptions = group(JsonOptions, changed=OF_A_JOB)
     start_timeout: float | None = option(
         "Give up after so long if the job does not run by then. [default: wait]",
-        where="scale",
+        of="scale",
         **SECONDS,
     )
     detach: bool = flag("Send it, print its name and leave.")
@@ -270,7 +270,7 @@ class FollowOptions:
         "With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: none; "
         "the launcher waits until the workers' names resolve]",
         metavar="IMAGE",
-        where="scale pods",
+        of="scale pods",
     )
 
 
@@ -283,8 +283,8 @@ class KubernetesOptions:
     follow: FollowOptions = group(FollowOptions)
 
 
-SHARED = names_of(Job, where="cluster") | names_of(RankOptions, where="cluster")
-SHARED |= names_of(ElasticOptions, where="cluster") | names_of(JsonOptions)
+SHARED = names_of(Job, of="cluster") | names_of(RankOptions, of="cluster")
+SHARED |= names_of(ElasticOptions, of="cluster") | names_of(JsonOptions)
 SHARED |= {"quiet", "dry_run", "start_timeout"}
 """Parameters of ``run`` that mean something on a cluster too."""
 _OWN = names_of(KubernetesOptions) - SHARED

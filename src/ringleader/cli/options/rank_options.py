@@ -126,17 +126,17 @@ class RankOptions:
         "Let every rank see all GPUs of its host, the default: scripts pick that of their local rank.",
         "--all-gpus",
         after="share_gpus",
-        where="scale",
+        of="scale",
     )
     x: tuple[str, ...] = many(
         "Set a variable for every rank, or pass yours on; may be given again.",
         "-x",
         metavar="NAME[=VALUE]",
         after="master_port threads",
-        where="scale bench cluster",
+        of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables of a file.", metavar="FILE", after="x", where="scale bench cluster"
+        "Set the variables of a file.", metavar="FILE", after="x", of="scale bench cluster"
     )
     timeline: str | None = option(
         "Rank 0 writes what its operations go through as a Chrome trace; with {rank} in the name every rank "
@@ -147,7 +147,7 @@ class RankOptions:
     autotune: bool = flag(
         "Try sizes of buckets during the first steps of a training; go on with the best and say which.",
         after="timeline env_file",
-        where="cluster",
+        of="cluster",
     )
 
 

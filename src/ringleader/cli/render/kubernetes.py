@@ -165,7 +165,7 @@ _MPI = (
     "launcher_memory run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path "
     "rdma_spread rdma_ssh_port suspend queue gang autotune consistency_check operator_image"
 )
-_OF_MPI = names_of(ElasticOptions, where="cluster") | set(_MPI.split())
+_OF_MPI = names_of(ElasticOptions, of="cluster") | set(_MPI.split())
 """Parameters that mean nothing for a single Pod."""
 
 
@@ -183,7 +183,7 @@ class PodsOptions:
     single: bool = flag("One Pod that runs COMMAND once, without MPI.")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
-    follow: FollowOptions = group(FollowOptions, where="pods")
+    follow: FollowOptions = group(FollowOptions, of="pods")
     job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
 
 

@@ -86,11 +86,11 @@ class ScaleOptions:
     dry_run: bool = flag("Print the runs in their order and stop.")
     sizes: bool = flag("Print the sizes that the hosts there take and stop.")
     hosts: HostOptions = group(HostOptions, changed={"on": ON})
-    job: Job = group(Job, where="hosts scale")
-    ranks: RankOptions = group(RankOptions, where="scale")
+    job: Job = group(Job, of="hosts scale")
+    ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
     pods: PodOptions = group(PodOptions)
-    follow: FollowOptions = group(FollowOptions, where="scale")
+    follow: FollowOptions = group(FollowOptions, of="scale")
 
 
 EVERYDAY = (
