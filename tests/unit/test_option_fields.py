@@ -144,6 +144,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_misspelt_family_is_an_error() -> None:
     with pytest.raises(ValueError, match="benhc"):
-        option("How often.", where="hosts benhc")
+        option("How often.", of="hosts benhc")
     with pytest.raises(ValueError, match="benhc"):
-        group(Inner, where="benhc")
+        group(Inner, of="benhc")

@@ -214,8 +214,6 @@ def report(options: ReportOptions) -> int:
     faults = faults_of(options)
     refuse(faults)
     if options.serve:
-        from ringleader.cli.report.serve import serve
-
         return serve(options.runs, options.port or 0)
     if options.output is not None:
         check_not_read("-o", options.output, _inputs(options))

@@ -212,12 +212,12 @@ EVERYDAY = f"model batch arms steps repeats precision optimizer data {SHARED_EVE
 def training_plan(options: TrainOptions, faults: Faults) -> TrainingPlan:
     """Return what was asked for; all that is wrong with it is added to ``faults``."""
     facts = MODELS.get(options.plan.get("model", ""))
-    own: dict[str, int | None] = {}
+    values: dict[str, Any] = {"model": "", "batch": 1}
     if facts is not None:
         own = {"batch": facts.batch, "image_size": facts.image_size}
         own |= {"num_classes": facts.classes, "seq_len": facts.seq_len}
-    shapes = {name: size for name, size in own.items() if size is not None}
-    plan = TrainingPlan(**({"model": "", "batch": 1} | shapes | options.plan))
+        values |= {name: size for name, size in own.items() if size is not None}
+    plan = TrainingPlan(**(values | dict(options.plan)))
     faults.found += [fault for fault in faults_of(plan) if fault.where != "--model"]  # its word was wrong
     if options.format == TF_CNN:
         if facts is not None and facts.unit != "images":

@@ -75,13 +75,15 @@ def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> s
     with needs_kubernetes():
         from ringleader.kube.credential_sources import in_cluster
         from ringleader.kube.kubeconfig_files import choose, files_of, read
+    namespace = ""
     with collected(faults):
         config = read(files_of(options.kubeconfig, os.environ))
         if config.is_empty and not options.context:
             found = in_cluster(os.environ)
-            return found.namespace if found is not None else "default"
-        return choose(config, options.context).namespace or "default"
-    return ""
+            namespace = found.namespace if found is not None else "default"
+        else:
+            namespace = choose(config, options.context).namespace or "default"
+    return namespace
 
 
 def again(options: ClusterOptions) -> str:

@@ -270,7 +270,11 @@ def _image(given: JobOptions, faults: Faults) -> str:
 
 def _resources(given: PodOptions, faults: Faults) -> Pairs:
     found = _pairs(cpu=given.cpu, memory=given.memory)
-    found += ((given.gpu_resource, str(given.gpus)),) if given.gpus else ()
+    if given.gpus:
+        found += ((given.gpu_resource, str(given.gpus)),)
+        if not option_syntax.is_device(given.gpu_resource):
+            what = f"{given.gpu_resource!r} is not a resource of a device plugin"
+            faults.add("--gpu-resource", what, "such as nvidia.com/gpu")
     found += tuple(map(option_syntax.resource, given.resource))
     names = [name for name, _ in found]
     for name in {name for name in names if names.count(name) > 1}:

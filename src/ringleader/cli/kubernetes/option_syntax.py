@@ -55,11 +55,9 @@ def path(text: str) -> str:
     return text
 
 
-def device(word: str) -> str:
-    """Read the name of a resource that a device plugin offers: only Kubernetes' own have no domain."""
-    if not (_LABEL.fullmatch(word) and "/" in word):
-        raise WrongValueError(f"{word!r} is not a resource of a device plugin", "such as nvidia.com/gpu")
-    return word
+def is_device(word: str) -> bool:
+    """Say whether it names a resource of a device plugin: only Kubernetes' own have no domain."""
+    return "/" in word and _LABEL.fullmatch(word) is not None
 
 
 def label(word: str) -> tuple[str, str]:

@@ -104,9 +104,7 @@ class PodOptions:
     )
     mpirun: str | None = option("mpirun in the image. [default: mpirun]", metavar="PATH")
     gpus: int | None = option("GPUs of each worker.", least=0, **_COUNT)
-    gpu_resource: str = option(
-        "GPU resource name.", default="nvidia.com/gpu", metavar="NAME", read=as_written("device")
-    )
+    gpu_resource: str = option("GPU resource name.", default="nvidia.com/gpu", metavar="NAME")
     cpu: str | None = option(
         "CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT", read=as_written("quantity")
     )
