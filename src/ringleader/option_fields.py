@@ -30,6 +30,9 @@ _LARGE = re.compile(r"\s*[-+]?(\d{30,}\.?\d*|\d+\.?\d*e\+?\d+)\s*", re.IGNORECAS
 """What `text_files` refuses although it is a number."""
 
 
+Changes = Mapping[str, Mapping[str, Any] | str]
+"""Parameter → what a command declares differently than its field; a text is another help."""
+
 FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
 """Families of commands that options may be declared for: commands that start ranks on hosts, ``scale``,
 ``bench``, commands of jobs on Kubernetes, those of them that make Pods, ``doctor`` of a cluster's nodes."""
@@ -163,13 +166,12 @@ def group(
     of: str = "",
     after: str = "",
     given: bool = False,
-    changed: Mapping[str, Mapping[str, Any]] | None = None,
+    changed: Changes | None = None,
 ) -> Any:
     """Return a field whose value is an object of options.
 
     ``of``: only options that are declared for one of these families. ``after``: the parameter that they
     follow in the help. ``given``: the value is a mapping of the fields that were set, not an object.
-    ``changed``: parameter → what this command declares differently.
     """
     _families(of)
     how = {"kind": kind, "of": of, "after": after, "given": given, "changed": changed or {}}

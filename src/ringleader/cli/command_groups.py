@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from ringleader.cli import interrupts
 
 Table = Mapping[str, tuple[str, str]]
-"""Sub-command → (module that holds a click command named ``command``, or ``module:name``; a line of help)."""
+"""Sub-command → (module of ``ringleader.cli`` with a click command ``command``, or ``module:name``; help)."""
 
 
 class LazyGroup(click.Group):
@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
             return None
         with interrupts.held():
             module, _, name = self._table[cmd_name][0].partition(":")
-            command = getattr(import_module(module), name or "command")
+            command = getattr(import_module(f"ringleader.cli.{module}"), name or "command")
         assert isinstance(command, click.Command)
         return command
 
@@ -65,22 +65,19 @@ class LazyGroup(click.Group):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-_COLLECTIVES, _VERSIONS = "ringleader.cli.bench.collectives", "ringleader.cli.image.versions"
+_COLLECTIVES, _VERSIONS = "bench.collectives", "image.versions"
 
 bench = LazyGroup(
     "bench",
     table={
-        "p2p": ("ringleader.cli.bench.p2p", "Latency and bandwidth between pairs of hosts or ranks."),
+        "p2p": ("bench.p2p", "Latency and bandwidth between pairs of hosts or ranks."),
         "allreduce": (f"{_COLLECTIVES}:allreduce", "Time and bandwidth of allreduce, by size."),
         "allgather": (f"{_COLLECTIVES}:allgather", "Time and bandwidth of allgather."),
         "reducescatter": (f"{_COLLECTIVES}:reducescatter", "Time and bandwidth of reducescatter."),
         "broadcast": (f"{_COLLECTIVES}:broadcast", "Time and bandwidth of broadcast."),
         "alltoall": (f"{_COLLECTIVES}:alltoall", "Time and bandwidth of alltoall."),
         "sendrecv": (f"{_COLLECTIVES}:sendrecv", "Time and bandwidth of a ring of sends and receives."),
-        "train": (
-            "ringleader.cli.bench.train",
-            "Training steps: what coupling costs, and where a step goes.",
-        ),
+        "train": ("bench.train", "Training steps: what coupling costs, and where a step goes."),
     },
     help="Measure between ranks. Results are kept in runs/NAME, for `ringleader report` and `predict`.",
 )
@@ -90,19 +87,16 @@ image = LazyGroup(
     table={
         "list": (f"{_VERSIONS}:list_command", "The profiles: base, frameworks, CUDA."),
         "render": (
-            "ringleader.cli.image.render:render_command",
+            "image.render:render_command",
             "Print a recipe as a Dockerfile or an Apptainer definition.",
         ),
-        "check": (
-            f"{_VERSIONS}:check_command",
-            "Say what of a recipe does not fit together, and what does.",
-        ),
+        "check": (f"{_VERSIONS}:check_command", "Say what of a recipe does not fit together, and what does."),
         "solve": (f"{_VERSIONS}:solve_command", "Propose versions that fit: torch=2.8 gpu=h100."),
         "lock": (
-            "ringleader.cli.image.render:lock_command",
+            "image.render:lock_command",
             "Write a recipe's Python packages down with versions and hashes.",
         ),
-        "build": ("ringleader.cli.image.build", "Build an image with buildah, podman or docker; test it."),
+        "build": ("image.build", "Build an image with buildah, podman or docker; test it."),
     },
     help="Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe.",
 )
@@ -110,15 +104,12 @@ image = LazyGroup(
 operator = LazyGroup(
     "operator",
     table={
-        "crd": (
-            "ringleader.cli.operator:crd_command",
-            "Print the CustomResourceDefinition of MPIJob.",
-        ),
+        "crd": ("operator:crd_command", "Print the CustomResourceDefinition of MPIJob."),
         "manifests": (
-            "ringleader.cli.operator:manifests_command",
+            "operator:manifests_command",
             "Print the objects that run the operator; nothing is sent.",
         ),
-        "run": ("ringleader.cli.operator:run_command", "Run the operator until SIGTERM or Ctrl-C."),
+        "run": ("operator:run_command", "Run the operator until SIGTERM or Ctrl-C."),
     },
     help="The MPIJob operator and what a cluster needs for it.",
 )
@@ -127,25 +118,16 @@ render = LazyGroup(
     "render",
     table={
         "pods": (
-            "ringleader.cli.render.kubernetes:pods_command",
+            "render.kubernetes:pods_command",
             "A job as plain Pods, without an operator; or one Pod alone.",
         ),
-        "mpijob": (
-            "ringleader.cli.render.kubernetes:mpijob_command",
-            "MPIJobs: made of options, or read from files.",
-        ),
-        "compose": (
-            "ringleader.cli.render.compose",
-            "An application of mpihead and mpinode containers.",
-        ),
+        "mpijob": ("render.kubernetes:mpijob_command", "MPIJobs: made of options, or read from files."),
+        "compose": ("render.compose", "An application of mpihead and mpinode containers."),
         "env": (
-            "ringleader.cli.render.topology:env_command",
+            "render.topology:env_command",
             "Variables for transports that fit a host, with their reasons.",
         ),
-        "topology": (
-            "ringleader.cli.render.topology",
-            "Distances of a host's GPUs and NICs: table, JSON, drawing.",
-        ),
+        "topology": ("render.topology", "Distances of a host's GPUs and NICs: table, JSON, drawing."),
     },
     help="Print what would be sent to a cluster, or what fits a host. Nothing is sent.",
 )

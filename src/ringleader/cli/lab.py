@@ -101,32 +101,14 @@ def slow(options: SlowOptions) -> None:
     fault_injection.slow(lab, host, limit)
 
 
-FAULT_COMMANDS = (
-    Command(
-        "cut",
-        HostOptions,
-        _to_host(fault_injection.cut),
-        help="Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
+_FAULTS = {
+    "cut": (
+        fault_injection.cut,
+        "Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
     ),
-    Command(
-        "heal",
-        HostOptions,
-        _to_host(fault_injection.heal),
-        help="Mend a host's link, and start the host again where it was killed.",
-    ),
-    Command(
-        "kill",
-        HostOptions,
-        _to_host(fault_injection.kill),
-        help="Kill every process on a host, its sshd included.",
-    ),
-    Command(
-        "slow",
-        SlowOptions,
-        slow,
-        help="Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does.",
-    ),
-)
+    "heal": (fault_injection.heal, "Mend a host's link, and start the host again where it was killed."),
+    "kill": (fault_injection.kill, "Kill every process on a host, its sshd included."),
+}
 
 
 @click.group(name="lab")
@@ -397,6 +379,12 @@ for _command in (
         help="Run a command on a host (works while its link is cut); its exit code passes through.",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     ),
-    *FAULT_COMMANDS,
+    *(Command(name, HostOptions, _to_host(change), help=text) for name, (change, text) in _FAULTS.items()),
+    Command(
+        "slow",
+        SlowOptions,
+        slow,
+        help="Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does.",
+    ),
 ):
     command.add_command(_command)

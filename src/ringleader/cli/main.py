@@ -84,33 +84,24 @@ def _guarded_stream(stream: io.TextIOBase | object, *, silent: bool) -> io.TextI
     )
 
 
-_JOBS = "ringleader.cli.kubernetes.job_commands"
+_JOBS = "kubernetes.job_commands"
 COMMANDS: Table = {
-    "run": ("ringleader.cli.run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
-    "lab": ("ringleader.cli.lab", "A cluster on one machine: up, down, exec, cut, slow, heal."),
-    "scale": ("ringleader.cli.scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
-    "bench": ("ringleader.cli.command_groups:bench", "Measure between ranks: pairs, collectives, training."),
-    "report": ("ringleader.cli.report", "Render stored runs, compare two, guard, serve."),
-    "predict": ("ringleader.cli.predict", "Predict more ranks or another network; name the limit."),
-    "doctor": ("ringleader.cli.doctor.command", "Check hosts, or an image; say what to fix."),
-    "config": ("ringleader.cli.config", "Show defaults of options, and where they were set."),
-    "image": ("ringleader.cli.command_groups:image", "Container images: solve, render, build, check, lock."),
-    "render": ("ringleader.cli.command_groups:render", "Print MPIJobs, Pods, compose applications."),
-    "submit": ("ringleader.cli.kubernetes.run_job", "Kubernetes: send a job and follow it to its end."),
+    "run": ("run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
+    "lab": ("lab", "A cluster on one machine: up, down, exec, cut, slow, heal."),
+    "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
+    "bench": ("command_groups:bench", "Measure between ranks: pairs, collectives, training."),
+    "report": ("report", "Render stored runs, compare two, guard, serve."),
+    "predict": ("predict", "Predict more ranks or another network; name the limit."),
+    "doctor": ("doctor.command", "Check hosts, or an image; say what to fix."),
+    "config": ("config", "Show defaults of options, and where they were set."),
+    "image": ("command_groups:image", "Container images: solve, render, build, check, lock."),
+    "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications."),
+    "submit": ("kubernetes.run_job", "Kubernetes: send a job and follow it to its end."),
     "status": (f"{_JOBS}:status_command", "Kubernetes: the jobs of a cluster and their states."),
     "logs": (f"{_JOBS}:logs_command", "Kubernetes: what a launcher, or a worker, has written."),
-    "explain": (
-        f"{_JOBS}:explain_command",
-        "Kubernetes: why a job is not running, or why it failed.",
-    ),
-    "delete": (
-        f"{_JOBS}:delete_command",
-        "Kubernetes: delete jobs with everything that belongs to them.",
-    ),
-    "operator": (
-        "ringleader.cli.command_groups:operator",
-        "Kubernetes: the operator of MPIJobs, its manifests and CRD.",
-    ),
+    "explain": (f"{_JOBS}:explain_command", "Kubernetes: why a job is not running, or why it failed."),
+    "delete": (f"{_JOBS}:delete_command", "Kubernetes: delete jobs with everything that belongs to them."),
+    "operator": ("command_groups:operator", "Kubernetes: the operator of MPIJobs, its manifests and CRD."),
 }
 SECTIONS = {
     "run": "Train",

@@ -22,9 +22,9 @@ class JsonOptions:
     json_file: str | None = option("Write the JSON to a file, too, over what is in it.", metavar="FILE")
 
 
-OF_A_JOB: Mapping[str, Mapping[str, Any]] = {
-    "json": {"help": "Print the outcome as JSON; what the job prints goes to standard error."},
-    "json_file": {"help": "Write the outcome to a file as JSON, over what is in it."},
+OF_A_JOB = {
+    "json": "Print the outcome as JSON; what the job prints goes to standard error.",
+    "json_file": "Write the outcome to a file as JSON, over what is in it.",
 }
 """What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
 

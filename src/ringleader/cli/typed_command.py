@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError, refuse
-from ringleader.option_fields import Declared, Part, WrongValueError, parts
+from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
 
 _ALL = "ringleader.help_all"
 
@@ -53,8 +53,6 @@ def is_full_help(ctx: click.Context) -> bool:
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
-Changes = Mapping[str, Mapping[str, Any]]
-"""Parameter → what a command declares differently than its field: ``{"np": {"help": …}}``."""
 
 REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
@@ -192,9 +190,11 @@ def _collect(
     return after
 
 
-def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
+def _parameter(part: Part, changes: Mapping[str, Any] | str) -> click.Parameter:
     declared = part.declared
     assert declared is not None
+    if isinstance(changes, str):
+        changes = {"help": changes}
     if changes:
         ours = {name: value for name, value in changes.items() if hasattr(declared, name)}
         rest = {name: value for name, value in changes.items() if name not in ours}

@@ -39,10 +39,10 @@ from ringleader.cli.options.option_checks import Faults, read_input
 from ringleader.cli.output import Result, result_to
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import Changes, Command
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.option_fields import group, option
+from ringleader.option_fields import Changes, group, option
 from ringleader.plan.job import Job
 from ringleader.text_files import printed
 

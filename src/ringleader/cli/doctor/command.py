@@ -145,13 +145,6 @@ class DoctorOptions:
         return [Fault(where=word, what=what, hint=hint) for word in given]
 
 
-EVERYDAY = (
-    "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
-    "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
-)
-"""Options of the short help."""
-
-
 def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
     """Return a job on the hosts that are meant; its command is still to come.
 
@@ -337,4 +330,14 @@ def print_facts(read: HostsReading, result: Result) -> int:
     return 3 if read.faults else 0
 
 
-command = Command("doctor", DoctorOptions, doctor, everyday=EVERYDAY, overridden=overridden, help=HELP)
+command = Command(
+    "doctor",
+    DoctorOptions,
+    doctor,
+    everyday=(
+        "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
+        "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
+    ),
+    overridden=overridden,
+    help=HELP,
+)

@@ -197,11 +197,6 @@ Ctrl-C asks whether to delete the job. Without --detach only one job can be sent
 
 _OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
 _OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
-EVERYDAY = (
-    "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus cpu "
-    "memory rdma claim volume queue"
-)
-"""Options of the short help."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +263,10 @@ command = FilesOrCommand(
         *("quiet", "timeout", "workdir", "dry_run", "json", "json_file", "mpirun_arg", "start_timeout"),
         *(part.parameter for part in parts(ElasticOptions)),
     ),
-    everyday=EVERYDAY,
+    everyday=(
+        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus "
+        "cpu memory rdma claim volume queue"
+    ),
     help=HELP,
     no_args_is_help=True,
 )

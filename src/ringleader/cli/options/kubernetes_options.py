@@ -183,29 +183,22 @@ class PodOptions:
     )
 
 
-_HELP: Mapping[str, Mapping[str, Any]] = {
-    name: {"help": text}
-    for name, text in {
-        "np": "Number of ranks. [default: those of one worker; of an elastic job --max-np, else --min-np]",
-        "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
-        "master_port": "MASTER_PORT. [default: 29500]",
-        "map_by": "Fill one worker after the other, or give each a rank in turn.",
-        "timeout": "End the job after it has run so long.",
-        "workdir": "Working directory of the ranks. [default: the image's]",
-    }.items()
+_HELP = {
+    "np": "Number of ranks. [default: those of one worker; of an elastic job --max-np, else --min-np]",
+    "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
+    "master_port": "MASTER_PORT. [default: 29500]",
+    "map_by": "Fill one worker after the other, or give each a rank in turn.",
+    "timeout": "End the job after it has run so long.",
+    "workdir": "Working directory of the ranks. [default: the image's]",
 }
-_ELASTIC_HELP: Mapping[str, Mapping[str, Any]] = {
-    name: {"help": text}
-    for name, text in {
-        "min_np": "The job is elastic: workers may fail, come and go, as long as N ranks can train. "
-        "[default: 1]",
-        "max_np": "The job is elastic: kubectl scale mpijob may give it up to N ranks. [default: any number]",
-        "min_hosts": "Of an elastic job: workers at least. [default: 1]",
-        "max_hosts": "Of an elastic job: workers at most.",
-        "blacklist_cooldown_range": "Seconds that a worker's name stays out after it failed, doubled each "
-        "time. [default: 5 60]",
-        "checkpoint_dir": "In each worker: commits become files here, read when the job starts with none.",
-    }.items()
+_ELASTIC_HELP = {
+    "min_np": "The job is elastic: workers may fail, come and go, as long as N ranks can train. [default: 1]",
+    "max_np": "The job is elastic: kubectl scale mpijob may give it up to N ranks. [default: any number]",
+    "min_hosts": "Of an elastic job: workers at least. [default: 1]",
+    "max_hosts": "Of an elastic job: workers at most.",
+    "blacklist_cooldown_range": "Seconds that a worker's name stays out after it failed, doubled each "
+    "time. [default: 5 60]",
+    "checkpoint_dir": "In each worker: commits become files here, read when the job starts with none.",
 }
 """What options of ``run`` mean on a cluster, where that differs in detail."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringleader.mpijob.manifest_files import Rendered
 
 
-NAME = {"help": "Name of the job. [default: that of COMMAND's script or program]"}
+NAME = "Name of the job. [default: that of COMMAND's script or program]"
 """What ``--name`` is where nothing is sent."""
 JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
@@ -69,13 +69,6 @@ status and the like) is left out. Objects of other kinds pass unchanged.
 """
 
 
-MPIJOB_EVERYDAY = (
-    "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
-    "rdma claim volume queue"
-)
-"""Options of the short help."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MpiJobOptions:
     """The options of ``render mpijob``."""
@@ -98,7 +91,15 @@ def mpijob(options: MpiJobOptions) -> None:
 
 
 mpijob_command = FilesOrCommand(
-    "mpijob", MpiJobOptions, mpijob, everyday=MPIJOB_EVERYDAY, help=MPIJOB_HELP, no_args_is_help=True
+    "mpijob",
+    MpiJobOptions,
+    mpijob,
+    everyday=(
+        "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
+        "rdma claim volume queue"
+    ),
+    help=MPIJOB_HELP,
+    no_args_is_help=True,
 )
 
 
@@ -169,13 +170,6 @@ _OF_MPI = names_of(ElasticOptions, of="cluster") | set(_MPI.split())
 """Parameters that mean nothing for a single Pod."""
 
 
-PODS_EVERYDAY = (
-    "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker rdma "
-    "claim volume"
-)
-"""Options of the short help."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PodsOptions:
     """The options of ``render pods``."""
@@ -196,7 +190,10 @@ pods_command = Command(
     "pods",
     PodsOptions,
     pods,
-    everyday=PODS_EVERYDAY,
+    everyday=(
+        "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
+        "rdma claim volume"
+    ),
     help=PODS_HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},

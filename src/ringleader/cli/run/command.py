@@ -162,13 +162,6 @@ def run_command(options: RunOptions) -> int:
     return run(options, environ=os.environ)
 
 
-EVERYDAY = (
-    "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout dry_run "
-    "json json_file show_ranks"
-)
-"""Options of the short help."""
-
-
 class RunCommand(Command[RunOptions]):
     """A command whose help depends on where the job shall run."""
 
@@ -200,7 +193,10 @@ command = RunCommand(
     run_command,
     first=("np",),
     overridden=overridden,
-    everyday=EVERYDAY,
+    everyday=(
+        "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout "
+        "dry_run json json_file show_ranks"
+    ),
     help=HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},

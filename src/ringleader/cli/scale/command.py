@@ -20,7 +20,7 @@ from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.output import Result, result_to
 from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
-from ringleader.cli.scale.scale_options import EVERYDAY, ScaleOptions, hosts_text
+from ringleader.cli.scale.scale_options import ScaleOptions, hosts_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.report.number_format import plural
@@ -114,7 +114,10 @@ command = Command(
     ScaleOptions,
     measure,
     overridden=overridden,
-    everyday=EVERYDAY,
+    everyday=(
+        "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
+        "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
+    ),
     help=HELP,
     context_settings={"allow_interspersed_args": False},
 )

@@ -93,13 +93,6 @@ class ScaleOptions:
     follow: FollowOptions = group(FollowOptions, of="scale")
 
 
-EVERYDAY = (
-    "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
-    "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
-)
-"""Options of the short help."""
-
-
 def make_scale(
     options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool, stored: Run | None = None
 ) -> Scale:
