@@ -15,24 +15,6 @@ from ringleader.cli.typed_command import Command
 from ringleader.errors import refuse
 from ringleader.option_fields import group
 
-HELP = """Show the defaults of options that are in force, and from where.
-
-\b
-  ringleader.toml            the project's, nearest from the working directory upward
-  ~/.config/ringleader/config.toml   yours (XDG_CONFIG_HOME)
-  RINGLEADER_OPT_RUN_NP=4    a variable: command and option
-
-The command line counts before a variable, a variable before the project's file, that before yours.
-Every name and value in them is checked. A table belongs to a command, a key is one of its options:
-
-\b
-  [run]
-  hostfile = "hosts.txt"
-  x = ["NCCL_DEBUG=WARN"]
-  [image.build]
-  builder = "podman"
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigOptions:
@@ -41,8 +23,25 @@ class ConfigOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def config(options: ConfigOptions) -> None:
-    """Print what is in force; RequestError with everything that is wrong."""
+@Command.of("config", ConfigOptions)
+def command(options: ConfigOptions) -> None:
+    """Show the defaults of options that are in force, and from where.
+
+    \b
+      ringleader.toml            the project's, nearest from the working directory upward
+      ~/.config/ringleader/config.toml   yours (XDG_CONFIG_HOME)
+      RINGLEADER_OPT_RUN_NP=4    a variable: command and option
+
+    The command line counts before a variable, a variable before the project's file, that before yours.
+    Every name and value in them is checked. A table belongs to a command, a key is one of its options:
+
+    \b
+      [run]
+      hostfile = "hosts.txt"
+      x = ["NCCL_DEBUG=WARN"]
+      [image.build]
+      builder = "podman"
+    """
     ctx = click.get_current_context()
     configuration = ctx.find_object(Configuration)
     if configuration is None:
@@ -63,9 +62,6 @@ def config(options: ConfigOptions) -> None:
     show(options.json, values, lambda: _table(rows))
     if not rows and not options.json.json:
         print("ringleader: no file and no variable sets a default", file=sys.stderr)
-
-
-command = Command("config", ConfigOptions, config, help=HELP)
 
 
 def _leaves(ctx: click.Context) -> Iterator[click.Context]:

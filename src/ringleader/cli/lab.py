@@ -81,7 +81,7 @@ class SlowOptions(HostOptions):
 
 
 def slow(options: SlowOptions) -> None:
-    """Limit a host's link, or lift the limit."""
+    """Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does."""
     faults: list[Fault] = []
     with collected(faults):
         limit = slow_link_of(into=options.into, out_of=options.out_of, delay=options.delay, off=options.off)
@@ -152,7 +152,7 @@ class UpOptions:
 
 
 def up(options: UpOptions) -> None:
-    """Make a lab."""
+    """Make a lab; one that is up already is left alone."""
     name = options.name
     present = _spec_of_present(name)
     known = present.subnet if present else None
@@ -242,7 +242,7 @@ class DownOptions(LabOptions):
 
 
 def down(options: DownOptions) -> None:
-    """Remove a lab."""
+    """Remove a lab, also what a crash left of it; nothing to remove is not an error."""
     for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
         if options.dry_run:
@@ -264,7 +264,7 @@ class StatusOptions(LabOptions):
 
 
 def status(options: StatusOptions) -> None:
-    """Show every host of a lab."""
+    """Show every host of a lab: address, slots, rate, state, sshd."""
     if options.hostfile and options.ssh_config:
         where, hint = "--hostfile and --ssh-config", "leave one out"
         raise RequestError("only one path is printed", where=where, hint=hint)
@@ -314,7 +314,7 @@ def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, .
 
 
 def shell(options: HostOptions) -> None:
-    """Open a shell on a host."""
+    """Open a shell on a host (works while its link is cut)."""
     lab = saved_state.current(options.name)
     _become(lab, options.host, (host_shell.shell_of(lab, os.environ), "-i"))
 
@@ -328,7 +328,7 @@ class ExecOptions(LabOptions):
 
 
 def run_on_host(options: ExecOptions) -> int:
-    """Run a command on a host, or on all; return the exit code."""
+    """Run a command on a host (works while its link is cut); its exit code passes through."""
     lab, words = saved_state.current(options.name), options.words
     host, argv = ("", words) if options.all else (words[0] if words else "", words[1:])
     if argv[:1] == ("--",):
@@ -361,22 +361,18 @@ def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoRetu
 
 
 for _command in (
-    Command("up", UpOptions, up, help="Make a lab; one that is up already is left alone."),
+    Command("up", UpOptions, up),
     Command(
         "down",
         DownOptions,
         down,
-        help="Remove a lab, also what a crash left of it; nothing to remove is not an error.",
     ),
-    Command(
-        "status", StatusOptions, status, help="Show every host of a lab: address, slots, rate, state, sshd."
-    ),
-    Command("shell", HostOptions, shell, help="Open a shell on a host (works while its link is cut)."),
+    Command("status", StatusOptions, status),
+    Command("shell", HostOptions, shell),
     Command(
         "exec",
         ExecOptions,
         run_on_host,
-        help="Run a command on a host (works while its link is cut); its exit code passes through.",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     ),
     *(Command(name, HostOptions, _to_host(change), help=text) for name, (change, text) in _FAULTS.items()),
@@ -384,7 +380,6 @@ for _command in (
         "slow",
         SlowOptions,
         slow,
-        help="Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does.",
     ),
 ):
     command.add_command(_command)

@@ -21,7 +21,6 @@ from ringleader.cli import interrupts
 from ringleader.cli.command_groups import LazyGroup, Table
 from ringleader.cli.option_defaults import PREFIX, Configuration, choose_file
 from ringleader.errors import (
-    Fault,
     OutputError,
     ReaderGoneError,
     RefusedError,
@@ -217,7 +216,7 @@ def _guarded(command: Callable[[], object]) -> int:
     except UnicodeEncodeError as error:
         # Words of the command line that are not text; what may be any bytes (COMMAND, paths) is not encoded.
         word = str(error.object)[:80].encode("utf-8", errors="backslashreplace").decode()
-        return _told(RequestError(Fault(where=word, what="is not text (UTF-8)", hint="write another name")))
+        return _told(RequestError("is not text (UTF-8)", where=word, hint="write another name"))
     except RuntimeError as error:
         if "start new thread" not in str(error):
             raise
@@ -246,9 +245,9 @@ def refusal_of(error: OSError) -> RefusedError:
         os.getcwd()  # noqa: PTH109
     except OSError:
         hint = "cd to a directory that exists"
-        return RefusedError(Fault(where="the working directory", what="it has been deleted", hint=hint))
+        return RefusedError("it has been deleted", where="the working directory", hint=hint)
     where = str(error.filename) if error.filename is not None else "this machine"
-    return RefusedError(Fault(where=where, what=what, hint=_HINTS.get(error.errno or 0, "")))
+    return RefusedError(what, where=where, hint=_HINTS.get(error.errno or 0, ""))
 
 
 def open_closed_streams() -> None:

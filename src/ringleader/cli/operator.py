@@ -16,7 +16,7 @@ from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import RequestError
 from ringleader.option_fields import LEAST, flag, group, option
 from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
 from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
@@ -45,15 +45,17 @@ class ManifestsOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def print_manifests(options: ManifestsOptions) -> None:
-    """Print the objects."""
+@Command.of("manifests", ManifestsOptions)
+def manifests_command(options: ManifestsOptions) -> None:
+    """Print the objects that run the operator; nothing is sent.
+
+    ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
+    """
     namespace = options.namespace
     if namespace is not None and options.cluster_scope:
-        raise RequestError(Fault(where="--namespace", what="and --cluster-scope exclude each other"))
+        raise RequestError("and --cluster-scope exclude each other", where="--namespace")
     if namespace == "":
-        raise RequestError(
-            Fault(where="--namespace", what="is empty", hint="leave it out for all namespaces")
-        )
+        raise RequestError("is empty", where="--namespace", hint="leave it out for all namespaces")
     by_default = not namespace or options.installation.has_exec_spawn
     installation = replace(
         options.installation,
@@ -72,16 +74,6 @@ def print_manifests(options: ManifestsOptions) -> None:
     )
 
 
-manifests_command = Command(
-    "manifests",
-    ManifestsOptions,
-    print_manifests,
-    help="""Print the objects that run the operator; nothing is sent.
-
-    ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -""",
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CrdOptions:
     """The options of ``operator crd``."""
@@ -90,7 +82,10 @@ class CrdOptions:
 
 
 def crd(options: CrdOptions) -> None:
-    """Print the definition."""
+    """Print the CustomResourceDefinition of MPIJob.
+
+    ringleader operator crd | kubectl apply -f -
+    """
     from ringleader.mpijob.crd import crd as definition
 
     value = definition()
@@ -101,17 +96,7 @@ crd_command = Command(
     "crd",
     CrdOptions,
     crd,
-    help="""Print the CustomResourceDefinition of MPIJob.
-
-    ringleader operator crd | kubectl apply -f -""",
 )
-
-
-RUN_HELP = """Run the operator until SIGTERM or Ctrl-C.
-
-It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for its
-Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +145,18 @@ class OperatorOptions:
     dry_run: bool = flag("Say whether it could run here, and with what.")
 
 
-def run_operator(options: OperatorOptions) -> None:
-    """Run the operator until a signal comes. Raises RefusedError where the cluster does not let us."""
+@Command.of("run", OperatorOptions)
+def run_command(options: OperatorOptions) -> None:
+    """Run the operator until SIGTERM or Ctrl-C.
+
+    It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
+    its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
+    """
     from ringleader.controller.runtime.log_format import log_to_standard_error
 
     log_to_standard_error(options.log_format, options.log_level)
     with needs_kubernetes():
         asyncio.run(_run(options, os.environ))
-
-
-run_command = Command("run", OperatorOptions, run_operator, help=RUN_HELP)
 
 
 async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import flag, option
 from ringleader.value_class import dataclass
 
@@ -66,7 +66,7 @@ class JsonFile:
             self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
         except OSError as error:
             what = f"{path} cannot be written: {error.strerror or error}"
-            raise RequestError(Fault(where="--json-file", what=what)) from None
+            raise RequestError(what, where="--json-file") from None
         os.set_blocking(self._file.fileno(), True)
 
     def write(self, value: object) -> None:
@@ -80,7 +80,7 @@ class JsonFile:
                 data = data[self._file.write(data) :]
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror or error}"
-            raise RefusedError(Fault(where="--json-file", what=what)) from None
+            raise RefusedError(what, where="--json-file") from None
 
     def close(self) -> None:
         """Close it; a file that was made here and got no word is removed."""
@@ -103,7 +103,7 @@ def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
         for source in (Path(name), Path(name) / run_file.FILE):
             if source.is_file() and source.samefile(path):
                 what = f"{path} is read by this command, and would be lost"
-                raise RequestError(Fault(where=where, what=what, hint="name another file"))
+                raise RequestError(what, where=where, hint="name another file")
 
 
 class Result:

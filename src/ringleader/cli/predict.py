@@ -55,11 +55,11 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
         document = tomllib.loads(text) if path.endswith(".toml") else json_document(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
         kind = "TOML" if path.endswith(".toml") else "JSON"
-        raise RequestError(Fault(where=path, what=f"is not {kind}: {error}")) from None
+        raise RequestError(f"is not {kind}: {error}", where=path) from None
     except ValueError as error:  # numbers of thousands of digits
-        raise RequestError(Fault(where=path, what=f"cannot be read: {error}")) from None
+        raise RequestError(f"cannot be read: {error}", where=path) from None
     except RecursionError:
-        raise RequestError(Fault(where=path, what="is nested too deep for a profile")) from None
+        raise RequestError("is nested too deep for a profile", where=path) from None
     if isinstance(document, dict) and "schema" in document:
         run = run_file.from_document(document, path)
         return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
@@ -74,13 +74,13 @@ def _job_of(
         text = profile_text(run)
         if text is None:
             hint = "ringleader bench train --arms ringleader,uncoupled,alone"
-            raise RequestError(Fault(where=path, what="has no measurement of one rank alone", hint=hint))
+            raise RequestError("has no measurement of one rank alone", where=path, hint=hint)
         return from_profile(tomllib.loads(text), path, layers_of)
     if isinstance(run, PointToPointRun | CollectiveRun):
         what = f"holds a {kind_of(run)} measurement, which does not say what is trained"
-        raise RequestError(Fault(where=path, what=what, hint=f"give it as --curve {path}"))
+        raise RequestError(what, where=path, hint=f"give it as --curve {path}")
     if isinstance(run, ElasticRun):
-        raise RequestError(Fault(where=path, what="holds what happened to an elastic job, and no rate"))
+        raise RequestError("holds what happened to an elastic job, and no rate", where=path)
     return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
 
 
@@ -97,7 +97,7 @@ def read_curve(path: str) -> Link | MeasuredAllReduce:
             return all_reduce_of(run, path)
         what = f"holds a {kind_of(run)} measurement, which is no curve"
         hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
-        raise RequestError(Fault(where=path, what=what, hint=hint))
+        raise RequestError(what, where=path, hint=hint)
     points: list[tuple[float, float]] = []
     faults: list[Fault] = []
     for number, line in enumerate(_text(path, "--curve").splitlines(), 1):
@@ -128,7 +128,7 @@ def _text(path: str, named_by: str) -> str:
     except (OSError, ValueError) as error:
         said = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         what = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else said
-        raise RequestError(Fault(where=f"{named_by} {path}".rstrip(), what=what)) from None
+        raise RequestError(what, where=f"{named_by} {path}".rstrip()) from None
 
 
 USUAL_SLOTS = 8
@@ -297,28 +297,24 @@ def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def predict(options: PredictOptions) -> None:
-    """Predict, and print it."""
+@Command.of(
+    "predict",
+    PredictOptions,
+    everyday="source model rate batch gradients network within ranks per_host until what_if json",
+)
+def command(options: PredictOptions) -> None:
+    """Predict step time, rate and efficiency of more ranks, or of another network.
+
+    From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,
+    or --model with --rate and --batch. Every number says whether it is fitted to measured points or from
+    specifications.
+    """
     found = forecast_of(options)
     is_json = options.json.json or options.format == "json"
     where = JsonOptions(json=is_json, json_file=options.json.json_file)
     form = "github" if options.format == "markdown" else "simple"
     inputs = [path for path in (options.source, options.curve) if path is not None]
     show(where, as_document(found), lambda: as_text(found, form), inputs)
-
-
-command = Command(
-    "predict",
-    PredictOptions,
-    predict,
-    everyday="source model rate batch gradients network within ranks per_host until what_if json",
-    help="""Predict step time, rate and efficiency of more ranks, or of another network.
-
-    From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,
-    or --model with --rate and --batch. Every number says whether it is fitted to measured points or from
-    specifications.
-    """,
-)
 
 
 NONE = "–"

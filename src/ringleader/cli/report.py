@@ -75,7 +75,7 @@ def serve(paths: Sequence[str], port: int) -> int:
         server = PageServer(partial(source_of, given), port, tell=_tell)
     except OSError as error:
         what = f"cannot listen on {LOOPBACK}: {error.strerror or error}"
-        raise RefusedError(Fault(where=f"--port {port}", what=what, hint="take another one")) from None
+        raise RefusedError(what, where=f"--port {port}", hint="take another one") from None
     _tell(f"http://{LOOPBACK}:{server.port}/ (Ctrl-C ends it)")
     try:
         server.serve_forever(poll_interval=0.2)
@@ -209,7 +209,13 @@ class ReportOptions:
     faults: tuple[Fault, ...] = ()
 
 
-def report(options: ReportOptions) -> int:
+@Command.of(
+    "report",
+    ReportOptions,
+    help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
+    " Two of a kind are compared, the second with the first.",
+)
+def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
     faults = faults_of(options)
     refuse(faults)
@@ -320,7 +326,7 @@ def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
         write_text(options.output, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RefusedError(Fault(where=options.output, what=what)) from None
+        raise RefusedError(what, where=options.output) from None
 
 
 def _check_free(path: str) -> None:
@@ -331,13 +337,4 @@ def _check_free(path: str) -> None:
         return
     if is_file and Path(path).stat().st_size:
         hint = "name another, or add --replace to write over it"
-        raise RequestError(Fault(where="-o", what=f"{path} is there already", hint=hint))
-
-
-command = Command(
-    "report",
-    ReportOptions,
-    report,
-    help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
-    " Two of a kind are compared, the second with the first.",
-)
+        raise RequestError(f"{path} is there already", where="-o", hint=hint)

@@ -229,19 +229,20 @@ class Command(click.Command, Generic[Options]):
     ) -> None:
         """``first``: parameters that lead the help. ``everyday``: those of the short help.
 
-        ``changed``: what this command declares differently than the fields.
+        ``changed``: what this command declares differently than the fields. Its help is the text of ``run``.
 
         ``overridden`` returns those options that stronger ones make void: a host file in a configuration
         file, where the command line names the hosts.
         """
         settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
+        attributes.setdefault("help", run.__doc__)
         every = parameters(options, changed=changed)
         leading = {name: position for position, name in enumerate(first)}
         every.sort(key=lambda one: (leading.get(one.name or "", len(leading)), one.name == "command"))
         if everyday:
             every.append(_help_all())
         super().__init__(name, context_settings=settings, params=every, **attributes)
-        self._options, self._run, self._overridden = options, run, overridden
+        self.run, self._options, self._overridden = run, options, overridden
         self._everyday = frozenset(everyday.split())
 
     def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
@@ -263,6 +264,13 @@ class Command(click.Command, Generic[Options]):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+    @classmethod
+    def of(
+        cls, name: str, options: type[Options], **attributes: Any
+    ) -> Callable[[Callable[[Options], int | None]], Command[Options]]:
+        """Return a decorator that makes a command of a function, whose docstring is the help."""
+        return lambda run: cls(name, options, run, **attributes)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; RequestError with all that is wrong where files and variables are wrong."""
@@ -297,7 +305,7 @@ class Command(click.Command, Generic[Options]):
         faults = tuple(faults_of_words(ctx))
         if not _takes_faults(self._options):
             refuse(faults)
-        code = self._run(options_of(self._options, ctx.params, faults=faults)) or 0
+        code = self.run(options_of(self._options, ctx.params, faults=faults)) or 0
         if code:
             ctx.exit(code)
         return code

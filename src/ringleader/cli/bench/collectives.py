@@ -187,7 +187,7 @@ def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tup
         runs += found
     refuse(dict.fromkeys(faults.found))
     if not runs:
-        raise RequestError(Fault(where=path, what="holds no results of nccl-tests"))
+        raise RequestError("holds no results of nccl-tests", where=path)
     if len(runs) > 1:
         runs = [replace(run, name=f"{name}-{number}") for number, run in enumerate(runs, 1)]
     return tuple(runs)

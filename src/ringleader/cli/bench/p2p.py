@@ -39,7 +39,7 @@ from ringleader.cli.output import show as show_value
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError, refuse
+from ringleader.errors import RequestError, refuse
 from ringleader.measurements.point_to_point import Place, PointToPointRun
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job, Placement
@@ -230,19 +230,17 @@ def _hosts_by_slot(job: Job, names: Sequence[str], count: int) -> tuple[str, ...
     return tuple(filled[:count]) if known and len(filled) >= count else ()
 
 
-HELP = """Measure latency and bandwidth between every pair of hosts, or of ranks.
+@Command.of("p2p", PairOptions, overridden=overridden, everyday=SHORT_HELP)
+def command(options: PairOptions) -> int:
+    """Measure latency and bandwidth between every pair of hosts, or of ranks.
 
-\b
-  ringleader bench p2p                                 two ranks of this machine
-  ringleader bench p2p --hostfile hosts.txt            one rank on each host
-  ringleader bench p2p -H h1,h2 -b 1M -e 1M            one size
+    \b
+      ringleader bench p2p                                 two ranks of this machine
+      ringleader bench p2p --hostfile hosts.txt            one rank on each host
+      ringleader bench p2p -H h1,h2 -b 1M -e 1M            one size
 
-Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 bytes.
-"""
-
-
-def measure_pairs(options: PairOptions) -> int:
-    """Measure, or say what would be measured, or read what another program measured."""
+    Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 bytes.
+    """
     if options.from_file is not None:
         return _read(options)
     line = ProgressLine(prefix="")
@@ -284,7 +282,7 @@ def _read(options: PairOptions) -> int:
         found = read_output(printed(text))
     except ValueError as error:
         where = "standard input" if source == "-" else source
-        raise RequestError(Fault(where=where, what=str(error))) from None
+        raise RequestError(str(error), where=where) from None
     run = PointToPointRun(
         name=name,
         context=Context(
@@ -304,9 +302,6 @@ def _read(options: PairOptions) -> int:
         run_file.write(run, directory)
         show(run, directory, result, lambda: as_text(run))
     return 0
-
-
-command = Command("p2p", PairOptions, measure_pairs, overridden=overridden, everyday=SHORT_HELP, help=HELP)
 
 
 def _plan_text(asked: PairRequest) -> str:

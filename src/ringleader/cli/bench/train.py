@@ -238,15 +238,13 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     return None if ranks is None else max(1, cores // ranks)
 
 
-HELP = """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
+@Command.of("train", TrainOptions, overridden=overridden, everyday=EVERYDAY)
+def command(options: TrainOptions) -> int:
+    """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
 
-All ways run in the same processes, in turns. The weights of coupled ranks are compared at the end. The
-directory of the run gets a profile, too: ringleader predict runs/NAME/profile.toml
-"""
-
-
-def measure(options: TrainOptions) -> int:
-    """Measure what was asked for, or say what would be measured; return the exit code."""
+    All ways run in the same processes, in turns. The weights of coupled ranks are compared at the end. The
+    directory of the run gets a profile, too: ringleader predict runs/NAME/profile.toml
+    """
     line, faults = ProgressLine(prefix=""), Faults()
     plan = training_plan(options, faults)
     job = bench_options.requested_job(options.shared, line, faults)
@@ -334,6 +332,3 @@ def _write_profile(run: TrainingRun, directory: Path) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-command = Command("train", TrainOptions, measure, overridden=overridden, everyday=EVERYDAY, help=HELP)

@@ -223,28 +223,36 @@ def table_of(checks: Sequence[Mapping[str, str]]) -> str:
     return str(tabulate(rows, headers=("check", "", "what"), maxcolwidths=[None, None, COLUMN]))
 
 
-HELP = """Say what is wrong with a host, or with several, and what to do about it.
-
-\b
-  ringleader doctor
-  ringleader doctor -H node1,node2
-  ringleader doctor --hostfile hosts.txt --expect profile.toml --active
-  ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
-  ringleader doctor --facts > node1.json
-  ringleader doctor --image
-
-Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh. Nothing
-is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it looks at the
-nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads libraries, starts
-sshd on a free loopback port with throw-away keys, and two ranks from there. The exit code is 3 where a check
-failed.
-"""
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 """Where an image says what it has (``images.image_record.PLACE``)."""
 
 
-def doctor(options: DoctorOptions) -> int:
-    """Do what was asked for; return the exit code."""
+@Command.of(
+    "doctor",
+    DoctorOptions,
+    everyday=(
+        "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
+        "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
+    ),
+    overridden=overridden,
+)
+def command(options: DoctorOptions) -> int:
+    """Say what is wrong with a host, or with several, and what to do about it.
+
+    \b
+      ringleader doctor
+      ringleader doctor -H node1,node2
+      ringleader doctor --hostfile hosts.txt --expect profile.toml --active
+      ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
+      ringleader doctor --facts > node1.json
+      ringleader doctor --image
+
+    Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh.
+    Nothing is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it
+    looks at the nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads
+    libraries, starts sshd on a free loopback port with throw-away keys, and two ranks from there. The exit
+    code is 3 where a check failed.
+    """
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)
     if options.sbom:
@@ -328,16 +336,3 @@ def print_facts(read: HostsReading, result: Result) -> int:
     for fault in read.faults:
         print(f"ringleader: {fault}", file=sys.stderr)
     return 3 if read.faults else 0
-
-
-command = Command(
-    "doctor",
-    DoctorOptions,
-    doctor,
-    everyday=(
-        "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
-        "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
-    ),
-    overridden=overridden,
-    help=HELP,
-)

@@ -29,7 +29,7 @@ def read_profile(path: str, read: ReadText) -> Expectation:
         document = tomllib.loads(printed(text))
     except (ValueError, RecursionError) as error:
         hint = "ringleader doctor --write-expect FILE makes one"
-        raise RequestError(Fault(where=path, what=f"is not TOML: {error}", hint=hint)) from None
+        raise RequestError(f"is not TOML: {error}", where=path, hint=hint) from None
     return parse(document, path)
 
 

@@ -74,17 +74,6 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
-
-\b
-  ringleader image build pytorch-cpu --tag example.org/team/train:1
-  ringleader image build my.toml --test --sbom sbom.json
-  ringleader image build my.toml --dry-run
-
-The registry's credentials are the builder's own (buildah login, podman login, docker login).
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
     """The options, as they were written."""
@@ -109,11 +98,20 @@ class ImageOptions:
 PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
-def build(options: ImageOptions) -> None:
-    """Do what was asked for."""
+@Command.of("build", ImageOptions, no_args_is_help=True)
+def command(options: ImageOptions) -> None:
+    """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
+
+    \b
+      ringleader image build pytorch-cpu --tag example.org/team/train:1
+      ringleader image build my.toml --test --sbom sbom.json
+      ringleader image build my.toml --dry-run
+
+    The registry's credentials are the builder's own (buildah login, podman login, docker login).
+    """
     prints_sbom = options.sbom == "-"
     if prints_sbom and options.json.json:
-        raise RequestError(Fault(where="--sbom -", what="with --json both would be standard output"))
+        raise RequestError("with --json both would be standard output", where="--sbom -")
     task = build_task(options)
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
@@ -134,9 +132,6 @@ def build(options: ImageOptions) -> None:
     if built.test is not None:
         print(table_of(built.test["checks"]), file=sys.stderr)
         refuse(faults_of(built.test), RefusedError)
-
-
-command = Command("build", ImageOptions, build, help=HELP, no_args_is_help=True)
 
 
 def build_task(options: ImageOptions) -> Task:

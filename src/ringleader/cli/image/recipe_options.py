@@ -31,7 +31,7 @@ def complete_recipe(ctx: click.Context, parameter: click.Parameter, incomplete: 
 def not_empty(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
     """Return an option's value, empty where it was not given; one that was given empty is a mistake."""
     if value == "" or (isinstance(value, tuple) and "" in value):
-        raise RequestError(Fault(where=param.opts[0], what="nothing is named"))
+        raise RequestError("nothing is named", where=param.opts[0])
     return value or (() if param.multiple else "")
 
 
@@ -81,7 +81,7 @@ def _text(file: str) -> str:
         return printed(decoded(data))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None
+        raise RequestError("is not UTF-8", where=f"{file}:{line}") from None
     except (OSError, ValueError) as error:
         raise RequestError(_absent(file, error)) from None
 

@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
 
 
-LOCK_HELP = """Write down every Python package that a recipe comes to, with version and hash.
-
-\b
-  ringleader image lock my.toml --output requirements.lock
-  ringleader image build my.toml --set packages.lock=requirements.lock
-
-pip is asked for the recipe's Python and base, over the network; wheels whose index does not tell their
-dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
-configured to ask; no such address reaches the file.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LockOptions:
     """The options, as they were written."""
@@ -60,8 +48,18 @@ class LockOptions:
     changes: RecipeOptions = group(RecipeOptions)
 
 
-def write_lock(options: LockOptions) -> None:
-    """Ask pip, and write down what it says."""
+@Command.of("lock", LockOptions)
+def lock_command(options: LockOptions) -> None:
+    """Write down every Python package that a recipe comes to, with version and hash.
+
+    \b
+      ringleader image lock my.toml --output requirements.lock
+      ringleader image build my.toml --set packages.lock=requirements.lock
+
+    pip is asked for the recipe's Python and base, over the network; wheels whose index does not tell their
+    dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
+    configured to ask; no such address reaches the file.
+    """
     faults = unwritable("--output", options.output)
     refuse(faults)
     recipe = opened(options.recipe, options.changes)
@@ -82,18 +80,15 @@ def write_lock(options: LockOptions) -> None:
     write_text(options.output or "-", lock_file.text(question, report))
 
 
-lock_command = Command("lock", LockOptions, write_lock, help=LOCK_HELP)
-
-
 def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:
     """Raise RequestError for each file there that we have not made and would write over."""
     if not directory.exists():
         if not directory.absolute().parent.is_dir():
             what = f"there is no directory {directory.absolute().parent}"
-            raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
+            raise RequestError(what, where="-o", hint="make it, or name another")
         return
     if not directory.is_dir():
-        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
+        raise RequestError(f"{directory} is not a directory", where="-o")
     foreign = [directory / name for name in texts if not _is_ours(directory / name)]
     if not any((directory / name).is_file() for name in texts):
         foreign += [directory / one.path for one in inside if _is_other(directory / one.path, one)]
@@ -125,7 +120,7 @@ def write(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
                     path.replace(target)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RefusedError(Fault(where=str(error.filename or directory), what=what)) from None
+        raise RefusedError(what, where=str(error.filename or directory)) from None
     return (*texts, *(one.path for one in inside))
 
 
@@ -158,14 +153,6 @@ def _is_other(path: Path, content: Content) -> bool:
     return path.exists() and (content.source is None or not _is_there(path, content.source))
 
 
-RENDER_HELP = """Print a recipe as a Dockerfile, or as a definition for Apptainer.
-
-It is checked first (`ringleader image check`): what cannot work is refused, what is doubtful is said.
-Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
-of what -o writes.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions:
     """The options, as they were written."""
@@ -185,8 +172,14 @@ class RenderOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def render(options: RenderOptions) -> None:
-    """Print the text, or write the directory."""
+@Command.of("render", RenderOptions)
+def render_command(options: RenderOptions) -> None:
+    """Print a recipe as a Dockerfile, or as a definition for Apptainer.
+
+    It is checked first (`ringleader image check`): what cannot work is refused, what is doubtful is said.
+    Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
+    of what -o writes.
+    """
     recipe = opened(options.recipe, options.changes)
     if not options.no_check:
         refuse_what_clashes(recipe)
@@ -212,6 +205,3 @@ def _write(image: Image, recipe: Recipe, options: RenderOptions) -> None:
     show(options.json, values, lambda: "")
     if not options.json.json:
         print(f"image: {output} holds {', '.join(written)}", file=sys.stderr)
-
-
-render_command = Command("render", RenderOptions, render, help=RENDER_HELP)

@@ -43,17 +43,13 @@ class ListOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def list_profiles(options: ListOptions) -> None:
-    """Print the profiles."""
+@Command.of("list", ListOptions)
+def list_command(options: ListOptions) -> None:
+    """Print the profiles: the recipes that are bundled."""
     found = [
         _profile(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()
     ]
     show(options.json, found, lambda: _profiles_table(found))
-
-
-list_command = Command(
-    "list", ListOptions, list_profiles, help="Print the profiles: the recipes that are bundled."
-)
 
 
 def _profiles_table(found: Sequence[Mapping[str, Any]]) -> str:
@@ -117,18 +113,6 @@ class Checked:
         return "fits"
 
 
-CHECK_HELP = """Say what of recipes does not fit together, and the nearest set that does.
-
-Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
-on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
-Nothing is fetched.
-
-Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
-is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
-are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
     """The options, as they were written."""
@@ -147,8 +131,18 @@ class CheckOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def check_recipes(options: CheckOptions) -> int:
-    """Check them; return the exit code."""
+@Command.of("check", CheckOptions)
+def check_command(options: CheckOptions) -> int:
+    """Say what of recipes does not fit together, and the nearest set that does.
+
+    Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
+    on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
+    Nothing is fetched.
+
+    Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
+    is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
+    are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
+    """
     found = _checked(options)
     show(
         options.json,
@@ -157,9 +151,6 @@ def check_recipes(options: CheckOptions) -> int:
     )
     bad = [one.name for one in found if one.count("fault") or (options.strict and one.count("gone"))]
     return 2 if bad else 0
-
-
-check_command = Command("check", CheckOptions, check_recipes, help=CHECK_HELP)
 
 
 def _checked(options: CheckOptions) -> list[Checked]:
@@ -215,24 +206,6 @@ def _check_value(one: Checked) -> dict[str, Any]:
     return {"recipe": one.name, "result": one.result, "findings": findings}
 
 
-SOLVE_HELP = """Propose one full set of versions that fits: the newest, always the same for the same
-constraints.
-
-\b
-torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
-tensorflow=2.21 TensorFlow; with torch= too: both in one image
-gpu=h100        GPUs that it must run on, with commas between
-driver=550.54   the hosts' NVIDIA driver
-cuda=12.8       CUDA of the wheels; "none": for CPUs
-nccl=2.27       NCCL of the wheels
-python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
-network=roce    what joins the hosts: infiniband, roce, efa, erdma or tcp
-
-Nothing is fetched. Where no set fits: which constraints clash, by which rows of the version tables, and what
-fits without one of them; exit code 2.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions:
     """The options, as they were written."""
@@ -242,13 +215,28 @@ class SolveOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def propose(options: SolveOptions) -> None:
-    """Print the versions."""
+@Command.of("solve", SolveOptions)
+def solve_command(options: SolveOptions) -> None:
+    """Propose one full set of versions that fits: the newest, always the same for the same constraints.
+
+    \b
+    torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
+    tensorflow=2.21 TensorFlow; with torch= too: both in one image
+    gpu=h100        GPUs that it must run on, with commas between
+    driver=550.54   the hosts' NVIDIA driver
+    cuda=12.8       CUDA of the wheels; "none": for CPUs
+    nccl=2.27       NCCL of the wheels
+    python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
+    network=roce    what joins the hosts: infiniband, roce, efa, erdma or tcp
+
+    Nothing is fetched. Where no set fits: which constraints clash, by which rows of the version tables, and
+    what fits without one of them; exit code 2.
+    """
     if not options.constraints:
         hint = "ringleader image solve torch=2.8 gpu=h100"
-        raise RequestError(Fault(where="CONSTRAINT", what="nothing was requested", hint=hint))
+        raise RequestError("nothing was requested", where="CONSTRAINT", hint=hint)
     if options.recipe and options.json.json:
-        raise RequestError(Fault(where="--json", what="cannot be combined with --recipe"))
+        raise RequestError("cannot be combined with --recipe", where="--json")
     tables = load()
     found = solve(parse(options.constraints, tables), tables)
     chosen = parts(found, tables)
@@ -260,9 +248,6 @@ def propose(options: SolveOptions) -> None:
     for one in () if options.json.json else warnings:
         hint = f"\n    → {one.hint}" if one.hint else ""
         print(f"image: warning: {one.what}{hint}", file=sys.stderr)
-
-
-solve_command = Command("solve", SolveOptions, propose, help=SOLVE_HELP)
 
 
 def _parts_table(found: tuple[Part, ...]) -> str:

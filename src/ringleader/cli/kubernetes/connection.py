@@ -29,9 +29,7 @@ def needs_kubernetes() -> Iterator[None]:
         if library == "ringleader":
             raise
         hint = "pip install 'ringleader[kubernetes]'"
-        raise RefusedError(
-            Fault(where="", what=f"the Python package {library} is missing", hint=hint)
-        ) from None
+        raise RefusedError(f"the Python package {library} is missing", hint=hint) from None
 
 
 Result = TypeVar("Result")

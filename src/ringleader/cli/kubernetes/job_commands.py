@@ -30,14 +30,6 @@ from ringleader.launch.kubernetes.progress_line import progress
 from ringleader.launch.kubernetes.status_table import job_json, pod_json, pod_rows, row, widths
 from ringleader.option_fields import LEAST, argument, flag, group, option
 
-STATUS_HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
-
-\b
-  ringleader status
-  ringleader status -w
-  ringleader status train-x7k2p
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class StatusOptions:
@@ -52,15 +44,19 @@ class StatusOptions:
     job: str | None = argument("[JOB]", default=None)
 
 
-def status(options: StatusOptions) -> None:
-    """Show the jobs."""
+@Command.of("status", StatusOptions)
+def status_command(options: StatusOptions) -> None:
+    """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
+
+    \b
+      ringleader status
+      ringleader status -w
+      ringleader status train-x7k2p
+    """
     if options.watch and options.json.json_file is not None:
-        raise RequestError(Fault(where="--watch and --json-file", what="what goes on has no one result"))
+        raise RequestError("what goes on has no one result", where="--watch and --json-file")
 
     with_cluster(options.cluster, lambda connection: _status(connection, options))
-
-
-status_command = Command("status", StatusOptions, status, help=STATUS_HELP)
 
 
 async def _status(connection: Connection, options: StatusOptions) -> None:
@@ -144,7 +140,8 @@ class ExplainOptions:
     job: str = argument("JOB")
 
 
-def explain(options: ExplainOptions) -> None:
+@Command.of("explain", ExplainOptions, help=EXPLAIN_HELP, no_args_is_help=True)
+def explain_command(options: ExplainOptions) -> None:
     """Explain the job."""
 
     async def gathered(connection: Connection) -> JobSnapshot:
@@ -155,9 +152,6 @@ def explain(options: ExplainOptions) -> None:
     show(options.json, _explanation(snapshot), lambda: _explanation_text(snapshot))
     for what in () if options.json.json else snapshot.hidden:
         tell(f"not allowed to read {what}: there may be more to it")
-
-
-explain_command = Command("explain", ExplainOptions, explain, help=EXPLAIN_HELP, no_args_is_help=True)
 
 
 def _explanation_text(snapshot: JobSnapshot) -> str:
@@ -196,12 +190,6 @@ def _explanation(snapshot: JobSnapshot) -> dict[str, Any]:
     }
 
 
-LOGS_HELP = """Show the log of JOB's launcher, or of one of its workers.
-
-\b
-  ringleader logs -f train-x7k2p
-  ringleader logs --worker 3 --tail 100 train-x7k2p
-"""
 LOOK_AGAIN = 0.5
 """Seconds between looks for a Pod that is not there yet."""
 
@@ -222,8 +210,14 @@ class LogsOptions:
     faults: tuple[Fault, ...] = ()
 
 
-def logs(options: LogsOptions) -> None:
-    """Show the log."""
+@Command.of("logs", LogsOptions, no_args_is_help=True)
+def logs_command(options: LogsOptions) -> None:
+    """Show the log of JOB's launcher, or of one of its workers.
+
+    \b
+      ringleader logs -f train-x7k2p
+      ringleader logs --worker 3 --tail 100 train-x7k2p
+    """
     faults = Faults(found=list(options.faults))
     if options.previous and options.follow:
         faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
@@ -232,9 +226,6 @@ def logs(options: LogsOptions) -> None:
     refuse(faults.found)
 
     with_cluster(options.cluster, lambda connection: _logs(connection, options))
-
-
-logs_command = Command("logs", LogsOptions, logs, help=LOGS_HELP, no_args_is_help=True)
 
 
 async def _pod(connection: Connection, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
@@ -281,10 +272,10 @@ def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
     if worker is not None and worker >= snapshot.job.workers:
         last = snapshot.job.workers - 1
         hint = f"the last one is {last}" if last >= 0 else "its launcher does all the work"
-        return RefusedError(Fault(where="--worker", what=f"{name} has no worker {worker}", hint=hint))
+        return RefusedError(f"{name} has no worker {worker}", where="--worker", hint=hint)
     who = "launcher" if worker is None else f"worker {worker}"
     what = f"there is no Pod of its {who} ({snapshot.job.state})"
-    return RefusedError(Fault(where=f"job {name}", what=what, hint=f"ringleader explain {name}"))
+    return RefusedError(what, where=f"job {name}", hint=f"ringleader explain {name}")
 
 
 async def _logs(connection: Connection, options: LogsOptions) -> None:
@@ -301,11 +292,8 @@ async def _logs(connection: Connection, options: LogsOptions) -> None:
             sys.stdout.buffer.flush()
     except ApiError as error:
         if error.status == 400:
-            raise RefusedError(Fault(where=pod, what=error.message)) from error
+            raise RefusedError(error.message, where=pod) from error
         raise
-
-
-DELETE_HELP = """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,13 +309,11 @@ class DeleteOptions:
     jobs: tuple[str, ...] = argument("JOB...")
 
 
-def delete(options: DeleteOptions) -> None:
-    """Delete the jobs."""
+@Command.of("delete", DeleteOptions, no_args_is_help=True)
+def delete_command(options: DeleteOptions) -> None:
+    """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
 
     with_cluster(options.cluster, lambda connection: _delete(connection, options))
-
-
-delete_command = Command("delete", DeleteOptions, delete, help=DELETE_HELP, no_args_is_help=True)
 
 
 async def _delete(connection: Connection, options: DeleteOptions) -> None:

@@ -183,18 +183,6 @@ def _settings(follow: FollowOptions) -> OperatorSettings:
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
-HELP = """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
-
-The job comes from a FILE (YAML or JSON; - is standard input), or with --image from the options and COMMAND.
-
-\b
-  ringleader submit job.yaml
-  ringleader submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
-  ringleader submit --detach job.yaml
-
-Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
-"""
-
 _OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
 _OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
 
@@ -215,8 +203,33 @@ class SubmitOptions:
     job: JobOptions = group(JobOptions, changed={"command": {"metavar": "FILE|COMMAND..."}})
 
 
-def submit(options: SubmitOptions) -> int:
-    """Do what was asked for and return the exit code."""
+@FilesOrCommand.of(
+    "submit",
+    SubmitOptions,
+    first=(
+        *("np", "map_by", "threads", "master_port", "x", "env_file", "autotune", "consistency_check"),
+        *("quiet", "timeout", "workdir", "dry_run", "json", "json_file", "mpirun_arg", "start_timeout"),
+        *(part.parameter for part in parts(ElasticOptions)),
+    ),
+    everyday=(
+        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus "
+        "cpu memory rdma claim volume queue"
+    ),
+    no_args_is_help=True,
+)
+def command(options: SubmitOptions) -> int:
+    """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
+
+    The job comes from a FILE (YAML or JSON; - is standard input), or with --image from the options and
+    COMMAND.
+
+    \b
+      ringleader submit job.yaml
+      ringleader submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
+      ringleader submit --detach job.yaml
+
+    Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
+    """
     on, job, follow, cluster = options.on, options.job, options.follow, options.cluster
     if job.pods.image is not None:
         if options.convert:
@@ -252,21 +265,3 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]
     if options.convert:
         sys.stderr.write(changes_text(rendered))
     return found
-
-
-command = FilesOrCommand(
-    "submit",
-    SubmitOptions,
-    submit,
-    first=(
-        *("np", "map_by", "threads", "master_port", "x", "env_file", "autotune", "consistency_check"),
-        *("quiet", "timeout", "workdir", "dry_run", "json", "json_file", "mpirun_arg", "start_timeout"),
-        *(part.parameter for part in parts(ElasticOptions)),
-    ),
-    everyday=(
-        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus "
-        "cpu memory rdma claim volume queue"
-    ),
-    help=HELP,
-    no_args_is_help=True,
-)

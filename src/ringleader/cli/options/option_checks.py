@@ -78,4 +78,4 @@ def write_text(path: str, text: str) -> None:
         text_files.write_text(path, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RequestError(Fault(where=path, what=what)) from None
+        raise RequestError(what, where=path) from None

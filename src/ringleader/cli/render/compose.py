@@ -38,10 +38,10 @@ def check_directory(directory: Path, *, replace: bool) -> None:
     if not directory.exists() and not directory.is_symlink():
         if not directory.absolute().parent.is_dir():
             what = f"there is no directory {directory.absolute().parent}"
-            raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
+            raise RequestError(what, where="-o", hint="make it, or name another")
         return
     if not directory.is_dir() or directory.is_symlink():
-        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
+        raise RequestError(f"{directory} is not a directory", where="-o")
     there = set(_below(directory))
     ours = _listed(directory)
     if not there:
@@ -50,11 +50,11 @@ def check_directory(directory: Path, *, replace: bool) -> None:
     if foreign or not ours:
         some = ", ".join(foreign[:5]) + (", …" if len(foreign) > 5 else "")
         hint = "name another directory, or move them away"
-        raise RequestError(Fault(where="-o", what=f"{directory} holds other files: {some}", hint=hint))
+        raise RequestError(f"{directory} holds other files: {some}", where="-o", hint=hint)
     if not replace:
         what = f"{directory} holds an application already, with keys that its containers may be using"
         hint = "--replace draws new keys and writes all of it again; or name another directory"
-        raise RequestError(Fault(where="-o", what=what, hint=hint))
+        raise RequestError(what, where="-o", hint=hint)
 
 
 def check_owner(user: User) -> None:
@@ -64,7 +64,7 @@ def check_owner(user: User) -> None:
         return
     what = f"private keys of user {ours} cannot be read by user {user.uid} in the containers"
     hint = f"write them as root or as user {user.uid}, or choose --user {ours}"
-    raise RequestError(Fault(where="--user and -o", what=what, hint=hint))
+    raise RequestError(what, where="--user and -o", hint=hint)
 
 
 def write_directory(directory: Path, files: Sequence[File], user: User) -> None:
@@ -83,7 +83,7 @@ def write_directory(directory: Path, files: Sequence[File], user: User) -> None:
             raise
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RefusedError(Fault(where=str(error.filename or directory), what=what)) from None
+        raise RefusedError(what, where=str(error.filename or directory)) from None
 
 
 def _fill(made: Path, files: Sequence[File], user: User) -> None:
@@ -244,16 +244,14 @@ def _plain(path: str) -> str:
     return "/" + str(PurePosixPath(path)).lstrip("/")
 
 
-HELP = """Make an application of one mpihead and N mpinode containers for docker compose.
+@Command.of("compose", ComposeOptions)
+def command(options: ComposeOptions) -> None:
+    """Make an application of one mpihead and N mpinode containers for docker compose.
 
-Commands are typed in mpihead, which takes ranks as the others do. Keys for ssh, host keys, hostfile and
-ssh's configuration come with it. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, one compose
-file for each.
-"""
-
-
-def compose(options: ComposeOptions) -> None:
-    """Print the compose files, or write the application."""
+    Commands are typed in mpihead, which takes ranks as the others do. Keys for ssh, host keys, hostfile and
+    ssh's configuration come with it. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, one compose
+    file for each.
+    """
     from ringleader.render.compose.application import application
     from ringleader.render.compose.application_files import files, no_keys
     from ringleader.render.compose.compose_yaml import compose_documents
@@ -273,9 +271,6 @@ def compose(options: ComposeOptions) -> None:
     modes = {"directory": str(directory), "files": {file.path: f"{file.mode:04o}" for file in written}}
     show(options.json, modes, lambda: "")
     _say(f"{directory} holds the application {built.name}; {directory / 'README.md'} says how to start it")
-
-
-command = Command("compose", ComposeOptions, compose, help=HELP)
 
 
 def _yaml(document: dict[str, Any]) -> str:

@@ -55,20 +55,6 @@ def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
     show(options, one, lambda: yaml_of(values))
 
 
-MPIJOB_HELP = """Print MPIJobs: made of options, or read from files with every default spelt out.
-
-\b
-  ringleader render mpijob -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
-  ringleader render mpijob job.yaml
-  ringleader render mpijob --convert job-of-2019.yaml
-
-With --image the job is made of the options, as run --on kubernetes makes it, and works under every
-controller of v2beta1. Otherwise FILE is YAML or JSON of any number of objects; - is standard input. Every
-fault in every file is listed, with file, line and field; the exit code is 2 then. What a server added (uid,
-status and the like) is left out. Objects of other kinds pass unchanged.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MpiJobOptions:
     """The options of ``render mpijob``."""
@@ -83,24 +69,31 @@ class MpiJobOptions:
     job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
 
-def mpijob(options: MpiJobOptions) -> None:
-    """Print the jobs."""
-    show_objects(
-        options.json, of_options(options) if options.job.pods.image is not None else of_files(options)
-    )
-
-
-mpijob_command = FilesOrCommand(
+@FilesOrCommand.of(
     "mpijob",
     MpiJobOptions,
-    mpijob,
     everyday=(
         "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
         "rdma claim volume queue"
     ),
-    help=MPIJOB_HELP,
     no_args_is_help=True,
 )
+def mpijob_command(options: MpiJobOptions) -> None:
+    """Print MPIJobs: made of options, or read from files with every default spelt out.
+
+    \b
+      ringleader render mpijob -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
+      ringleader render mpijob job.yaml
+      ringleader render mpijob --convert job-of-2019.yaml
+
+    With --image the job is made of the options, as run --on kubernetes makes it, and works under every
+    controller of v2beta1. Otherwise FILE is YAML or JSON of any number of objects; - is standard input. Every
+    fault in every file is listed, with file, line and field; the exit code is 2 then. What a server added
+    (uid, status and the like) is left out. Objects of other kinds pass unchanged.
+    """  # noqa: E501
+    show_objects(
+        options.json, of_options(options) if options.job.pods.image is not None else of_files(options)
+    )
 
 
 def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
@@ -151,16 +144,6 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
     return list(dict.fromkeys(text for _, job in jobs for text in rdma_annotations.remarks_on(job)))
 
 
-PODS_HELP = """Print a job as plain Pods: what run --on pods would send, without the keys.
-
-\b
-  ringleader render pods -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
-  ringleader render pods --single --gpus 8 --image team/train:1 -- ringleader run -n 8 python train.py
-
-With --single it is one Pod for kubectl that runs COMMAND once: training on one node, without MPI. The rest is
-for reading: run --on pods draws keys for ssh, sends the objects in this order and starts the launcher last.
-"""
-
 _MPI = (
     "np map_by master_port mpirun_arg slots_per_worker mpi_implementation mpirun launcher_cpu "
     "launcher_memory run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path "
@@ -181,23 +164,28 @@ class PodsOptions:
     job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
 
 
-def pods(options: PodsOptions) -> None:
-    """Print the objects."""
-    show_objects(options.json, single(options) if options.single else several(options))
-
-
-pods_command = Command(
+@Command.of(
     "pods",
     PodsOptions,
-    pods,
     everyday=(
         "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
         "rdma claim volume"
     ),
-    help=PODS_HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},
 )
+def pods_command(options: PodsOptions) -> None:
+    """Print a job as plain Pods: what run --on pods would send, without the keys.
+
+    \b
+      ringleader render pods -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
+      ringleader render pods --single --gpus 8 --image team/train:1 -- ringleader run -n 8 python train.py
+
+    With --single it is one Pod for kubectl that runs COMMAND once: training on one node, without MPI. The
+    rest is for reading: run --on pods draws keys for ssh, sends the objects in this order and starts the
+    launcher last.
+    """
+    show_objects(options.json, single(options) if options.single else several(options))
 
 
 def several(options: PodsOptions) -> list[dict[str, Any]]:

@@ -69,17 +69,6 @@ def _facts(path: str | None) -> HostFacts:
     return next(iter(found.values()))
 
 
-_HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
-
-\b
-  eval "$(ringleader render env)"
-  ringleader render env --facts-from node7.json --format docker-env > node7.env
-
-A library that decides better by itself is left alone, and so is what you have set. ringleader run does the
-same on every host of a job; this is for what others start.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class EnvOptions:
     """The options, as they were written."""
@@ -96,8 +85,17 @@ class EnvOptions:
     )
 
 
-def env(options: EnvOptions) -> None:
-    """Print the settings."""
+@Command.of("env", EnvOptions)
+def env_command(options: EnvOptions) -> None:
+    """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
+
+    \b
+      eval "$(ringleader render env)"
+      ringleader render env --facts-from node7.json --format docker-env > node7.env
+
+    A library that decides better by itself is left alone, and so is what you have set. ringleader run does
+    the same on every host of a job; this is for what others start.
+    """
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
     with host_facts(options.facts_from) as facts:
@@ -108,17 +106,6 @@ def env(options: EnvOptions) -> None:
         )
 
 
-env_command = Command("env", EnvOptions, env, help=_HELP)
-
-
-HELP = """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
-
-\b
-  ringleader render topology
-  ringleader render topology --facts-from node7.json --format svg -o node7.svg
-
-The distances are those of nvidia-smi topo -m, found without it: from PCI paths and NUMA nodes.
-"""
 FORMATS = ("text", "json", "svg")
 
 
@@ -136,8 +123,16 @@ class TopologyOptions:
     faults: tuple[Fault, ...] = ()
 
 
-def topology(options: TopologyOptions) -> None:
-    """Print or write the topology."""
+@Command.of("topology", TopologyOptions)
+def command(options: TopologyOptions) -> None:
+    """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
+
+    \b
+      ringleader render topology
+      ringleader render topology --facts-from node7.json --format svg -o node7.svg
+
+    The distances are those of nvidia-smi topo -m, found without it: from PCI paths and NUMA nodes.
+    """
     faults = [*options.faults, *unwritable("--output", options.output)]
     refuse(faults)
     with host_facts(options.facts_from) as facts:
@@ -161,6 +156,3 @@ def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple
     except ValueError:
         return ours, ()
     return with_nvlinks(ours, theirs), differences(ours, theirs)
-
-
-command = Command("topology", TopologyOptions, topology, help=HELP)

@@ -115,20 +115,6 @@ def _end(end: RankEnd) -> dict[str, Any]:
     return {name: value for name, value in vars(end).items() if name != "orphaned"}
 
 
-HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
-
-Everything after the first word that is not an option belongs to COMMAND, its own options included.
-
-\b
-  ringleader run -n 2 python train.py --lr 0.1
-  ringleader run -H node1:4,node2:4 python train.py
-  ringleader run --hostfile hosts.txt --dry-run python train.py
-  ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
-
-Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """All options of ``run``."""
@@ -147,19 +133,6 @@ class RunOptions:
     json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
     kubernetes: KubernetesOptions = group(KubernetesOptions)
-
-
-def run_command(options: RunOptions) -> int:
-    """Run the job; return the exit code."""
-    on = options.hosts.on
-    context = click.get_current_context()
-    if wrong := misplaced_options(context, on):
-        raise RequestError((*faults_of_words(context), *wrong))
-    if on in PLACES:
-        from ringleader.cli.kubernetes.run_job import run_request
-
-        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
-    return run(options, environ=os.environ)
 
 
 class RunCommand(Command[RunOptions]):
@@ -187,20 +160,40 @@ class RunCommand(Command[RunOptions]):
             yield "Options", [one for one in every if self.is_everyday(one)]
 
 
-command = RunCommand(
+@RunCommand.of(
     "run",
     RunOptions,
-    run_command,
     first=("np",),
     overridden=overridden,
     everyday=(
         "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout "
         "dry_run json json_file show_ranks"
     ),
-    help=HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False},
 )
+def command(options: RunOptions) -> int:
+    """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
+
+    Everything after the first word that is not an option belongs to COMMAND, its own options included.
+
+    \b
+      ringleader run -n 2 python train.py --lr 0.1
+      ringleader run -H node1:4,node2:4 python train.py
+      ringleader run --hostfile hosts.txt --dry-run python train.py
+      ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
+
+    Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
+    """
+    on = options.hosts.on
+    context = click.get_current_context()
+    if wrong := misplaced_options(context, on):
+        raise RequestError((*faults_of_words(context), *wrong))
+    if on in PLACES:
+        from ringleader.cli.kubernetes.run_job import run_request
+
+        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
+    return run(options, environ=os.environ)
 
 
 def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:

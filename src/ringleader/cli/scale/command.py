@@ -30,18 +30,6 @@ from ringleader.text_files import write_text
 if TYPE_CHECKING:
     from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
-HELP = """Run one job at several sizes: speed-up, efficiency, and what limits them.
-
-The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
-lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for the
-size's numbers.
-
-\b
-  ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
-  ringleader scale --strong --global-batch 256 -- python train.py --batch {batch}
-  ringleader scale --resume runs/NAME --repeats 5
-"""
-
 
 def write_reports(run: Run, directory: Path, *, page: bool) -> None:
     """Write report.md, report.json and, with ``page``, report.html."""
@@ -82,8 +70,28 @@ def _print_cluster_plan(sitting: Sitting, cluster: ClusterJobs) -> None:
         print(cluster.yaml(job_of(turn, sitting.wanted), os.environ).rstrip())
 
 
-def measure(options: ScaleOptions) -> None:
-    """Measure what was wanted for, or say what would be measured."""
+@Command.of(
+    "scale",
+    ScaleOptions,
+    overridden=overridden,
+    everyday=(
+        "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
+        "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
+    ),
+    context_settings={"allow_interspersed_args": False},
+)
+def command(options: ScaleOptions) -> None:
+    """Run one job at several sizes: speed-up, efficiency, and what limits them.
+
+    The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
+    lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for
+    the size's numbers.
+
+    \b
+      ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
+      ringleader scale --strong --global-batch 256 -- python train.py --batch {batch}
+      ringleader scale --resume runs/NAME --repeats 5
+    """
     line = ProgressLine(prefix="")
     sitting = read_sitting(options, line)
     if options.sizes:
@@ -107,20 +115,6 @@ def measure(options: ScaleOptions) -> None:
     with result_to(options.json) as result:
         directory = sitting.directory or make_directory(options.output, wanted.name, replace=options.replace)
         _measure(sitting, options, directory, line, result)
-
-
-command = Command(
-    "scale",
-    ScaleOptions,
-    measure,
-    overridden=overridden,
-    everyday=(
-        "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
-        "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
-    ),
-    help=HELP,
-    context_settings={"allow_interspersed_args": False},
-)
 
 
 NOT_ON_A_CLUSTER = (
