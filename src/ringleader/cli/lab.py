@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from ringleader.cli.output import JsonOptions, show
+from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, collected, refuse
@@ -119,10 +119,6 @@ def command() -> None:
     """
 
 
-def _stop(number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
-
-
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
     """The options of ``lab up``, as they were written."""
@@ -179,7 +175,7 @@ def up(options: UpOptions) -> None:
     requirements.check_machine(os.environ)
     if spec.kernel and (found := requirements.machine_faults(spec, os.environ)):
         raise RefusedError(found)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     line = ProgressLine(prefix="lab: ")
     try:
         made = lab_up.up(
@@ -273,18 +269,12 @@ def status(options: StatusOptions) -> None:
         print(lab.ssh_config if options.ssh_config else lab.hostfile)
         return
     rows = host_status.status(lab)
-    show(options.json, _status_document(lab, rows), lambda: _status_table(rows))
-
-
-def _status_table(rows: tuple[host_status.HostStatus, ...]) -> str:
-    from tabulate import tabulate
-
-    header = ["host", "address", "slots", "rate", "state", "sshd"]
-    table = [
-        [row.host.name, row.host.address, row.host.slots, row.rate, row.state, "answers" if row.sshd else "-"]
+    cells = [
+        (row.host.name, row.host.address, row.host.slots, row.rate, row.state, "answers" if row.sshd else "-")
         for row in rows
     ]
-    return f"{tabulate(table, headers=header)}\n"
+    head = ("host", "address", "slots", "rate", "state", "sshd")
+    show(options.json, _status_document(lab, rows), lambda: table(cells, head, align="llrl") + "\n")
 
 
 def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, ...]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import signal
@@ -182,16 +183,12 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    settings = settings_of(options, _text(Path("/etc/resolv.conf")))
+    resolv_conf = ""
+    with contextlib.suppress(OSError):
+        resolv_conf = Path("/etc/resolv.conf").read_text(encoding="utf-8", errors="replace")
+    settings = settings_of(options, resolv_conf)
     operator = Operator(cluster, settings, terms, lease_cluster=lease_cluster)
     await operator.run(stop)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: OperatorSettings) -> None:

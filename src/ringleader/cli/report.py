@@ -237,10 +237,11 @@ def command(options: ReportOptions) -> int:
 
 def faults_of(options: ReportOptions) -> list[Fault]:
     """Return all that is wrong with the command line itself."""
-    return [*options.faults, *_faults(options)]
+    return list(_faults(options))
 
 
 def _faults(options: ReportOptions) -> Iterator[Fault]:
+    yield from options.faults
     if options.serve:
         others = spellings_set(options, "output against format") + spellings_set(options.json)
         for name in others:

@@ -21,6 +21,7 @@ from ringleader.render.rdma.allocation import NicAllocation
 from ringleader.render.rdma.profiles import PROFILES
 from ringleader.text_files import read_text
 
+_LETTERS = string.ascii_lowercase + string.digits
 LEAST_SECONDS = 5.0
 """What is kept of the time for looking at the nodes and for removing the Pods."""
 
@@ -76,7 +77,7 @@ async def _read(
         networks=nodes.networks,
     )
     seconds = max(options.timeout - LEAST_SECONDS, LEAST_SECONDS)
-    run = "RUN" if options.nodes.dry_run else _word()
+    run = "RUN" if options.nodes.dry_run else "".join(random.SystemRandom().choices(_LETTERS, k=6))
     pods = {
         node.name: facts_pod(
             node,
@@ -98,7 +99,3 @@ async def _read(
         return found, HostsReading(facts={})
     reading = PodReading(connection.cluster, namespace=connection.namespace, run=run, tell=line.show)
     return found, await reading.read(pods, seconds)
-
-
-def _word() -> str:
-    return "".join(random.SystemRandom().choices(string.ascii_lowercase + string.digits, k=6))

@@ -156,13 +156,16 @@ def build_task(options: ImageOptions) -> Task:
     if not options.no_check:
         refuse_what_clashes(recipe)
     inside = contents(image, recipe)
+    timestamp, epoch = how.timestamp, os.environ.get("SOURCE_DATE_EPOCH", "")
+    if timestamp is None and epoch.isdecimal():
+        timestamp = int(epoch)
     builder = find(options.builder or "", environ=os.environ, storage_driver=options.storage_driver)
     task = Task(
         recipe=recipe,
         image=image,
         dockerfile=dockerfile.text(image),
         inside=inside,
-        options=replace(how, tag=tag_of(how.tag, recipe.name), timestamp=_timestamp(how.timestamp)),
+        options=replace(how, tag=tag_of(how.tag, recipe.name), timestamp=timestamp),
         builder=builder,
         isolation=isolation(how.isolation, builder, build_environment(os.environ)),
         test=options.test,
@@ -190,11 +193,6 @@ def _unreadable(options: ImageOptions) -> list[Fault]:
         hint = "such as overlay or vfs"
         found.append(Fault(where="--storage-driver", what=f"{driver!r} is not a name", hint=hint))
     return [*found, *unwritable("--sbom", options.sbom)]
-
-
-def _timestamp(given: int | None) -> int | None:
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return given if given is not None else int(epoch) if epoch.isdecimal() else None
 
 
 def dry_run_values(task: Task) -> dict[str, Any]:

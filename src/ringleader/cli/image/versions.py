@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +49,12 @@ def list_command(options: ListOptions) -> None:
     found = [
         _profile(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()
     ]
-    show(options.json, found, lambda: _profiles_table(found))
-
-
-def _profiles_table(found: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
         for one in found
     ]
-    return table(rows, ("PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT"), form="plain") + "\n"
+    head = ("PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT")
+    show(options.json, found, lambda: table(rows, head, form="plain") + "\n")
 
 
 def _profile(recipe: Recipe) -> dict[str, Any]:
@@ -241,18 +238,14 @@ def solve_command(options: SolveOptions) -> None:
     found = solve(parse(options.constraints, tables), tables)
     chosen = parts(found, tables)
     warnings = [one for one in clashes(found, tables) if one.level == "warning"]
-    text = (
-        recipe_text(found, shlex.join(options.constraints)) if options.recipe else f"{_parts_table(chosen)}\n"
-    )
+    rows = [(one.name, one.version, one.source or "unverified") for one in chosen]
+    text = f"{table(rows, ('part', 'version', 'source'))}\n"
+    if options.recipe:
+        text = recipe_text(found, shlex.join(options.constraints))
     show(options.json, _solution(chosen, warnings), lambda: text)
     for one in () if options.json.json else warnings:
         hint = f"\n    → {one.hint}" if one.hint else ""
         print(f"image: warning: {one.what}{hint}", file=sys.stderr)
-
-
-def _parts_table(found: tuple[Part, ...]) -> str:
-    rows = [(one.name, one.version, one.source or "unverified") for one in found]
-    return table(rows, ("part", "version", "source"))
 
 
 def _solution(found: tuple[Part, ...], warnings: Sequence[Finding]) -> dict[str, Any]:

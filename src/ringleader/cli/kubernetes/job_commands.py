@@ -18,7 +18,6 @@ from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.finding import Level
 from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.pod_view import PodView
 from ringleader.kube.retry import Outage, may_pass
 from ringleader.launch.kubernetes import job_diagnosis
 from ringleader.launch.kubernetes.job_deletion import remove, until_gone
@@ -241,9 +240,12 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
             outage.began(error)
             await asyncio.sleep(LOOK_AGAIN)
             continue
-        pod = _meant(snapshot, worker)
-        if pod is not None and (not waits or _has_log(pod)):
-            return pod.name, snapshot.job.launcher_container if worker is None else _first(pod)
+        pods = snapshot.launchers[-1:] if worker is None else snapshot.workers
+        for pod in pods if worker is None else [one for one in pods if one.index == worker]:
+            mains = [one for one in pod.containers if not one.is_init]
+            if not waits or pod.phase != "Pending" or any(one.state != "waiting" for one in mains):
+                first = mains[0].name if mains else ""
+                return pod.name, snapshot.job.launcher_container if worker is None else first
         if not waits or snapshot.job.state.is_end:
             raise _no_pod(snapshot, worker)
         text = progress(snapshot).text
@@ -251,20 +253,6 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
             told = text
             tell(f"{name}: {text}")
         await asyncio.sleep(LOOK_AGAIN)
-
-
-def _meant(snapshot: JobSnapshot, worker: int | None) -> PodView | None:
-    if worker is None:
-        return snapshot.launchers[-1] if snapshot.launchers else None
-    return next((pod for pod in snapshot.workers if pod.index == worker), None)
-
-
-def _first(pod: PodView) -> str:
-    return next((one.name for one in pod.containers if not one.is_init), "")
-
-
-def _has_log(pod: PodView) -> bool:
-    return pod.phase != "Pending" or any(one.state != "waiting" for one in pod.containers if not one.is_init)
 
 
 def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
