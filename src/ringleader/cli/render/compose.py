@@ -201,21 +201,17 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
     found: list[Mount] = []
     for word in words:
         parts = word.split(":")
-        read_only = len(parts) == 3 and parts[2] == "ro"
-        if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
-            faults.append(_mount_fault(word, "is no mount"))
-            continue
-        what = _wrong_path(parts[0], "source") or _wrong_path(parts[1], "target") or _taken(parts[1], found)
+        what = "is no mount"
+        if len(parts) == 2 or (len(parts) == 3 and parts[2] in ("ro", "rw")):
+            wrong = _wrong_path(parts[0], "source") or _wrong_path(parts[1], "target")
+            what = wrong or _taken(parts[1], found)
         if what:
-            faults.append(_mount_fault(word, what))
+            shown = word[:80] if word.isprintable() else repr(word[:80])
+            faults.append(Fault(where=f"--mount {shown}", what=what, hint=_MOUNT_HINT))
             continue
-        found.append(Mount(source=_plain(parts[0]), target=_plain(parts[1]), read_only=read_only))
+        is_read_only = parts[2:] == ["ro"]
+        found.append(Mount(source=_plain(parts[0]), target=_plain(parts[1]), read_only=is_read_only))
     return tuple(found)
-
-
-def _mount_fault(word: str, what: str) -> Fault:
-    where = f"--mount {word[:80]}" if word.isprintable() else f"--mount {word[:80]!r}"
-    return Fault(where=where, what=what, hint=_MOUNT_HINT)
 
 
 def _wrong_path(path: str, what: str) -> str:
