@@ -363,7 +363,7 @@ for _command in (
         "exec",
         ExecOptions,
         run_on_host,
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        context_settings={"ignore_unknown_options": True},
     ),
     *(Command(name, HostOptions, _to_host(change), help=text) for name, (change, text) in _FAULTS.items()),
     Command(

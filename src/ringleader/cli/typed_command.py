@@ -234,10 +234,12 @@ class Command(click.Command, Generic[Options]):
         ``overridden`` returns those options that stronger ones make void: a host file in a configuration
         file, where the command line names the hosts.
         """
-        settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
         attributes.setdefault("help", run.__doc__)
         every = parameters(options, changed=changed)
         leading = {name: position for position, name in enumerate(first)}
+        settings: dict[str, Any] = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
+        if any(one.type is click.UNPROCESSED for one in every):
+            settings["allow_interspersed_args"] = False  # what follows a COMMAND is its own
         every.sort(key=lambda one: (leading.get(one.name or "", len(leading)), one.name == "command"))
         if everyday:
             every.append(_help_all())

@@ -11,7 +11,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ringleader.errors import Fault, RequestError
-from ringleader.option_fields import PORT, SECONDS, argument, faults_of_values, flag, group, many, option
+from ringleader.option_fields import (
+    PORT,
+    SECONDS,
+    WrongValueError,
+    argument,
+    faults_of_values,
+    flag,
+    group,
+    many,
+    option,
+)
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only elastic jobs pay for it
@@ -113,6 +123,12 @@ class Ssh:
     )
     connect_timeout: float = 10.0
     """Seconds for one connection."""
+
+
+def _directory(text: str) -> str:
+    if not text:  # a variable of the shell may be unset
+        raise WrongValueError("names no directory", "give its path")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +298,7 @@ class Job:
         "Working directory of the ranks. [default: this one]",
         default="",
         metavar="DIR",
+        read=_directory,
         of="scale cluster",
     )
     """Empty: the launcher's own."""

@@ -172,7 +172,6 @@ class PodsOptions:
         "rdma claim volume"
     ),
     no_args_is_help=True,
-    context_settings={"allow_interspersed_args": False},
 )
 def pods_command(options: PodsOptions) -> None:
     """Print a job as plain Pods: what run --on pods would send, without the keys.

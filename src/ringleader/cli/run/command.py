@@ -170,7 +170,6 @@ class RunCommand(Command[RunOptions]):
         "dry_run json json_file show_ranks"
     ),
     no_args_is_help=True,
-    context_settings={"allow_interspersed_args": False},
 )
 def command(options: RunOptions) -> int:
     """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.

@@ -78,7 +78,6 @@ def _print_cluster_plan(sitting: Sitting, cluster: ClusterJobs) -> None:
         "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
         "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
     ),
-    context_settings={"allow_interspersed_args": False},
 )
 def command(options: ScaleOptions) -> None:
     """Run one job at several sizes: speed-up, efficiency, and what limits them.
