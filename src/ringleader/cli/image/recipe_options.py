@@ -15,7 +15,7 @@ from ringleader.finding import Level
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import check, selection_of
 from ringleader.images.tables import load
-from ringleader.option_fields import argument, many, option
+from ringleader.option_fields import WrongValueError, argument, many, option
 from ringleader.text_files import decoded, printed, read_bytes
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def complete_recipe(ctx: click.Context, parameter: click.Parameter, incomplete: 
     return names or [CompletionItem(incomplete, type="file")]
 
 
-def not_empty(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
-    """Return an option's value, empty where it was not given; one that was given empty is a mistake."""
-    if value == "" or (isinstance(value, tuple) and "" in value):
-        raise RequestError("nothing is named", where=param.opts[0])
-    return value or (() if param.multiple else "")
+def not_empty(text: str) -> str:
+    """Read a name; one that is empty is a mistake. Raises WrongValueError."""
+    if not text:
+        raise WrongValueError("nothing is named")
+    return text
 
 
 NO_CHECK = "Do not check first whether everything fits together."
@@ -54,9 +54,9 @@ class RecipeOptions:
     mirror: tuple[str, ...] = many(
         "Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
         metavar="SET|KIND=URL",
-        callback=not_empty,
+        read=not_empty,
     )
-    base: str = option("Another base image.", default="", callback=not_empty, metavar="REF")
+    base: str = option("Another base image.", default="", read=not_empty, metavar="REF")
 
 
 UNCHANGED = RecipeOptions()

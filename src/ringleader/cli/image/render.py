@@ -165,7 +165,8 @@ class RenderOptions:
         "-o",
         "--output",
         default="",
-        callback=not_empty,
+        read=not_empty,
+        called="-o",
         metavar="DIR",
     )
     no_check: bool = flag(NO_CHECK)
