@@ -84,11 +84,7 @@ class DoctorOptions:
         "Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
         metavar="FILE",
     )
-    timeout: float = option(
-        "What everything may take together.",
-        default=300,
-        **SECONDS,
-    )
+    timeout: float = option("What everything may take together.", default=300, **SECONDS)
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions, changed={"on": _ON})
     job: Job = group(Job, of="hosts")

@@ -33,6 +33,8 @@ PLACES = ("kubernetes", "pods")
 LARGEST = 2**63 - 1
 """Of a whole number in Kubernetes' API."""
 _BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {least:g} and at most 2^63-1"}
+_AMOUNT: Mapping[str, Any] = {"metavar": "AMOUNT", "read": as_written("quantity")}
+_OBJECT: Mapping[str, Any] = {"metavar": "NAME", "read": as_written("name")}
 _COUNT: Mapping[str, Any] = {"metavar": "N", **_BOUNDS}
 
 
@@ -105,22 +107,16 @@ class PodOptions:
     mpirun: str | None = option("mpirun in the image. [default: mpirun]", metavar="PATH")
     gpus: int | None = option("GPUs of each worker.", least=0, **_COUNT)
     gpu_resource: str = option("GPU resource name.", default="nvidia.com/gpu", metavar="NAME")
-    cpu: str | None = option(
-        "CPUs of each worker, requested and limited: 8, 500m.", metavar="AMOUNT", read=as_written("quantity")
-    )
-    memory: str | None = option(
-        "Memory of each worker, requested and limited: 32Gi.", metavar="AMOUNT", read=as_written("quantity")
-    )
+    cpu: str | None = option("CPUs of each worker, requested and limited: 8, 500m.", **_AMOUNT)
+    memory: str | None = option("Memory of each worker, requested and limited: 32Gi.", **_AMOUNT)
     resource: tuple[str, ...] = many(
         "Anything else each worker gets: rdma/hca=1; may be given again.",
         metavar="NAME=AMOUNT",
         read=as_written("resource"),
     )
     nics: NicOptions = group(NicOptions)
-    launcher_cpu: str | None = option("CPUs of the launcher.", metavar="AMOUNT", read=as_written("quantity"))
-    launcher_memory: str | None = option(
-        "Memory of the launcher.", metavar="AMOUNT", read=as_written("quantity")
-    )
+    launcher_cpu: str | None = option("CPUs of the launcher.", **_AMOUNT)
+    launcher_memory: str | None = option("Memory of the launcher.", **_AMOUNT)
     claim: tuple[str, ...] = many(
         "Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]", read=as_written("claim")
     )
@@ -139,9 +135,7 @@ class PodOptions:
         metavar="NAME=SECRET/KEY",
         read=as_written("secret_value"),
     )
-    image_pull_secret: tuple[str, ...] = many(
-        "Pull secret of the registry.", metavar="NAME", read=as_written("name")
-    )
+    image_pull_secret: tuple[str, ...] = many("Pull secret of the registry.", **_OBJECT)
     image_pull_policy: str | None = option(
         "When nodes pull the image. [default: the cluster's]",
         metavar="Always|IfNotPresent|Never",
@@ -153,20 +147,14 @@ class PodOptions:
     toleration: tuple[str, ...] = many(
         "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=as_written("toleration")
     )
-    priority_class: str | None = option("PriorityClass of all Pods.", metavar="NAME", read=as_written("name"))
-    queue: str | None = option(
-        "Kueue's local queue; with --gang volcano a queue of Volcano.",
-        metavar="NAME",
-        read=as_written("name"),
-    )
+    priority_class: str | None = option("PriorityClass of all Pods.", **_OBJECT)
+    queue: str | None = option("Kueue's local queue; with --gang volcano a queue of Volcano.", **_OBJECT)
     gang: str | None = option(
         "Scheduler that starts all Pods together or none. [default: the operator's]",
         metavar="none|volcano|NAME",
         read=as_written("name"),
     )
-    service_account: str | None = option(
-        "ServiceAccount of all Pods.", metavar="NAME", read=as_written("name")
-    )
+    service_account: str | None = option("ServiceAccount of all Pods.", **_OBJECT)
     label: tuple[str, ...] = many(
         "Label of the job and its Pods.", metavar="NAME=VALUE", read=as_written("label")
     )

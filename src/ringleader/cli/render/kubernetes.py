@@ -23,6 +23,7 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_request import JobRequest
     from ringleader.mpijob.manifest_files import Rendered
+    from ringleader.mpijob.model import MPIJob
 
 
 NAME = "Name of the job. [default: that of COMMAND's script or program]"
@@ -31,14 +32,25 @@ JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
 
 
-def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> JobRequest:
-    """Return the request that the options make; what is wrong is added to ``faults``.
+def job_of_options(
+    options: JobOptions, *, namespace: str, faults: Faults, follow: FollowOptions | None = None
+) -> tuple[JobRequest, MPIJob]:
+    """Return the job that the options make. RequestError with ``faults``; remarks go to standard error.
 
-    A job without a name is called after its script: the same options always print the same.
+    A job without a name is called after its script: the same options always print the same. ``follow``: no
+    operator is there for it.
     """
     with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_from_options import request_of
-    return request_of(job, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text)
+        from ringleader.cli.kubernetes.job_from_options import job_of, request_of
+        from ringleader.cli.kubernetes.run_job import check_operatorless, tell
+    request = request_of(
+        options, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text
+    )
+    job = job_of(request, faults)
+    if follow is not None:
+        check_operatorless(job, follow)
+    tell(request)
+    return request, job
 
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
@@ -98,17 +110,13 @@ def mpijob_command(options: MpiJobOptions) -> None:
 
 def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     """Return the job that the options make, after the claims that it needs. Remarks go to standard error."""
-    with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_from_options import job_of
-        from ringleader.cli.kubernetes.run_job import tell
-        from ringleader.mpijob.parser import request as as_requested
-        from ringleader.mpijob.serializer import write
+    from ringleader.mpijob.parser import request as as_requested
+    from ringleader.mpijob.serializer import write
+
     faults = Faults()
     if options.convert:
         faults.add("--convert and --image", "a job made of options is of the newest version")
-    request = request_of_options(options.job, namespace=options.namespace or "", faults=faults)
-    job = job_of(request, faults)
-    tell(request)
+    request, job = job_of_options(options.job, namespace=options.namespace or "", faults=faults)
     return [*claim_templates(request), write(as_requested(job))]
 
 
@@ -189,29 +197,21 @@ def pods_command(options: PodsOptions) -> None:
 
 def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
-    with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_from_options import job_of
-        from ringleader.cli.kubernetes.run_job import check_operatorless, objects, tell
     faults = Faults()
     namespace = namespace_without_cluster(options.cluster, faults.found)
-    request = request_of_options(options.job, namespace=namespace, faults=faults)
-    job = job_of(request, faults)
-    check_operatorless(job, options.follow)
-    tell(request)
+    request, job = job_of_options(options.job, namespace=namespace, faults=faults, follow=options.follow)
+    from ringleader.cli.kubernetes.run_job import objects
+
     return [*claim_templates(request), *objects("pods", job, options.follow)]
 
 
 def single(options: PodsOptions) -> list[dict[str, Any]]:
     """Return the one Pod. Remarks go to standard error."""
-    with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_from_options import job_of
-        from ringleader.cli.kubernetes.run_job import tell
-        from ringleader.launch.kubernetes.pod_template import single_pod
+    from ringleader.launch.kubernetes.pod_template import single_pod
+
     faults = Faults()
     what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"
     faults.found += misplaced(_OF_MPI.__contains__, what, hint)
     asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
-    request = request_of_options(asked, namespace=options.cluster.namespace or "", faults=faults)
-    job_of(request, faults)
-    tell(request)
+    request, _ = job_of_options(asked, namespace=options.cluster.namespace or "", faults=faults)
     return [*claim_templates(request), single_pod(request)]
