@@ -18,7 +18,7 @@ from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
-from ringleader.measurements.run_kinds import AnyRun, kind_of
+from ringleader.measurements.run_kinds import kind_of
 from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
 from ringleader.predict import models
@@ -47,29 +47,15 @@ MOST_LINES = 5
 
 def read_job(path: str, *, size: float | None, batch: float | None, layers_of: Model | None) -> MeasuredJob:
     """Return what a profile (TOML or JSON) or a stored run tells. RequestError names the place."""
+    document, run = None, None
     if not path.endswith(".toml") and Path(path).is_dir():
         run = run_file.read_any(Path(path))
-        return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
-    text = _text(path, "PROFILE")
-    try:
-        document = tomllib.loads(text) if path.endswith(".toml") else json_document(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        kind = "TOML" if path.endswith(".toml") else "JSON"
-        raise RequestError(f"is not {kind}: {error}", where=path) from None
-    except ValueError as error:  # numbers of thousands of digits
-        raise RequestError(f"cannot be read: {error}", where=path) from None
-    except RecursionError:
-        raise RequestError("is nested too deep for a profile", where=path) from None
-    if isinstance(document, dict) and "schema" in document:
-        run = run_file.from_document(document, path)
-        return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
-    return from_profile(document, path, layers_of)
-
-
-def _job_of(
-    run: AnyRun, path: str, *, size: float | None, batch: float | None, layers_of: Model | None
-) -> MeasuredJob:
-    """Return what a stored run of training or scaling tells. RequestError: it is of another kind."""
+    else:
+        document = _profile_document(path)
+        if isinstance(document, dict) and "schema" in document:
+            run = run_file.from_document(document, path)
+    if run is None:
+        return from_profile(document, path, layers_of)
     if isinstance(run, TrainingRun):
         text = profile_text(run)
         if text is None:
@@ -82,6 +68,19 @@ def _job_of(
     if isinstance(run, ElasticRun):
         raise RequestError("holds what happened to an elastic job, and no rate", where=path)
     return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+
+
+def _profile_document(path: str) -> Any:
+    text, kind = _text(path, "PROFILE"), "TOML" if path.endswith(".toml") else "JSON"
+    try:
+        return tomllib.loads(text) if kind == "TOML" else json_document(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        what = f"is not {kind}: {error}"
+    except ValueError as error:  # numbers of thousands of digits
+        what = f"cannot be read: {error}"
+    except RecursionError:
+        what = "is nested too deep for a profile"
+    raise RequestError(what, where=path)
 
 
 def read_curve(path: str) -> Link | MeasuredAllReduce:
