@@ -365,7 +365,6 @@ for _command in (
         run_on_host,
         context_settings={"ignore_unknown_options": True},
     ),
-    *(Command(name, HostOptions, _to_host(change), help=text) for name, (change, text) in _FAULTS.items()),
     Command(
         "slow",
         SlowOptions,
@@ -373,3 +372,5 @@ for _command in (
     ),
 ):
     command.add_command(_command)
+for _name, (_change, _help) in _FAULTS.items():
+    command.add_command(Command(_name, HostOptions, _to_host(_change), help=_help))
