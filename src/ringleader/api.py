@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from ringleader.cli.run.terminal import Terminal
 from ringleader.errors import Fault, RankError, RequestError, StoppedError
 from ringleader.horovod_run import accepts_horovod
 from ringleader.launch.launch_job import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
-from ringleader.launch.rank_output import StandardStreams
+from ringleader.launch.rank_output import PrefixedLines, StandardStreams
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.host_list import parse_host_list
 from ringleader.plan.job import Host, Job, Placement, Ssh
@@ -40,23 +39,43 @@ class RemoteTraceback(Exception):  # noqa: N818 - it carries the words of an err
         return f"\n{self.args[0]}"
 
 
-class Printer(Terminal):
+class Printer:
     """Prints the ranks' lines on our own standard streams, ``[rank] `` in front."""
 
     def __init__(self, *, size: int, prefix: bool = True) -> None:
         """``size`` decides how wide a prefix is."""
-        outlets = StandardStreams(sys.stdout, sys.stderr)
-        super().__init__(
-            stdout=outlets.stdout,
-            stderr=outlets.stderr,
-            outlets=outlets,
-            is_tty=False,
-            size=size,
-            prefix=prefix,
-        )
+        self._outlets = StandardStreams(sys.stdout, sys.stderr)
+        self._lines = PrefixedLines(self._outlets.stdout, self._outlets.stderr, size=size, prefix=prefix)
+
+    def output(self, rank: int, stream: str, line: bytes) -> None:
+        """Print a line."""
+        self._lines.line(rank, stream, line)
+
+    def report(self, rank: int, message: dict[str, Any]) -> None:
+        """Messages of ``ringleader.progress`` are for ``ringleader scale``; nobody waits for them here."""
 
     def progress(self, text: str) -> None:
         """Silent: a program that calls us has its own way to show progress."""
+
+    def warning(self, text: str) -> None:
+        """Print a warning on standard error."""
+        self._lines.finish()
+        self._outlets.stderr.put(f"ringleader: {text}\n".encode(errors="replace"))
+
+    def flush(self) -> None:
+        """Print what came."""
+        self._lines.flush()
+
+    def waiting(self) -> int:
+        """Return how many bytes nobody has taken yet."""
+        return self._outlets.waiting
+
+    def finish(self) -> None:
+        """End an unfinished line, and say what of the ranks' output was lost."""
+        self._lines.finish()
+        for text in self._outlets.losses():
+            self.warning(text)
+        self._outlets.close()
 
 
 _SAME = {part.name for part in fields(Job)} - {"hosts", "ssh", "placement", "env", "require"}

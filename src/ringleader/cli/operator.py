@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ringleader.kube.client import RestCluster
 
 
+_OURS = {"image": {"default": f"ringleader-operator:{__version__}", "show_default": True}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManifestsOptions:
     """The options, as they were written."""
@@ -34,7 +37,7 @@ class ManifestsOptions:
     namespace: str | None = option("Look after the jobs of this namespace only, and run there.", metavar="NS")
     cluster_scope: bool = flag("Look after the jobs of all namespaces. The default.")
     install_in: str | None = option("Where the operator runs. [default: mpi-operator]", metavar="NS")
-    installation: Installation = group(Installation)
+    installation: Installation = group(Installation, changed=_OURS)
     admission_policy: bool | None = flag(
         "With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
         " [default: not with --namespace, unless with --exec-spawn]",

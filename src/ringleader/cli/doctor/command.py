@@ -1,11 +1,13 @@
 """``ringleader doctor``: what hosts have for jobs, and with ``--image`` what an image is worth.
 
-`judged_hosts` says how it is shown, `cluster_nodes` what is done on Kubernetes.
+`judged_hosts` says how it is shown.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.cli import interrupts
 from ringleader.cli.doctor import stored_facts
+from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
 from ringleader.cli.options.host_options import PLACES, HostOptions, overridden
 from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
-from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions, Result, result_to, show
 from ringleader.cli.run.command import check_ssh_files, read_job
@@ -30,6 +33,8 @@ from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.fabric.active.measurements import ActiveResults
+    from ringleader.fabric.cluster_facts import ClusterFacts
+    from ringleader.render.rdma.allocation import NicAllocation
 
 
 _ON = {
@@ -223,6 +228,90 @@ IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 """Where an image says what it has (``images.image_record.PLACE``)."""
 
 
+_LETTERS = string.ascii_lowercase + string.digits
+LEAST_SECONDS = 5.0
+"""What is kept of the time for looking at the nodes and for removing the Pods."""
+
+
+def allocation_of(options: NodeOptions) -> NicAllocation:
+    """Return the NICs that each Pod gets. Raises RequestError with every fault."""
+    with needs_kubernetes(), interrupts.held():
+        from ringleader.cli.kubernetes.job_from_options import allocation
+        from ringleader.render.rdma.allocation import NicAllocation
+        from ringleader.render.rdma.profiles import PROFILES
+    faults = Faults()
+    found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
+    if found is not None and found.makes_template and options.pod_image is not None:
+        faults.add(
+            "--rdma dra with --pod-image", "a claim needs a template of its own", "leave one of them out"
+        )
+    refuse(faults.found)
+    return found if found is not None else NicAllocation(profile=PROFILES["none"])
+
+
+def check_nodes(options: DoctorOptions, result: Result) -> int:
+    """Judge the nodes, and where an image is given the facts that Pods read there; return the exit code."""
+    nodes = allocation_of(options.nodes)
+    profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
+    with interrupts.held():
+        from ringleader.cli.doctor.judged_hosts import show_judgement
+        from ringleader.doctor.judgement import judge
+        from ringleader.doctor.kubernetes_nodes import needs_of
+    line = ProgressLine()
+    try:
+        cluster, read = with_cluster(
+            options.nodes.cluster, lambda connection: _read(connection, options, nodes, line)
+        )
+    finally:
+        line.clear()
+    if options.nodes.dry_run:
+        return 0
+    if options.nodes.pod_image is None:
+        hint = "--pod-image IMAGE, with Ringleader in it, reads facts on each node"
+        print(f"ringleader: only what the API server knows is judged: {hint}", file=sys.stderr)
+    needs = needs_of(nodes)
+    judged = judge(read.facts, faults=read.faults, profile=profile, cluster=(cluster, needs))
+    return show_judgement(judged, read, result, verbose=options.verbose)
+
+
+async def _read(
+    connection: Connection, options: DoctorOptions, nodes: NicAllocation, line: ProgressLine
+) -> tuple[ClusterFacts, HostsReading]:
+    with needs_kubernetes(), interrupts.held():
+        from ringleader.doctor.kubernetes_nodes import read_cluster
+        from ringleader.doctor.kubernetes_pods import facts_pod
+        from ringleader.doctor.kubernetes_reading import PodReading
+    found = await read_cluster(
+        connection.cluster,
+        namespace=connection.namespace,
+        selector=options.nodes.nodes or "",
+        networks=nodes.networks,
+    )
+    seconds = max(options.timeout - LEAST_SECONDS, LEAST_SECONDS)
+    run = "RUN" if options.nodes.dry_run else "".join(random.SystemRandom().choices(_LETTERS, k=6))
+    pods = {
+        node.name: facts_pod(
+            node,
+            index=index,
+            run=run.lower(),
+            namespace=connection.namespace,
+            image=options.nodes.pod_image or "IMAGE",
+            allocation=nodes,
+            seconds=seconds,
+        )
+        for index, node in enumerate(found.nodes)
+    }
+    if options.nodes.dry_run:
+        from ringleader.mpijob.yaml_text import text_of
+
+        sys.stdout.write(text_of(pods.values()))
+        return found, HostsReading(facts={})
+    if options.nodes.pod_image is None:
+        return found, HostsReading(facts={})
+    reading = PodReading(connection.cluster, namespace=connection.namespace, run=run, tell=line.show)
+    return found, await reading.read(pods, seconds)
+
+
 @Command.of(
     "doctor",
     DoctorOptions,
@@ -261,8 +350,6 @@ def command(options: DoctorOptions) -> int:
         return check_image(options.timeout, options.json)
     with result_to(options.json) as result:
         if options.on_kubernetes:
-            from ringleader.cli.doctor.cluster_nodes import check_nodes
-
             return check_nodes(options, result)
         return check_hosts(options, result)
 

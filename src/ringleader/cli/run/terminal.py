@@ -22,7 +22,6 @@ class Terminal:
         stdout: Outlet,
         stderr: Outlet,
         is_tty: bool,
-        size: int = 1,
         prefix: bool = True,
         quiet: bool = False,
         shown: Collection[int] | None = None,
@@ -33,13 +32,13 @@ class Terminal:
     ) -> None:
         """``is_tty``: standard error is a terminal, which gets a line of progress; a log gets one at times.
 
-        ``size``: ranks, where that is known already: a prefix is as wide as the last one.
 
         ``shown``: ranks whose output is shown; ``None``: all. ``outlets``: what ``stdout`` and ``stderr``
         belong to, where they are this process's own. ``label``: what stands before
         a line, if not ``[rank] ``. ``transport``: say at a good end what carried the bytes between hosts.
         """
-        self._lines = PrefixedLines(stdout, stderr, size=size, prefix=prefix, label=label)
+        # A prefix is as wide as its rank: how many ranks there will be is not known yet.
+        self._lines = PrefixedLines(stdout, stderr, size=1, prefix=prefix, label=label)
         self._stderr = stderr
         self._progress = ProgressLine(is_tty=is_tty, write=self._write, clock=clock)
         self._quiet, self._shown, self._transport = quiet, shown, transport

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader import __version__
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob import object_names
 from ringleader.mpijob.crd import crd
@@ -100,7 +99,7 @@ class Installation:
 
     image: str = option(
         "The operator's image: deploy/operator/Dockerfile.",
-        default=f"ringleader-operator:{__version__}",
+        default="",
         envvar="RINGLEADER_OPERATOR_IMAGE",
     )
     namespace: str = NAMESPACE
