@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ringleader import __version__
 from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.output import JsonOptions, show
