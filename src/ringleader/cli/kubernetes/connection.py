@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import sys
@@ -47,6 +46,8 @@ class Connection:
 
 def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[Result]]) -> Result:
     """Connect, do something and close. Raises RequestError where no cluster is configured."""
+    import asyncio  # doctor of hosts starts without it
+
     with needs_kubernetes():
         from ringleader.kube.client import RestCluster
         from ringleader.kube.credential_sources import credentials
