@@ -57,7 +57,7 @@ Strength = Mapping[str, int]
 REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
 
-_COMMAND_LINE, _VARIABLE = 9, 8
+_STRENGTHS = {ParameterSource.COMMANDLINE: 9, ParameterSource.ENVIRONMENT: 8}
 _WRONG = "ringleader.wrong"
 """Where a context keeps parameter → faults of its words; variables are told of elsewhere."""
 
@@ -290,11 +290,18 @@ class Command(click.Command, Generic[Options]):
         if faults := (*found.faults, *_empty_names(ctx)):
             raise RequestError((*faults, *faults_of_words(ctx)))
         if self._overridden is not None:
-            strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
-            strength = {name: number for name, number in strength.items() if number >= 0}
+            strength = {}
+            for name in ctx.params:
+                source = ctx.get_parameter_source(name)
+                if source is ParameterSource.DEFAULT_MAP:
+                    strength[name] = found.ranks.get(name, USER)
+                elif source in _STRENGTHS:
+                    strength[name] = _STRENGTHS[source]
+            void = self._overridden(strength, ctx.params)
             for parameter in self.params:
-                if parameter.name in self._overridden(strength, ctx.params):
-                    ctx.params[parameter.name] = _nothing(parameter)
+                if parameter.name in void:
+                    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+                    ctx.params[parameter.name] = () if parameter.multiple else False if is_flag else None
         return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -391,19 +398,3 @@ def _empty_names(ctx: click.Context) -> list[Fault]:
         if one.type is not click.UNPROCESSED
         and "" in (value if isinstance(value := ctx.params.get(one.name or ""), tuple) else (value,))
     ]
-
-
-def _strength(ctx: click.Context, name: str, ranks: Mapping[str, int]) -> int:
-    source = ctx.get_parameter_source(name)
-    if source is ParameterSource.COMMANDLINE:
-        return _COMMAND_LINE
-    if source is ParameterSource.ENVIRONMENT:
-        return _VARIABLE
-    return ranks.get(name, USER) if source is ParameterSource.DEFAULT_MAP else -1
-
-
-def _nothing(parameter: click.Parameter) -> Any:
-    """Return the value of a parameter that was not given."""
-    if parameter.multiple:
-        return ()
-    return False if isinstance(parameter, click.Option) and parameter.is_flag else None

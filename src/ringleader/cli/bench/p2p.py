@@ -127,12 +127,6 @@ class PairOptions:
     shared: BenchOptions = group(BenchOptions)
 
 
-SHORT_HELP = (
-    "min_bytes max_bytes factor window bidirectional seconds memory ranks per_host program from_file "
-    f"{EVERYDAY}"
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Ranks:
     """Which ranks measure, and on which hosts they are."""
@@ -230,7 +224,15 @@ def _hosts_by_slot(job: Job, names: Sequence[str], count: int) -> tuple[str, ...
     return tuple(filled[:count]) if known and len(filled) >= count else ()
 
 
-@Command.of("p2p", PairOptions, overridden=overridden, everyday=SHORT_HELP)
+@Command.of(
+    "p2p",
+    PairOptions,
+    overridden=overridden,
+    everyday=(
+        "min_bytes max_bytes factor window bidirectional seconds memory ranks per_host program from_file "
+        f"{EVERYDAY}"
+    ),
+)
 def command(options: PairOptions) -> int:
     """Measure latency and bandwidth between every pair of hosts, or of ranks.
 

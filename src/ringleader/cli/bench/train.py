@@ -206,9 +206,6 @@ class TrainOptions:
     shared: BenchOptions = group(BenchOptions)
 
 
-EVERYDAY = f"model batch arms steps repeats precision optimizer data {SHARED_EVERYDAY}"
-
-
 def training_plan(options: TrainOptions, faults: Faults) -> TrainingPlan:
     """Return what was asked for; all that is wrong with it is added to ``faults``."""
     facts = MODELS.get(options.plan.get("model", ""))
@@ -238,7 +235,12 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     return None if ranks is None else max(1, cores // ranks)
 
 
-@Command.of("train", TrainOptions, overridden=overridden, everyday=EVERYDAY)
+@Command.of(
+    "train",
+    TrainOptions,
+    overridden=overridden,
+    everyday=f"model batch arms steps repeats precision optimizer data {SHARED_EVERYDAY}",
+)
 def command(options: TrainOptions) -> int:
     """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
 
