@@ -228,33 +228,29 @@ class Part:
 
     def read(self, text: str) -> Any:
         """Return the value of a text. Raises WrongValueError."""
-        declared = self.declared
+        declared, kind = self.declared, self.kind_of_value
         assert declared is not None
-        is_whole = self.kind_of_value == "integer"
         numbers: dict[str, Callable[[str], Any]] = {"integer": whole_number, "float": finite_number}
+        if declared.choices and (wrong := declared.fault(text)):
+            raise wrong
         try:
-            if declared.choices and (wrong := declared.fault(text)):
-                raise wrong
-            value = (declared.read or numbers.get(self.kind_of_value, str))(text)
+            value = (declared.read or numbers.get(kind, str))(text)
         except WrongValueError:
             raise
         except ValueError as error:
             if declared.read is None and _LARGE.fullmatch(text):
                 raise WrongValueError(str(error)) from None
-            raise self._unreadable(text, is_whole) from None
+            what, hint = "is not a number", ""
+            if declared.unreadable:
+                what, hint = declared.unreadable, declared.hint
+            elif kind == "integer":
+                what = "is no whole number"
+            elif declared.unit == "seconds":
+                what, hint = "is not a number of seconds", "write 90 or 1.5"
+            raise WrongValueError(f"{text[:80]!r} {what}", hint) from None
         if not declared.choices and (wrong := declared.fault(value)):
             raise wrong
         return value
-
-    def _unreadable(self, text: str, is_whole: bool) -> WrongValueError:
-        declared = self.declared
-        if declared is not None and declared.unreadable:
-            return WrongValueError(f"{text[:80]!r} {declared.unreadable}", declared.hint)
-        if is_whole:
-            return WrongValueError(f"{text[:80]!r} is no whole number")
-        if declared is not None and declared.unit == "seconds":
-            return WrongValueError(f"{text[:80]!r} is not a number of seconds", "write 90 or 1.5")
-        return WrongValueError(f"{text[:80]!r} is not a number")
 
 
 _KNOWN: dict[type, tuple[Part, ...]] = {}
