@@ -12,7 +12,6 @@ import pytest
 from tests.unit.host_agent_world import HOST, Launcher, Rank, gone
 
 from ringleader.agents import checkpoint_file, protocol
-from ringleader.launch.elastic.orders import BeginGeneration, wire
 
 pytestmark = pytest.mark.process
 BEGIN = """
@@ -74,8 +73,8 @@ def test_a_generation_that_goes_on_from_an_older_commit_drops_the_newer(
     text += "while memory.held() != (4,): time.sleep(0.01)\nprint('dropped')\n"
     one = rank(launcher, tmp_path, 1, text)
     assert launcher.until("rank_waiting").commits == [5, 4]
-    order = BeginGeneration(number=1, world=1, restore=4, members=(), hosts=(HOST,))
-    launcher.agents.tell_all(**wire(order))
+    order = {"number": 1, "world": 1, "restore": 4, "members": (), "hosts": (HOST,), "arrivals": ()}
+    launcher.agents.tell_all(do="generation", **order)
     assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"dropped\n"
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.time_limits import patience
 
 from ringleader.errors import RequestError
-from ringleader.launch.elastic.host_offers import HostNews, HostWatch, first_hosts
+from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import (
     DiscoveryScript,
     FixedHosts,
@@ -53,14 +53,15 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def wait_for(watch: HostWatch, count: int, seconds: float = 20.0) -> list[HostNews]:
-    """The first ``count`` pieces of news, as the launcher's loop hears them."""
-    found: list[HostNews] = []
+def wait_for(offers: HostOffers, count: int, seconds: float = 20.0) -> list[str]:
+    """The first ``count`` warnings and hosts, as the launcher's loop hears them."""
+    found: list[str] = []
     until = time.monotonic() + patience(seconds)
     while len(found) < count:
-        ready, _, _ = select.select([watch], [], [], until - time.monotonic())
+        ready, _, _ = select.select([offers], [], [], until - time.monotonic())
         assert ready, f"only {found}"
-        found += watch.news()
+        hosts, warnings = offers.news(1.0)
+        found += warnings if hosts is None else [*warnings, " ".join(name for name, _ in hosts)]
     return found
 
 
@@ -280,41 +281,41 @@ H1, H2 = (Host(name="h1", slots=1),), (Host(name="h2", slots=1),)
 
 def test_news_reach_the_loop_in_order() -> None:
     source = Answers(H1, HostSourceError("away"), ValueError("odd"), H1, H2, H2, H2)
-    watch = HostWatch(source, H1)
-    first, second, third, fourth = wait_for(watch, 4)
-    watch.close()
-    watch.close()
-    assert isinstance(first, str) and "away" in first
-    assert isinstance(second, str) and "ValueError: odd" in second
-    assert third == "prepared names hosts again" and fourth == H2
+    offers = HostOffers(source, H1)
+    first, second, third, fourth = wait_for(offers, 4)
+    offers.close()
+    offers.close()
+    assert "away" in first and "ValueError: odd" in second
+    assert third == "prepared names hosts again" and fourth == "h2"
     assert not [thread for thread in threading.enumerate() if thread.name == "hosts of prepared"]
 
 
 def test_a_refresh_does_not_wait_for_the_period() -> None:
     source = Answers(H2)
-    watch = HostWatch(source, H1, period=3600.0)
-    watch.refresh()
-    assert wait_for(watch, 1) == [H2]
-    watch.close()
+    offers = HostOffers(source, H1, period=3600.0)
+    offers.refresh()
+    assert wait_for(offers, 1) == ["h2"]
+    offers.close()
 
 
 def test_fixed_hosts_never_change() -> None:
     source: HostSource = FixedHosts(hosts=H1)
-    watch = HostWatch(source, source.look(), period=0.001)
-    assert not select.select([watch], [], [], 0.05)[0]
-    watch.close()
+    offers = HostOffers(source, source.look(), period=0.001)
+    assert offers.fileno() is None and not offers.refresh()
+    assert offers.usable() == [("h1", 1)] and offers.news(1.0) == (None, [])
+    offers.close()
 
 
 @pytest.mark.process
 def test_a_watch_that_is_closed_ends_the_running_script(script: Callable[[str], str], tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     path = script(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600")
-    watch = HostWatch(DiscoveryScript(argv=(path,), period=0.01), H1)
+    offers = HostOffers(DiscoveryScript(argv=(path,), period=0.01), H1)
     until = time.monotonic() + patience(20)
     while not pid.exists():
         assert time.monotonic() < until
         time.sleep(0.01)
-    watch.close()
+    offers.close()
     assert not is_running(int(pid.read_text()))
 
 
@@ -323,8 +324,8 @@ def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
     source = DiscoveryScript(argv=(script("echo h1:1"),))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        watch = HostWatch(source, source.look())
-        watch.close()
+        offers = HostOffers(source, source.look())
+        offers.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -18,9 +18,8 @@ from typing import Any
 from ringleader.agents import host_facts_script
 from ringleader.agents.fast_stdlib import socket
 from ringleader.errors import RingleaderError
-from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
-from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
+from ringleader.launch.elastic.job_context import ElasticContext, file_reader
 from ringleader.launch.elastic.layout import agent_number
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
@@ -28,6 +27,7 @@ from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
 from ringleader.launch.prepare import control_variable
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
+from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import is_own_name, slots_of
 from ringleader.render.mpirun_command import scrubbed
 
@@ -42,26 +42,25 @@ PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
 
 
+@dataclass(eq=False)
 class HostStart:
     """A host from the first look at it until it can start ranks."""
 
-    def __init__(self) -> None:
-        """It is being looked at."""
-        self.until: float | None = None
-        """When it counts as ready in any case: its agent runs, and prepares it."""
-        self.prepared = False
-        self.loading = False
-        """It reads the newest file of a commit."""
+    until: float | None = None
+    """When it counts as ready in any case: its agent runs, and prepares it; ``None``: it is being probed."""
+    prepared: bool = False
+    loading: bool = False
+    """It reads the newest file of a commit."""
 
 
 class ElasticHosts:
     """Every host that was looked at and is not lost."""
 
     def __init__(
-        self, context: ElasticContext, server: AgentServer, tell: Callable[[f.Fact], None], *, wake: int
+        self, context: ElasticContext, server: AgentServer, tell: Callable[..., None], *, wake: int
     ) -> None:
-        """``tell`` takes facts, in the loop's thread. ``wake``: a descriptor that a thread writes to when it
-        has an answer; ``tick`` takes it."""
+        """``tell`` takes messages for the decider, in the loop's thread. ``wake``: a descriptor that a thread
+        writes to when it has an answer; ``tick`` takes it."""
         self._context, self._tell, self._wake = context, tell, wake
         self.reports: dict[str, HostReport] = {}
         """What each host said that was looked at."""
@@ -93,42 +92,37 @@ class ElasticHosts:
     # --- a host's start -----------------------------------------------------------------------------------
 
     def start(self, name: str, slots: int) -> None:
-        """Look at a host; HostReady or HostRefused follows."""
+        """Look at a host; ``host_ready`` or ``host_refused`` follows."""
+        context = self._context
         start = self._starts[name] = HostStart()
+        job = replace(context.job, hosts=(Host(name=name, slots=slots or None),))
         try:
-            host = host_of(name, slots)
-            if reached_by_ssh(replace(self._context.job, hosts=(host,)), self._here):
-                self._reach(name, slots)
+            if reached_by_ssh(job, self._here):
+                self._reach(job.hosts)
         except RingleaderError as error:
             self._refuse(name, str(error))
             return
-        threading.Thread(
-            target=self._look, args=(name, slots, start), name=f"ask-{name}", daemon=True
-        ).start()
+        args = (name, job, start)
+        threading.Thread(target=self._look, args=args, name=f"ask-{name}", daemon=True).start()
 
-    def _reach(self, name: str, slots: int) -> None:
+    def _reach(self, hosts: tuple[Host, ...]) -> None:
         """Let ssh know a host."""
         context = self._context
         if self.ssh is None:
             self._server.listen_to_others()
             self.agents.config["control"] = control_variable(list(context.addresses), self._server.port)
-            hosts = (host_of(name, slots),)
             self.ssh = self.agents.ssh = SshConnections(
                 context.job.ssh, hosts, environ=context.environ, persist=PERSIST_SECONDS
             )
-        self.ssh.add_host(host_of(name, slots))
+        self.ssh.add_host(hosts[0])
 
-    def _look(self, name: str, slots: int, start: HostStart) -> None:
+    def _look(self, name: str, job: Job, start: HostStart) -> None:
         """Ask a host what it is, in a thread of its own."""
         context = self._context
         answer: HostReport | str
         try:
             found = probe(
-                replace(context.job, hosts=(host_of(name, slots),)),
-                environ=context.environ,
-                progress=lambda text: None,
-                mpi=context.mpi,
-                ssh=self.ssh,
+                job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
             )
             answer = found.facts[0]
         except RingleaderError as error:
@@ -185,13 +179,13 @@ class ElasticHosts:
 
     def _refuse(self, name: str, why: str) -> None:
         self._starts.pop(name, None)
-        self._tell(f.HostRefused(host=name, why=why))
+        self._tell("host_refused", host=name, why=why)
 
     def _ready(self, name: str) -> None:
         del self._starts[name]
         report = self.reports[name]
         slots = slots_of(report, share_gpus=self._context.job.share_gpus)
-        self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
+        self._tell("host_ready", host=name, slots=slots, machine=report.identity)
 
     # --- what agents say ----------------------------------------------------------------------------------
 
@@ -204,7 +198,7 @@ class ElasticHosts:
     def lost(self, name: str, why: str) -> None:
         """A host's agent is gone, or has failed."""
         self._starts.pop(name, None)
-        self._tell(f.HostLost(host=name, why=why))
+        self._tell("host_lost", host=name, why=why)
 
     def on_notice(self, name: str, words: Mapping[str, Any]) -> None:
         """It is about to leave."""
@@ -218,14 +212,11 @@ class ElasticHosts:
         """It reads a file of a commit, and advances."""
         if (start := self._starts.get(name)) is not None:
             start.until = time.monotonic() + PREPARE_SECONDS
-            self._tell(f.HostAdvances(host=name))
 
     def on_checkpoint_loaded(self, name: str, words: Mapping[str, Any]) -> None:
-        """It has read the newest good file; 0: there is none."""
+        """It has read the newest good file, or found none."""
         for why in words["refused"]:
             self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
-        if words["number"]:
-            self._tell(f.Committed(host=name, number=words["number"]))
         if (start := self._starts.get(name)) is not None:
             start.loading = False
             if start.prepared:

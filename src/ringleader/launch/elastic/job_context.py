@@ -10,7 +10,6 @@ from pathlib import Path
 from ringleader.agents import job_directory
 from ringleader.agents.host_agent_client import AGENT_NUMBERS
 from ringleader.agents.library_links import LINKS
-from ringleader.errors import RequestError
 from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import Listener
@@ -18,7 +17,7 @@ from ringleader.launch.prepare import Prepared, control_addresses
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.transport_settings import job_settings
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.plan.job import Family, Host, Job, Mpi, Placement
+from ringleader.plan.job import Family, Job, Mpi, Placement
 from ringleader.plan.rank_placement import Plan, place
 from ringleader.render.mpirun_command import SECRETS, TABLE, MpirunCommand, library_links, mpirun_command
 from ringleader.render.rank_environment import FreePorts
@@ -207,10 +206,3 @@ def file_reader(job: Job) -> Callable[[str], bytes | None]:
             return None
 
     return read
-
-
-def host_of(name: str, slots: int) -> Host:
-    """Return a host as the source of hosts named it; 0 slots: as many as it has."""
-    if slots < 0:
-        raise RequestError(f"{slots} slots", where=name)
-    return Host(name=name, slots=slots or None)

@@ -53,7 +53,9 @@ def launch_elastic(
             hosts = first_hosts(source, caught, warn=listener.warning)
         except KeyboardInterrupt:
             raise signals.stopped(caught) from None
-        offers = HostOffers(source, hosts, context.elastic)
+        offers = HostOffers(
+            source, hosts, cooldown=context.elastic.cooldown, period=context.elastic.discovery_seconds
+        )
         stack.callback(offers.close)
         run = _run(context, offers, stack, stdin=stdin, payload=payload, caught=caught)
     result, state = run.state.result, run.state
