@@ -10,8 +10,8 @@ from typing import Any
 from ringleader.adapters.commits import CommitPeers, Commits
 from ringleader.adapters.membership import CommitMemory
 from ringleader.adapters.numpy_adapter import Array
-from ringleader.agents import commit_memory
-from ringleader.agents.commit_memory import CommitStore
+from ringleader.agents.elastic import commit_memory
+from ringleader.agents.elastic.commit_memory import CommitStore
 
 SECONDS = 20
 

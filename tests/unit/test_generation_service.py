@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ringleader.agents import unix_messages
-from ringleader.agents.generation_page import BOTH, PageReader, PageWriter
-from ringleader.agents.generation_service import RING_BYTES, GenerationService
-from ringleader.agents.host_agent_client import (
+from ringleader.agents.elastic.generation_page import BOTH, PageReader, PageWriter
+from ringleader.agents.elastic.generation_service import RING_BYTES, GenerationService
+from ringleader.agents.elastic.host_agent_client import (
     AgentGoneError,
     Generation,
     LeaveError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents.commit_memory import FROZEN_SECONDS
+from ringleader.agents.elastic.commit_memory import FROZEN_SECONDS
 from ringleader.agents.protocol import MESSAGE, ProtocolError
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts, HostStart
 from ringleader.launch.elastic.elastic_job import ElasticJob

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringleader.agents import commit_memory
-from ringleader.agents.commit_memory import CommitStore
-from ringleader.agents.generation_page import (
+from ringleader.agents.elastic import commit_memory
+from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.agents.elastic.generation_page import (
     BOTH,
     BROKEN,
     ENDED_RANK,

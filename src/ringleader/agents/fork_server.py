@@ -13,11 +13,12 @@ import sys
 import time
 from functools import partial
 
-from ringleader.agents import elastic_rank_agent, unix_messages
+from ringleader.agents import unix_messages
+from ringleader.agents.elastic import elastic_rank_agent
+from ringleader.agents.elastic.rank_agents import WATCHED
 from ringleader.agents.fast_stdlib import signal, socket, suppress
 from ringleader.agents.fork_server_process import CONTROL_FD
 from ringleader.agents.process_tree import close_all_but, open_descriptors
-from ringleader.agents.rank_agents import WATCHED
 from ringleader.agents.rank_process_start import WarmRank
 
 TYPE_CHECKING = False  # see fast_stdlib.py

@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.agents.commit_memory import CommitMemory, CommitMemoryError
-from ringleader.agents.generation_page import PageReader
-from ringleader.agents.host_agent_client import (
+from ringleader.agents.elastic.commit_memory import CommitMemory, CommitMemoryError
+from ringleader.agents.elastic.generation_page import PageReader
+from ringleader.agents.elastic.host_agent_client import (
     INCARNATION,
     SLOT,
     SOCKET,

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringleader.agents import rank_identity
-from ringleader.agents.host_agent_client import (
+from ringleader.agents.elastic.host_agent_client import (
     AGENT_NUMBERS,
     SOCKET,
     WORLD,

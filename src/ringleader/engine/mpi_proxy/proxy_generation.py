@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ringleader.agents.generation_service import RING_BYTES
-from ringleader.agents.host_agent_client import Generation, ProxyConnection
+from ringleader.agents.elastic.generation_service import RING_BYTES
+from ringleader.agents.elastic.host_agent_client import Generation, ProxyConnection
 from ringleader.engine.communicator import DTYPES, LOOKS, OPERATIONS, Call, memory_at
 from ringleader.engine.mpi_communicator import MpiCommunicator
 from ringleader.engine.mpi_proxy.creation import Creation, CreationProtocol

@@ -15,8 +15,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.agents.generation_service import RING_BYTES
-from ringleader.agents.host_agent_client import AgentGoneError, Generation, RankConnection
+from ringleader.agents.elastic.generation_service import RING_BYTES
+from ringleader.agents.elastic.host_agent_client import AgentGoneError, Generation, RankConnection
 from ringleader.engine.communicator import DTYPES, OPERATIONS, Call
 from ringleader.engine.exceptions import HorovodInternalError, known_to_peers
 from ringleader.engine.mpi_proxy.rank_memory import (

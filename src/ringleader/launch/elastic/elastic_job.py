@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any
 
 from ringleader.agents import protocol
-from ringleader.agents.host_agent_client import INCARNATION, SLOT
+from ringleader.agents.elastic.host_agent_client import INCARNATION, SLOT
 from ringleader.launch import signals
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.host_offers import HostOffers

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ringleader.agents import protocol
-from ringleader.agents.commit_memory import LIMIT_VARIABLE
+from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.plan.rank_placement import HostFacts

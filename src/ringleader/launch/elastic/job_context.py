@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringleader.agents import job_directory
-from ringleader.agents.host_agent_client import AGENT_NUMBERS
+from ringleader.agents.elastic.host_agent_client import AGENT_NUMBERS
 from ringleader.agents.library_links import LINKS
 from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
 from ringleader.launch.host_probe.host_query import HostReport

@@ -2,7 +2,7 @@
 
 It forks rank agents (``rank_agents``), keeps a fork server from which they start warm
 (``fork_server_process``), serves ranks and MPI proxies (``generation_service``), holds the commits
-(``commit_memory``) and has them written to files (``checkpoint_writer``). It decides nothing about the job:
+(``commit_memory``) and has them written to files (``checkpoint_files``). It decides nothing about the job:
 orders come from the launcher. By itself it only ends everything when the launcher is gone, freezes commits
 when nothing comes from the launcher's host any more, and passes on that somebody wants this host to leave.
 """
@@ -14,19 +14,19 @@ import select
 import time
 
 from ringleader.agents import process_inspection, process_tree, protocol, rank_identity
-from ringleader.agents.checkpoint_writer import CheckpointWriter
-from ringleader.agents.commit_memory import CommitMemoryError
+from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
+from ringleader.agents.elastic.commit_memory import CommitMemoryError
+from ringleader.agents.elastic.generation_service import GenerationService
+from ringleader.agents.elastic.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
 from ringleader.agents.fast_stdlib import signal, socket, suppress
 from ringleader.agents.fork_server_process import ForkServerProcess
-from ringleader.agents.generation_service import GenerationService
-from ringleader.agents.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ringleader.agents.commit_memory import CommitStore
+    from ringleader.agents.elastic.commit_memory import CommitStore
     from ringleader.agents.job_directory import JobDirectory
     from ringleader.agents.launcher_connection import LauncherConnection
 
@@ -89,7 +89,7 @@ class HostAgent:
             launcher.say,
         )
         self.fork_server = ForkServerProcess(environ, launcher.say, self._forked, directory.path)
-        self.files = CheckpointWriter(commits, launcher.say)
+        self.files = CheckpointFiles(commits, launcher.say)
         launcher.ask_often(config.lost_after)
         launcher.say(
             do="host_hello",
