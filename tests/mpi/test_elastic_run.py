@@ -105,6 +105,32 @@ def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.parametrize(("wire", "code"), [("shm", 0), ("tcp", 3)])
+def test_what_carries_the_bytes_is_required(workplace, python, wire, code):
+    script = SCRIPT.replace("torch.ones(4)", "torch.ones(1 << 16)")
+    launcher = start(workplace, python, "--require", wire, steps=30, script=script)
+    os.kill(first_steps(launcher)[1], signal.SIGKILL)
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == code and out.count(b"done at 30") == 2, err
+    assert (b"tcp to other hosts is not shown: the job has one host" in err) == (wire == "tcp"), err
+
+
+def test_a_host_that_lacks_what_is_required_is_refused(workplace, python):
+    done = workplace.run("run", "-n", "1", "--min-np", "1", "--require", "rdma", python, "-c", "")
+    assert done.returncode == 3 and b"rdma is required, and it has no RDMA device" in done.stderr, done.stderr
+
+
+def test_ranks_that_hang_print_their_stacks_before_the_time_is_over(workplace, python):
+    """Also one that has taken the place of another."""
+    script = SCRIPT.replace("if hvd.rank() == 0:", "if hvd.rank() == 1 and state.step > 20:\n"
+                            "            time.sleep(1000)\n        if hvd.rank() == 0:")  # fmt: skip
+    launcher = start(workplace, python, "--timeout", "15", steps=60, script=script)
+    os.kill(first_steps(launcher)[1], signal.SIGKILL)
+    _, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 124, err
+    assert err.count(b"most recent call first") >= 2 and b"in train" in err, err
+
+
 @pytest.mark.long
 def test_a_survivor_keeps_no_memory_of_generations_that_were_lost(workplace, python):
     (workplace.tmp / "train.py").write_text(HOLDS)

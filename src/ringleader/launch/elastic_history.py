@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from ringleader.value_class import dataclass
@@ -69,13 +70,5 @@ def _seconds(seconds: float) -> str:
 
 def event_json(event: Event) -> dict[str, Any]:
     """Return an event as JSON values; ``at`` in seconds from the job's start."""
-    return {
-        "at": round(event.at, 4),
-        "kind": event.kind,
-        "who": event.who,
-        "why": event.why,
-        "seconds": round(event.seconds, 4),
-        "commit": event.commit,
-        "generation": event.generation,
-        "size": event.size,
-    }
+    values = {one.name: getattr(event, one.name) for one in fields(event)}
+    return values | {"at": round(event.at, 4), "seconds": round(event.seconds, 4)}

@@ -11,7 +11,7 @@ import os
 import select
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +28,7 @@ from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
-    from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.outcome import JobExit
-    from ringleader.launch.supervision.rank_state import RankState
     from ringleader.launch.supervision.supervisor import Supervisor
     from ringleader.launch.warm_hosts import WarmHosts
 
@@ -250,7 +248,14 @@ class _Starts:
     def _outcome(self, prepared: Prepared, run: Supervisor, ended: JobExit) -> Outcome:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
-        proof = _proof(prepared, ranks, self.listener)
+        proof = None
+        if any(state.traffic for state in ranks):
+            # Only now, as no job should start later for it.
+            from ringleader.launch.transport_evidence import judged_proof
+
+            message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
+            variables = {**prepared.environ, **message["env"]}
+            proof = judged_proof(prepared.plan, prepared.mpi, variables, ranks, warn=self.listener.warning)
         if self.job.require:
             from ringleader.launch.transport_requirement import judged_exit
 
@@ -284,25 +289,3 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
             hint="make room there, or name another directory with TMPDIR",
         ) from None
     return directory
-
-
-def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -> TransportProof | None:
-    """Judge what carried the job's bytes. Whatever goes wrong in that, the job has ended as it did."""
-    if not any(state.traffic for state in ranks):
-        return None
-    try:
-        # Only now, as no job should start later for it.
-        from ringleader.fabric.transport_proof.judged_transport import judged_transport
-        from ringleader.launch.transport_evidence import host_evidence, mpi_transport
-
-        message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
-        evidence = host_evidence(
-            prepared.plan,
-            mpi_transport(prepared.mpi, {**prepared.environ, **message["env"]}),
-            [state.traffic for state in ranks],
-            [state.evidence for state in ranks],
-        )
-        return judged_transport(evidence)
-    except Exception as error:
-        listener.warning(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
-        return None

@@ -5,9 +5,9 @@ Ranks write their reports themselves, so nothing in them is taken for granted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringleader.fabric.facts import from_document
 from ringleader.fabric.transport_proof.evidence import (
@@ -19,10 +19,40 @@ from ringleader.fabric.transport_proof.evidence import (
     LogLines,
     MpiTransport,
 )
+from ringleader.fabric.transport_proof.judged_transport import judged_transport
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import Plan
 
+if TYPE_CHECKING:
+    from ringleader.fabric.transport_proof.proof import TransportProof
+    from ringleader.launch.supervision.rank_state import RankState
+
 Value = TypeVar("Value")
+
+
+def judged_proof(
+    plan: Plan,
+    mpi: Mpi,
+    variables: Mapping[str, str],
+    ranks: Sequence[RankState],
+    *,
+    warn: Callable[[str], None],
+) -> TransportProof | None:
+    """Judge what carried a job's bytes. Whatever goes wrong in that is a warning: the job ended as it did.
+
+    ``variables``: those that the job's MPI had. ``ranks``: by their numbers in the plan.
+    """
+    try:
+        evidence = host_evidence(
+            plan,
+            mpi_transport(mpi, variables),
+            [state.traffic for state in ranks],
+            [state.evidence for state in ranks],
+        )
+        return judged_transport(evidence)
+    except Exception as error:
+        warn(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
+        return None
 
 
 def host_evidence(

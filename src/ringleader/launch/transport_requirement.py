@@ -38,6 +38,13 @@ def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:
     return known_at_start(parse_requirement(words), hosts, ranks)
 
 
+def faults_of_host(words: Sequence[str], host: HostFacts, slots: int) -> tuple[Fault, ...]:
+    """Return why a host of so many ranks cannot meet the requirement, whatever other hosts the job gets."""
+    name, others = host.host.name, {"others": 2}
+    facts = known_facts(host) or fabric_facts(host)
+    return known_at_start(parse_requirement(words), {name: facts}, others | {name: slots})
+
+
 def judged_exit(words: Sequence[str], ended: JobExit, proof: TransportProof | None) -> JobExit:
     """Return how a job ended, in the light of the requirement: a failure of the job's own comes first."""
     if not words or ended.exit_code != 0:

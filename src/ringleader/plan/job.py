@@ -208,7 +208,7 @@ class Job:
     require: tuple[str, ...] = many(
         "What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
         "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
-        "before the start where that is known then. Not for elastic jobs.",
+        "before the start where that is known then.",
         metavar="WIRE[,WIRE]",
         where="scale",
     )
@@ -332,10 +332,6 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     found += _faults_of_warm(job)
     if job.elastic is not None:
         found += job.elastic.faults(job.np)
-        if job.require:
-            what = "means nothing for an elastic job: nothing counts what its ranks exchange yet"
-            hint = "leave it out, or the options that make the job elastic (--min-np, …)"
-            found.append(Fault(where="--require", what=what, hint=hint))
         if job.max_restarts:
             what = "starts all ranks again; an elastic job replaces those that fail"
             hint = (

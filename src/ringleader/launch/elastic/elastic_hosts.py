@@ -157,7 +157,8 @@ class ElasticHosts:
         names = [one for one, other in self.reports.items() if other.identity == answer.identity]
         self._began_with = self._began_with or answer.script or ""
         other_code = other_script(self._script, began_with=self._began_with, there=answer.script or "")
-        if why := self._why_no_other_name(name, answer, names) or other_code:
+        why = self._why_no_other_name(name, answer, names) or other_code
+        if why := why or self._why_not_by_the_wire(answer):
             self._refuse(name, why)
             return
         if names and name not in names:
@@ -176,6 +177,16 @@ class ElasticHosts:
         if other is None or (is_own_name(answer) and is_own_name(self.reports[other])):
             return ""
         return f"it is the same machine as {other}"
+
+    def _why_not_by_the_wire(self, answer: HostReport) -> str:
+        """Return why a host cannot meet ``--require``; empty: it may."""
+        job = self._context.job
+        if not job.require:
+            return ""
+        from ringleader.launch.transport_requirement import faults_of_host  # few jobs need it
+
+        found = faults_of_host(job.require, answer, slots_of(answer, share_gpus=job.share_gpus))
+        return "; ".join(fault.what for fault in found)
 
     def _refuse(self, name: str, why: str) -> None:
         self._starts.pop(name, None)
