@@ -25,10 +25,10 @@ import time
 import zlib
 from struct import Struct
 
-from ringleader.agents import process_tree
+from ringleader.agents import process_tree, rank_identity
 from ringleader.agents.elastic.commit_memory import CommitMemoryError
 from ringleader.agents.elastic.rank_agents import WATCHED
-from ringleader.agents.fast_stdlib import blake2b, signal, suppress
+from ringleader.agents.fast_stdlib import signal, suppress
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -97,12 +97,7 @@ def _is_ours(path: str) -> bool:
 
 def host_key() -> str:
     """Return what tells apart the processes that have their numbers from different kernels or namespaces."""
-    found = [os.uname().nodename]
-    with suppress(OSError):
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
-            found.append(file.read().strip())
-        found.append(os.readlink("/proc/self/ns/pid"))  # noqa: PTH115
-    return blake2b(" ".join(found).encode(), digest_size=8).hexdigest()
+    return rank_identity.host_key(rank_identity.host_identity())
 
 
 def temporary_path(directory: str, number: int) -> str:

@@ -23,6 +23,7 @@ import os
 import select
 
 from ringleader.agents import protocol, unix_messages
+from ringleader.agents.elastic.commit_memory import CommitMemoryError
 from ringleader.agents.elastic.generation_page import PageWriter
 from ringleader.agents.fast_stdlib import socket, suppress
 
@@ -30,6 +31,8 @@ TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
+
+    from ringleader.agents.elastic.commit_memory import CommitStore
 
 RING_BYTES = 1 << 20
 """A rank's ring: how it is divided is the engine's business, which needs less than this."""
@@ -142,18 +145,16 @@ class GenerationService:
         self,
         path: str,
         events: Callable[[dict[str, Any]], None],
-        *,
-        commit_memory: Callable[[int], tuple[dict[str, Any], list[int]]] | None = None,
+        commits: CommitStore | None = None,
     ) -> None:
         """Listen at ``path``, which lies in a directory that only we can enter.
 
         ``events`` takes what the launcher must hear: messages ``rank_waiting``, ``rank_attached``,
         ``rank_detached``, ``rank_gone``, ``proxy_ready``, ``proxy_gone``, ``committed``.
-        ``commit_memory`` is given the bytes that a rank asks for; it returns what to add to the answer and
-        the descriptors to go with it, which stay its own.
+        ``commits``: the memory of this host for them, which stays the caller's.
         """
         self._events = events
-        self._commit_memory = commit_memory
+        self._commits = commits
         self._peers: dict[int, _Peer] = {}
         self._generation: _Generation | None = None
         self._updates = (0, 0)
@@ -232,14 +233,15 @@ class GenerationService:
         self._events({"do": name, **{field: words[field] for field in protocol.HOST_MESSAGES[name]}})
 
     def _give_commit_memory(self, peer: _Peer, nbytes: int) -> None:
-        more: dict[str, Any] = {"why": "this host keeps no commits"}
+        message: dict[str, Any] = {"do": "commit_memory", "nbytes": nbytes}
         fds: Sequence[int] = ()
-        if self._commit_memory is not None:
-            try:
-                more, fds = self._commit_memory(nbytes)
-            except OSError as error:
-                more = {"why": f"{nbytes} bytes for a commit: {error.strerror}"}
-        self._say(peer, {"do": "commit_memory", **more}, fds)
+        try:
+            if self._commits is None:
+                raise CommitMemoryError("this host keeps no commits")
+            fds = self._commits.descriptors(nbytes)
+        except CommitMemoryError as error:
+            message = {"do": "commit_memory", "why": str(error)}
+        self._say(peer, message, fds)
 
     def _gone(self, fd: int, peer: _Peer) -> None:
         """A process has ended: its generation is over, unless it had left that before."""
