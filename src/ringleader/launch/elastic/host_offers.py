@@ -16,14 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ringleader.errors import RefusedError
-from ringleader.launch.elastic.host_sources import (
-    FixedHosts,
-    HostSource,
-    HostSourceError,
-    SlurmJob,
-    no_answer,
-    usable,
-)
+from ringleader.launch.elastic.host_sources import HostSource, HostSourceError, no_answer
 from ringleader.plan.job import Host
 
 CONFIRM_SECONDS = 1.0
@@ -56,11 +49,11 @@ class HostOffers:
         self._hosts, self._answers = hosts, HostAnswers(source.name, hosts)
         self._blacklist = HostBlacklist(cooldown)
         self._now, self._changed = 0.0, False
-        self._period = source.period if period is None else period
+        self._period = period or source.period or CONFIRM_SECONDS
         self._queue: deque[HostNews] = deque()
         self._thread: threading.Thread | None = None
         self._told, self._tell = self._stop, self._stop_here = self._refresh, self._refresh_here = (-1, -1)
-        if not isinstance(source, FixedHosts):
+        if source.period is not None:
             self._told, self._tell = os.pipe()
             self._stop, self._stop_here = os.pipe()
             self._refresh, self._refresh_here = os.pipe()
@@ -143,7 +136,7 @@ class HostOffers:
 
     def _look(self) -> list[HostNews]:
         try:
-            return self._answers.take(usable(self._source.look(self._stop), self._source.name))
+            return self._answers.take(self._source.look(self._stop))
         except RefusedError as error:
             return self._answers.take_failure(error)
         except Exception as error:  # a thread that ends in silence would leave the job without news for good
@@ -158,12 +151,12 @@ def first_hosts(source: HostSource, stop: int | None, *, warn: Callable[[str], N
     variables have told the nodes, so that the job can begin. ``warn`` hears of it.
     """
     try:
-        return usable(source.look(stop), source.name)
+        return source.look(stop)
     except HostSourceError as error:
-        if not isinstance(source, SlurmJob):
+        if not source.known:
             raise
         warn(f"{error}\n    → the job begins on the nodes that Slurm's variables name")
-        return source.hosts
+        return source.known
 
 
 # --- which answers count ----------------------------------------------------------------------------------
