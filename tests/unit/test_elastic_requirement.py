@@ -63,7 +63,7 @@ def run() -> Any:
 
 
 def judged(run: Any, *words: str) -> Result:
-    mpi = Mpi(family=Family.OPENMPI5, name="Open MPI 5.0.10", version="5.0.10", mpirun="mpirun")
+    mpi = Mpi(family=Family.OPENMPI5, version="5.0.10", mpirun="mpirun", library="")
     prepared: Any = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
     proof = launch_elastic._proof(run, prepared)
     assert proof is not None and [host.host for host in proof.hosts] == ["h1", "h2"]

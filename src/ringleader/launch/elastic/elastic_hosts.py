@@ -201,41 +201,43 @@ class ElasticHosts:
     # --- what agents say ----------------------------------------------------------------------------------
 
     def heard(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take what an agent says of its host: ``on_…`` takes a message of that name."""
-        act = getattr(self, f"on_{words['do']}", None)
-        if act is not None:
-            act(name, words)
+        """Take what an agent says of its host."""
+        start = self._starts.get(name)
+        match words:
+            case {"do": "notice"}:
+                self._notices[name] = time.monotonic()
+            case {"do": "host_failed", "why": why}:
+                self.lost(name, f"its host agent failed: {why}")
+            case {"do": "not_checkpointed", "number": number, "why": why}:
+                self._warn(name, f"commit {number} is in no file: {why}")
+            case {"do": "checkpoint_loading"} if start is not None:
+                start.until = time.monotonic() + PREPARE_SECONDS
+            case {"do": "checkpoint_loaded", "refused": refused}:
+                for why in refused:
+                    self._warn(name, f"a file of a commit is not used: {why}")
+                if start is not None:
+                    start.loading = False
+                    if start.prepared:
+                        self._ready(name)
+            case {"do": "prepared", "versions": versions}:
+                of, known = self._packages
+                self._packages = (of, known) if of else (name, versions)
+                self._is_prepared(name, other_packages(versions, known=known, of=of))
+            case {"do": "not_prepared", "why": why}:
+                of, known = self._packages
+                lacks = words.get("lacks", "").partition(".")[0]
+                other = f"{why} (it is there on {of})" if lacks in known else ""
+                if not other or start is None:
+                    self._warn(name, f"ranks start cold: {why}")
+                self._is_prepared(name, other)
+
+    def _warn(self, name: str, text: str) -> None:
+        self._context.listener.warning(f"{name}: {text}")
 
     def lost(self, name: str, why: str) -> None:
         """A host's agent is gone, or has failed."""
         self._starts.pop(name, None)
         self._tell("host_lost", host=name, why=why)
-
-    def on_notice(self, name: str, words: Mapping[str, Any]) -> None:
-        """It is about to leave."""
-        self._notices[name] = time.monotonic()
-
-    def on_host_failed(self, name: str, words: Mapping[str, Any]) -> None:
-        """Its agent has met a fault of its own, and ends."""
-        self.lost(name, f"its host agent failed: {words['why']}")
-
-    def on_checkpoint_loading(self, name: str, words: Mapping[str, Any]) -> None:
-        """It reads a file of a commit, and advances."""
-        if (start := self._starts.get(name)) is not None:
-            start.until = time.monotonic() + PREPARE_SECONDS
-
-    def on_checkpoint_loaded(self, name: str, words: Mapping[str, Any]) -> None:
-        """It has read the newest good file, or found none."""
-        for why in words["refused"]:
-            self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
-        if (start := self._starts.get(name)) is not None:
-            start.loading = False
-            if start.prepared:
-                self._ready(name)
-
-    def on_not_checkpointed(self, name: str, words: Mapping[str, Any]) -> None:
-        """A commit has not become a file; the job goes on."""
-        self._context.listener.warning(f"{name}: commit {words['number']} is in no file: {words['why']}")
 
     def prepare(self, name: str) -> None:
         """A host's agent has connected: have it import what ranks need.
@@ -259,21 +261,6 @@ class ElasticHosts:
         python = report.program or context.job.command[0]
         words = {"python": python, "preload": self._modules, "env": env, "cwd": context.job.workdir}
         self.agents.tell(name, do="prepare", **words)
-
-    def on_prepared(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take what a host's fork server has imported."""
-        of, known = self._packages
-        self._packages = (of, known) if of else (name, words["versions"])
-        self._is_prepared(name, other_packages(words["versions"], known=known, of=of))
-
-    def on_not_prepared(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take why a host has no fork server."""
-        of, known = self._packages
-        why, lacks = words["why"], words.get("lacks", "").partition(".")[0]
-        other = f"{why} (it is there on {of})" if lacks in known else ""
-        if not (other and name in self._starts):
-            self._context.listener.warning(f"{name}: ranks start cold: {why}")
-        self._is_prepared(name, other)
 
     def _is_prepared(self, name: str, other: str = "") -> None:
         """``other``: what a host has that the others have not; such a host is refused."""
