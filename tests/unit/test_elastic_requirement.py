@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 from tests.unit.test_transport_requirement import PORT, plan
 
 from ringleader.launch.elastic import launch_elastic
-from ringleader.launch.elastic.membership_state import Result
+from ringleader.launch.outcome import JobExit
 from ringleader.launch.transport_requirement import faults_of_host
 from ringleader.plan.job import Family, Mpi
 
 MIB = 1 << 20
-GOOD = Result(exit_code=0, whose="", reason="")
+GOOD = JobExit(exit_code=0, whose="", reason="", first_failure=None)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def run() -> Any:
     return SimpleNamespace(ranks=dict(enumerate(ranks)), listener=listener)
 
 
-def judged(run: Any, *words: str) -> Result:
+def judged(run: Any, *words: str) -> JobExit:
     mpi = Mpi(family=Family.OPENMPI5, version="5.0.10", mpirun="mpirun", library="")
     prepared: Any = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
     proof = launch_elastic._proof(run, prepared)
@@ -89,5 +90,5 @@ def test_where_all_were_lost_nothing_is_shown(run: Any) -> None:
 
 
 def test_a_job_that_failed_keeps_its_code(run: Any) -> None:
-    failed = Result(exit_code=137, whose="rank 1", reason="killed")
+    failed = replace(GOOD, exit_code=137, whose="rank 1", reason="killed")
     assert launch_elastic._judged(("rdma",), failed, None, run) == failed

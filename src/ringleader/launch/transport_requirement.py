@@ -15,7 +15,7 @@ from ringleader.fabric.transport_proof.requirement import (
     parse_requirement,
 )
 from ringleader.launch.host_probe.host_query import HostReport
-from ringleader.launch.outcome import JobExit
+from ringleader.launch.outcome import Exit
 from ringleader.plan.rank_placement import HostFacts, Plan
 
 REFUSED = 3
@@ -45,7 +45,7 @@ def faults_of_host(words: Sequence[str], host: HostFacts, slots: int) -> tuple[F
     return known_at_start(parse_requirement(words), {name: facts}, others | {name: slots})
 
 
-def judged_exit(words: Sequence[str], ended: JobExit, proof: TransportProof | None) -> JobExit:
+def judged_exit(words: Sequence[str], ended: Exit, proof: TransportProof | None) -> Exit:
     """Return how a job ended, in the light of the requirement: a failure of the job's own comes first."""
     if not words or ended.exit_code != 0:
         return ended

@@ -101,10 +101,10 @@ class Membership:
         why = self._page.why()
         if why is None:
             return "the host agent has ended" if self.connection.hung_up() else ""
-        if why.rank is None:
+        rank, code = why
+        if rank is None:
             return f"an MPI proxy or a host of generation {self.generation} was lost"
-        code = "" if why.exit_code is None else f" with exit code {why.exit_code}"
-        return f"rank {why.rank} has ended{code}"
+        return f"rank {rank} has ended" + ("" if code is None else f" with exit code {code}")
 
 
 class ElasticRank:

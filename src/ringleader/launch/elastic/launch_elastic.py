@@ -19,12 +19,11 @@ from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
-from ringleader.launch.elastic.membership_state import Result
 from ringleader.launch.elastic_history import ElasticHistory
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunStandby
-from ringleader.launch.outcome import JobExit, Listener, Outcome
+from ringleader.launch.outcome import Exit, Listener, Outcome
 from ringleader.launch.prepare import Prepared, why_unusable
 from ringleader.launch.rank_output.output_files import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
@@ -70,13 +69,11 @@ def launch_elastic(
             raise StoppedError(result.exit_code - 128)
         raise LaunchError(reason, where="elastic")
     proof = _proof(run, run.worlds.prepared)
-    if job.require:
-        result = _judged(job.require, result, proof, run)
     plan = run.worlds.prepared.plan
     # Of the last generation, by rank; of a job that had none, those that were started.
     last = [run.ranks[one] for one in state.order or sorted(run.ranks)[: plan.size] if one in run.ranks]
     failed = None if result.failure is None else run.ranks.get(result.failure.incarnation)
-    return Outcome(
+    outcome = Outcome(
         exit_code=result.exit_code,
         whose=result.whose,
         reason=result.reason,
@@ -98,6 +95,7 @@ def launch_elastic(
         proof=proof,
         differences=tuple(report for rank in run.ranks.values() for report in rank.differences),
     )
+    return _judged(job.require, outcome, proof, run) if job.require else outcome
 
 
 def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
@@ -123,7 +121,7 @@ def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
     return judged_proof(plan, prepared.mpi, variables, ranks, warn=run.listener.warning)
 
 
-def _judged(words: Sequence[str], result: Result, proof: TransportProof | None, run: ElasticJob) -> Result:
+def _judged(words: Sequence[str], ended: Exit, proof: TransportProof | None, run: ElasticJob) -> Exit:
     """Return how the job ended in the light of ``--require``.
 
     A host that was lost has told nothing; those that it exchanged with have told their side.
@@ -133,11 +131,7 @@ def _judged(words: Sequence[str], result: Result, proof: TransportProof | None, 
     if proof is not None:
         told = {rank.host.host.name for rank in run.ranks.values() if rank.evidence is not None}
         proof = replace(proof, hosts=tuple(host for host in proof.hosts if host.host in told))
-    ended = JobExit(exit_code=result.exit_code, whose="", reason=result.reason, first_failure=None)
-    ended = judged_exit(words, ended, proof)
-    if ended.exit_code == result.exit_code:
-        return result
-    return replace(result, exit_code=ended.exit_code, whose=ended.whose, reason=ended.reason)
+    return judged_exit(words, ended, proof)
 
 
 def _results(last: Sequence[ElasticRank], failed: ElasticRank | None) -> tuple[bytes | None, ...]:
