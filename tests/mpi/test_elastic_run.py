@@ -434,13 +434,6 @@ def test_more_ranks_at_least_than_at_most_are_refused(workplace, python):
     assert launcher.returncode == 2 and b"at least 4, but at most 2" in err
 
 
-def test_a_wire_that_nobody_would_look_at_is_not_promised(workplace, python):
-    words = ("run", "--min-np", "1", "--max-np", "2", "--require", "tcp", python, "-c", "0")
-    launcher = workplace.ringleader(*words)
-    _, err = launcher.communicate(timeout=60)
-    assert launcher.returncode == 2 and b"--require: means nothing for an elastic job" in err, err
-
-
 def slurm(workplace, body):
     """Put us into a Slurm job of one node, this machine, whose controller answers with ``body``."""
     (workplace.tmp / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {workplace.tmp}/asked\n{body}\n')
