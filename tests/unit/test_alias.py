@@ -31,7 +31,7 @@ from ringleader.runner.util.threads import in_thread
 pytestmark = pytest.mark.process
 
 INSTALL = "import ringleader.alias; ringleader.alias.install()\n"
-INJECT = Path(directory()).parents[1] / "ranks" / "python_startup"
+INJECT = Path(directory()).parents[1] / "agents" / "python_startup"
 
 
 def python(*words: str, cwd: Path, path: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -160,6 +160,25 @@ except ImportError as error:
 """
     said = check(code, tmp_path)
     assert "'horovod.spark'" in said and "does not offer 'spark' yet" in said
+
+
+def test_what_frameworks_share_has_the_name_that_scripts_import(tmp_path: Path) -> None:
+    code = """
+import pickle
+from ringleader.common.exceptions import HorovodInternalError
+import ringleader.common.util, ringleader.adapters.util, ringleader.adapters.exceptions
+import horovod.common, horovod.common.process_sets as sets
+assert HorovodInternalError is ringleader.adapters.exceptions.HorovodInternalError
+assert ringleader.common is ringleader.adapters is horovod.common
+assert ringleader.common.util is ringleader.adapters.util
+assert sets is ringleader.adapters.process_sets
+assert pickle.loads(pickle.dumps(HorovodInternalError)) is HorovodInternalError
+try:
+    import ringleader.common.nothing
+except ImportError as error:
+    print(error)
+"""
+    assert "ringleader.common.nothing" in check(code, tmp_path)
 
 
 def test_nothing_is_loaded_before_a_script_asks(tmp_path: Path) -> None:
