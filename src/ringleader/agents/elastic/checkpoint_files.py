@@ -312,7 +312,7 @@ class CheckpointFiles:
     def _start(self, number: int, work: Callable[[int], int], kept: tuple[int, ...]) -> str:
         """Fork a process that does this; return why there is none, empty where there is.
 
-        ``work`` is given where to say how it goes, and returns the exit code. ``kept``: what it needs open.
+        ``work`` gets the pipe to which it reports, and returns the exit code. ``kept``: what it needs open.
         """
         if self.pid:
             return "another file is still being written or read"

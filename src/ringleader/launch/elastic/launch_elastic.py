@@ -124,7 +124,7 @@ def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
 def _judged(words: Sequence[str], ended: Exit, proof: TransportProof | None, run: ElasticJob) -> Exit:
     """Return how the job ended in the light of ``--require``.
 
-    A host that was lost has told nothing; those that it exchanged with have told their side.
+    A host that was lost has reported nothing; those that it exchanged with have reported their side.
     """
     from ringleader.launch.transport_requirement import judged_exit
 

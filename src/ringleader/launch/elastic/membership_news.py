@@ -196,7 +196,7 @@ def rank_detached(state: State, *, incarnation: int, generation: int, **_: Any) 
 
 
 def _member(state: State, incarnation: int, generation: int) -> RankRecord | None:
-    """Return a rank that takes part in a generation, or was told to, where that is the present one."""
+    """Return a rank that is a member of a generation, where that is the present one; else None."""
     rank, present = state.ranks.get(incarnation), state.generation
     if rank is None or present is None or generation != present.number:
         return None
@@ -204,7 +204,7 @@ def _member(state: State, incarnation: int, generation: int) -> RankRecord | Non
 
 
 def rank_gone(state: State, *, incarnation: int, **_: Any) -> None:
-    """A rank's socket ended; how the rank itself ended is told soon."""
+    """A rank's socket ended; how the rank itself ended is reported soon."""
     rank = state.ranks.get(incarnation)
     if rank is not None and rank.gone is None:
         rank.gone = state.now + GONE_SECONDS

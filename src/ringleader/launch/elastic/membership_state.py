@@ -27,7 +27,7 @@ PLAIN_FAILURE = 1
 Message = dict[str, Any]
 """What happened: the launcher's message, or a host agent's (``protocol.HOST_MESSAGES``) with its ``host``."""
 Order = dict[str, Any]
-"""What to do, as ``do`` says; what the launcher does not carry out itself goes to host agents as it is:
+"""What to do; orders that the launcher does not carry out itself are sent to host agents as they are:
 
     start_host {host, slots}       probe it and start its agent; host_ready or host_refused answers
     end_host {host}                let its agent go: nothing of the job runs there any more
@@ -37,7 +37,7 @@ Order = dict[str, Any]
     spawn {incarnation, host, slot, world}    ``world``: its first numbers follow from that one's layout;
                                    rank_waiting or rank_ended answers
     kill {incarnation, host, why}  end a rank at once
-    leave {incarnation, host, why} a rank that waits is no member any more: it ends with 0
+    leave {incarnation, host, why} a rank that waits is not a member any more: it ends with 0
     generation, end_generation, notify, preparing    to every host agent, see ``generation_service``
     stop_ranks {}                  every rank ends, with the job's grace
     tell {event}                   people should know
