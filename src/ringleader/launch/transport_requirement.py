@@ -39,7 +39,7 @@ def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:
 
 
 def faults_of_host(words: Sequence[str], host: HostFacts, slots: int) -> tuple[Fault, ...]:
-    """Return why a host with ``slots`` ranks cannot meet the requirement, whatever other hosts the job has."""
+    """Return why a host with ``slots`` ranks cannot meet the requirement, whatever other hosts there are."""
     name, others = host.host.name, {"others": 2}
     facts = known_facts(host) or fabric_facts(host)
     return known_at_start(parse_requirement(words), {name: facts}, others | {name: slots})

@@ -96,24 +96,12 @@ def prepared_world(
     Ranks and proxies are numbered alike. Raises RequestError.
     """
     job, mpi = context.job, context.mpi
-
-    def with_slots(layout: Layout) -> tuple[HostReport, ...]:
-        return tuple(
-            replace(reports[host], host=replace(reports[host].host, slots=len(slots)))
-            for host, slots in layout
-        )
-
-    def placed(machines: tuple[HostReport, ...]) -> Plan:
-        hosts = tuple(one.host for one in machines)
-        np = sum(host.slots or 0 for host in hosts)
-        return place(replace(job, np=np, hosts=hosts, placement=Placement.SLOT), machines)
-
-    machines = with_slots(layout)
+    machines = _with_slots(layout, reports)
     hosts = names_apart(machines)
-    plan = placed(hosts)
+    plan = _placed(job, hosts)
     if any(slots != tuple(range(len(slots))) for _, slots in layout):
         all_slots = tuple((host, tuple(range(max(slots) + 1))) for host, slots in layout)
-        plan = slots_kept(plan, placed(names_apart(with_slots(all_slots))), layout)
+        plan = slots_kept(plan, _placed(job, names_apart(_with_slots(all_slots, reports))), layout)
     prepared = Prepared(
         job=job,
         environ=context.environ,
@@ -134,7 +122,7 @@ def prepared_world(
         variables[AGENT_NUMBERS] = json.dumps(numbers)
     remote = any(not host.is_local for host in plan.hosts)
     command = mpirun_command(
-        plan=placed(machines),
+        plan=_placed(job, machines),
         mpi=mpi,
         job=job,
         agent=(context.python, "-P", "-m", PROXY_MODULE),
@@ -150,6 +138,18 @@ def prepared_world(
     # Ranks are no children of an mpirun's: nothing of it is told to them.
     command = replace(command, environment=environment, rank_environment={}, links={})
     return replace(prepared, command=command)
+
+
+def _with_slots(layout: Layout, reports: Mapping[str, HostReport]) -> tuple[HostReport, ...]:
+    return tuple(
+        replace(reports[host], host=replace(reports[host].host, slots=len(slots))) for host, slots in layout
+    )
+
+
+def _placed(job: Job, machines: tuple[HostReport, ...]) -> Plan:
+    hosts = tuple(one.host for one in machines)
+    np = sum(host.slots or 0 for host in hosts)
+    return place(replace(job, np=np, hosts=hosts, placement=Placement.SLOT), machines)
 
 
 def daemon_variables(mpi: Mpi, lost_after: float) -> dict[str, str]:
