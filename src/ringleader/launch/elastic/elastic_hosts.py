@@ -59,8 +59,8 @@ class ElasticHosts:
     def __init__(
         self, context: ElasticContext, server: AgentServer, tell: Callable[..., None], *, wake: int
     ) -> None:
-        """``tell`` takes messages for the decider, in the loop's thread. ``wake``: a descriptor that a thread
-        writes to when it has an answer; ``tick`` takes it."""
+        """``tell`` takes messages for the decider, in the loop's thread. ``wake``: an eventfd by which a
+        thread tells that it has an answer; ``tick`` takes it."""
         self._context, self._tell, self._wake = context, tell, wake
         self.reports: dict[str, HostReport] = {}
         """What each host said that was looked at."""
@@ -132,7 +132,7 @@ class ElasticHosts:
         if self._starts.get(name) is start:
             self._answers.put((name, answer))
             with suppress(OSError):
-                os.write(self._wake, b"h")
+                os.eventfd_write(self._wake, 1)
 
     def tick(self, now: float) -> None:
         """Take what threads have found out, and wait for nobody too long."""

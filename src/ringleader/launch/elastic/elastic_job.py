@@ -92,10 +92,8 @@ class ElasticJob(Session[ElasticRank]):
         self._ports: FreePorts | None = None
         self._stopping = False
         self._terminal = signals.has_terminal()
-        self._wake, self._wake_there = os.pipe()
-        for fd in (self._wake, self._wake_there):
-            os.set_blocking(fd, False)
-        self.hosts = ElasticHosts(context, server, self.take, wake=self._wake_there)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.hosts = ElasticHosts(context, server, self.take, wake=self._wake)
         self.hosts.lacks_state = self._lacks_state
         self.worlds = Worlds(context, selector, self.take)
 
@@ -190,7 +188,7 @@ class ElasticJob(Session[ElasticRank]):
 
     def run(self, *descriptors: int | None) -> None:
         """Serve everybody until all is over. ``descriptors``: of signals."""
-        self._selector.register(self._wake, selectors.EVENT_READ, lambda fd: os.read(fd, 4096))
+        self._selector.register(self._wake, selectors.EVENT_READ, os.eventfd_read)
         if (fd := self._offers.fileno()) is not None:
             self._selector.register(fd, selectors.EVENT_READ, lambda fd: None)
         self.take("hosts_seen", hosts=self._offers.usable())

@@ -52,13 +52,9 @@ class HostOffers:
         self._period = period or source.period or CONFIRM_SECONDS
         self._queue: deque[HostNews] = deque()
         self._thread: threading.Thread | None = None
-        self._told, self._tell = self._stop, self._stop_here = self._refresh, self._refresh_here = (-1, -1)
         if source.period is not None:
-            self._told, self._tell = os.pipe()
-            self._stop, self._stop_here = os.pipe()
-            self._refresh, self._refresh_here = os.pipe()
-            for fd in (self._told, self._tell, self._refresh, self._refresh_here):
-                os.set_blocking(fd, False)
+            flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+            self._told, self._stop, self._refresh = (os.eventfd(0, flags) for _ in range(3))
             self._thread = threading.Thread(target=self._run, name=f"hosts of {source.name}", daemon=True)
             self._thread.start()
 
@@ -83,7 +79,7 @@ class HostOffers:
         self._now, self._changed = now, False
         if self._thread is not None:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._told, 4096)
+                os.eventfd_read(self._told)
         warnings = []
         for _ in range(len(self._queue)):
             one = self._queue.popleft()
@@ -96,20 +92,19 @@ class HostOffers:
     def refresh(self) -> bool:
         """Have the source probed now, not only when the period is over; False: its hosts never change."""
         if self._thread is not None:
-            with contextlib.suppress(BlockingIOError):
-                os.write(self._refresh_here, b"r")
+            os.eventfd_write(self._refresh, 1)
         return self._thread is not None
 
     def close(self) -> None:
         """End the thread and what it runs; a second time nothing happens."""
         if self._thread is None:
             return
-        os.close(self._stop_here)
+        os.eventfd_write(self._stop, 1)
         thread, self._thread = self._thread, None
         thread.join(_CLOSE_SECONDS)
         if thread.is_alive():
             return  # a file system that does not answer: its descriptors are left to it, it ends with us
-        for fd in (self._told, self._tell, self._stop, self._refresh, self._refresh_here):
+        for fd in (self._told, self._stop, self._refresh):
             os.close(fd)
 
     # --- in the thread ------------------------------------------------------------------------------------
@@ -119,8 +114,7 @@ class HostOffers:
             while self._pause():
                 if news := self._look():
                     self._queue.extend(news)
-                    with contextlib.suppress(BlockingIOError):
-                        os.write(self._tell, b"n")
+                    os.eventfd_write(self._told, 1)
 
     def _pause(self) -> bool:
         """Wait until the next look is due; False: the end."""
@@ -131,7 +125,7 @@ class HostOffers:
         for fd, _ in poll.poll(seconds * 1000):
             if fd == self._stop:
                 return False
-            os.read(self._refresh, 4096)
+            os.eventfd_read(self._refresh)
         return True
 
     def _look(self) -> list[HostNews]:
