@@ -116,7 +116,7 @@ def group_of_one(here: torch.device) -> Iterator[Any]:
         host=engine.transport,
     )
     kernels = TorchKernels(here)
-    transport = DistributedTransport(BACKEND, context, mpi_calls, kernels, adasum=engine.transport)
+    transport = DistributedTransport(BACKEND, context, kernels, adasum=engine.transport)
     transport.open()
     yield transport
     transport.close(together=True)

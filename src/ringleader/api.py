@@ -16,8 +16,7 @@ from ringleader.errors import Fault, RankError, RequestError, StoppedError
 from ringleader.horovod_run import accepts_horovod
 from ringleader.launch.launch_job import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
-from ringleader.launch.rank_output.lines import PrefixedLines
-from ringleader.launch.rank_output.output_streams import StandardStreams
+from ringleader.launch.rank_output import PrefixedLines, StandardStreams
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.host_list import parse_host_list
 from ringleader.plan.job import Host, Job, Placement, Ssh

@@ -2,6 +2,7 @@
 
 Names and meanings are Horovod's. A call is Horovod's where it has keywords that ``ringleader.run`` has not,
 in a process in which ``horovod`` stands for ``ringleader``, and by Horovod's path, ``ringleader.runner.run``.
+What it shares with ``horovodrun`` (`ringleader.runner.job_request`) is here: how a job is elastic, variables.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from ringleader.errors import RankError, RequestError
-from ringleader.horovod_elastic import elastic_options
 from ringleader.plan.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.plan.host_list import parse_hostfile
 from ringleader.plan.job import Ssh
@@ -25,7 +25,13 @@ from ringleader.render.rank_environment import OF_THE_COMMAND_LINE
 
 P = ParamSpec("P")
 R = TypeVar("R")
-COUNTS = ("num_proc", "np")
+SYNONYMS = {
+    "np": "num_proc",
+    "min_np": "min_num_proc",
+    "max_np": "max_num_proc",
+    "network_interface": "network_interfaces",
+}
+"""Keyword → the one that means the same, and counts where both are given."""
 ORDER = (
     "num_proc",
     "min_num_proc",
@@ -43,27 +49,30 @@ IGNORED = {
     "use_gloo": "MPI and shared memory carry what Gloo would",
 }
 """Keyword → why it changes nothing here."""
-HONOURED = (
-    "func",
-    *COUNTS,
-    *("min_num_proc", "max_num_proc", "min_np", "max_np", "slots", "reset_limit", "cooldown_range"),
-    "hostfile",
-    "host_discovery_script",
-    "ssh_port",
-    "ssh_identity_file",
-    "output_filename",
-    "network_interfaces",
-    "network_interface",
-    "executable",
-    "use_mpi",
-    "mpi_args",
-    "start_timeout",
+_OWN_NAMES = {
+    "func": "function",
+    "num_proc": "np",
+    "output_filename": "output_dir",
+    "executable": "python",
+    "start_timeout": "start_timeout",
+}
+"""Keyword → that of ``ringleader.run``, for those that go there as they are."""
+NAMES = frozenset(
+    (
+        *(*IGNORED, *SYNONYMS, *SYNONYMS.values(), *_OWN_NAMES, "slots", "reset_limit", "cooldown_range"),
+        *("hostfile", "host_discovery_script", "ssh_port", "ssh_identity_file", "use_mpi", "mpi_args"),
+    )
 )
-NAMES = frozenset((*IGNORED, *HONOURED))
 """All that `translate` knows."""
 
-
-START_TIMEOUT = "HOROVOD_START_TIMEOUT"
+START_TIMEOUT, ELASTIC_TIMEOUT = "HOROVOD_START_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT"
+"""Seconds for all ranks to start, and for hosts to come, where no option says so."""
+SHORTEST_STAY, LONGEST_STAY = 1, 3600
+"""Seconds that ``--blacklist-cooldown-range`` may begin and end with."""
+DISCOVERY_SECONDS = 1.0
+"""Between two looks at the hosts that a script finds."""
+_CONSTANTS = "ringleader.runner.settings"
+"""Module whose seconds scripts may change; one that nobody has imported is as it was written."""
 ACCEPT_NEW = f"{OF_THE_COMMAND_LINE}RUN_ACCEPT_NEW_HOST_KEYS"
 """A default of ``ringleader run`` that counts here too; Horovod itself verifies no host's key."""
 _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
@@ -100,51 +109,41 @@ def translate(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
     wanted = {name: native.pop(name) for name in list(native) if name in NAMES}
     wanted = {name: value for name, value in wanted.items() if value is not None}
     _check(wanted, native)
-    if "func" in wanted:
-        native["function"] = wanted["func"]
-    counts = {wanted[name] for name in COUNTS if name in wanted}
-    native["np"] = counts.pop() if counts else 1
+    wanted = {SYNONYMS[name]: value for name, value in wanted.items() if name in SYNONYMS} | wanted
+    wanted.setdefault("num_proc", 1)
     native |= {"as_horovod": True, "all_gpus": native.get("all_gpus", True)}
     native.setdefault("share_gpus", True)  # as many ranks as asked for, however many GPUs there are
-    if (elastic := _elastic(wanted, native["np"], environ)) is not None:
+    elastic = elastic_options(wanted, environ)
+    _warn_of_unused(wanted, elastic)
+    if elastic is not None:
         native["elastic"] = elastic
     if not ({"hostfile", "host_discovery_script"} & wanted.keys() or native.get("hosts")):
         native.setdefault("oversubscribe", True)  # as many ranks as asked for, however many cores there are
-    _warn_of_ignored(wanted)
     if "hostfile" in wanted:
         native["hosts"] = _hosts_of(Path(wanted["hostfile"]))
     if native.get("ssh") is None:
-        native["ssh"] = _ssh(wanted, environ)
+        native["ssh"] = Ssh(
+            port=wanted.get("ssh_port"),
+            identity=str(wanted["ssh_identity_file"]) if "ssh_identity_file" in wanted else None,
+            accept_new=accepts_new_host_keys(environ),
+        )
     if "mpi_args" in wanted:
         native["mpirun_args"] = mpirun_words(wanted["mpi_args"])
-    if environ.get(START_TIMEOUT) and native.get("start_timeout", wanted.get("start_timeout")) is None:
-        wanted["start_timeout"] = _number(environ[START_TIMEOUT])
-    interfaces = wanted.get("network_interfaces", wanted.get("network_interface"))
-    if interfaces:
+    if native.get("start_timeout", wanted.get("start_timeout")) is None:
+        wanted["start_timeout"] = seconds_of(environ, START_TIMEOUT)
+    if interfaces := wanted.get("network_interfaces"):
         native["network_interface"] = interfaces if isinstance(interfaces, str) else ",".join(interfaces)
-    for name, own in (
-        ("output_filename", "output_dir"),
-        ("executable", "python"),
-        ("start_timeout", "start_timeout"),
-    ):
-        if name in wanted:
-            native[own] = wanted[name]
-    return native
+    return native | {own: wanted[name] for name, own in _OWN_NAMES.items() if wanted.get(name) is not None}
 
 
-def _warn_of_ignored(wanted: Mapping[str, Any]) -> None:
-    for name, why in IGNORED.items():
-        if wanted.get(name):
-            warnings.warn(f"{name} changes nothing here: {why}", UserWarning, stacklevel=5)
-
-
-def _ssh(wanted: Mapping[str, Any], environ: Mapping[str, str]) -> Ssh:
-    identity = wanted.get("ssh_identity_file")
-    return Ssh(
-        port=wanted.get("ssh_port"),
-        identity=None if identity is None else str(identity),
-        accept_new=accepts_new_host_keys(environ),
-    )
+def _warn_of_unused(wanted: Mapping[str, Any], elastic: ElasticOptions | None) -> None:
+    told = [f"{name} changes nothing here: {why}" for name, why in IGNORED.items() if wanted.get(name)]
+    how = [name for name in ("slots", "reset_limit", "cooldown_range") if name in wanted]
+    if how and elastic is None:
+        why = "without min_num_proc or host_discovery_script the job is not elastic"
+        told.insert(0, f"{', '.join(how)}: nothing changes here: {why}")
+    for text in told:
+        warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def mpirun_words(text: str) -> tuple[str, ...]:
@@ -164,15 +163,17 @@ def accepts_new_host_keys(environ: Mapping[str, str]) -> bool:
     return text in _YES
 
 
-def _number(text: str) -> float:
+def seconds_of(environ: Mapping[str, str], name: str) -> float | None:
+    """Return what a variable says; ``None``: nothing. WrongOptionError for what is not a number."""
+    text = environ.get(name, "")
     try:
-        return float(text)
+        return float(text) if text else None
     except ValueError:
-        raise WrongOptionError(f"{text!r} is not a number of seconds", where=START_TIMEOUT) from None
+        raise WrongOptionError(f"{text!r} is not a number of seconds", where=name) from None
 
 
 def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:
-    if len({wanted[name] for name in COUNTS if name in wanted}) > 1:
+    if wanted.get("np", wanted.get("num_proc")) != wanted.get("num_proc", wanted.get("np")):
         raise ValueError(f"np={wanted['np']} and num_proc={wanted['num_proc']} contradict each other")
     if wanted.get("use_gloo") and wanted.get("use_mpi"):
         raise ValueError("use_gloo and use_mpi are both set: give one of them, or none")
@@ -184,23 +185,42 @@ def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:
         raise ValueError("host_discovery_script already finds the hosts: leave hosts and hostfile out")
 
 
-def _elastic(wanted: Mapping[str, Any], np: int, environ: Mapping[str, str]) -> ElasticOptions | None:
-    """Return how the job may change. Warns of options that say how, where it may not."""
-    elastic = elastic_options(
-        np=np,
-        least=wanted.get("min_num_proc", wanted.get("min_np")),
-        most=wanted.get("max_num_proc", wanted.get("max_np")),
-        script=wanted.get("host_discovery_script"),
-        slots=wanted.get("slots"),
-        reset_limit=wanted.get("reset_limit"),
-        cooldown=wanted.get("cooldown_range"),
-        environ=environ,
+def elastic_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> ElasticOptions | None:
+    """Return how a job may change; ``None``: not at all. RequestError for what cannot be meant.
+
+    ``given``: Horovod's options, of which those of elastic jobs count; ``None`` is as if it were not given. A
+    job is elastic with a least number of ranks or a script that finds hosts, needs as many ranks as are asked
+    for unless told otherwise, and a rank that fails takes its host out.
+    """
+    np, least, most = (given.get(name) for name in ("num_proc", "min_num_proc", "max_num_proc"))
+    script = given.get("host_discovery_script")
+    if least is None and script is None and most in (None, np):
+        return None
+    constants = sys.modules.get(_CONSTANTS)
+    timeouts = (given.get("elastic_timeout"), seconds_of(environ, ELASTIC_TIMEOUT))
+    usual = getattr(constants, "ELASTIC_TIMEOUT_SECS", ElasticOptions.timeout)
+    looks = getattr(constants, "DISCOVER_HOSTS_FREQUENCY_SECS", DISCOVERY_SECONDS)
+    return ElasticOptions(
+        min_np=least or np or 1,
+        max_np=most,
+        discovery_script=None if script is None else str(script),
+        discovery_seconds=None if looks == DISCOVERY_SECONDS else looks,
+        slots=given.get("slots"),
+        exclude_hosts=True,
+        reset_limit=given.get("reset_limit"),
+        cooldown=_cooldown(given.get("cooldown_range")),
+        timeout=next((seconds for seconds in timeouts if seconds is not None), usual),
     )
-    how = [name for name in ("slots", "reset_limit", "cooldown_range") if name in wanted]
-    if how and elastic is None:
-        why = "without min_num_proc or host_discovery_script the job is not elastic"
-        warnings.warn(f"{', '.join(how)}: nothing changes here: {why}", UserWarning, stacklevel=5)
-    return elastic
+
+
+def _cooldown(limits: Sequence[float] | None) -> tuple[float, float] | None:
+    if not limits:
+        return None
+    shortest, longest = limits
+    if not SHORTEST_STAY <= shortest <= longest <= LONGEST_STAY:
+        hint = f"two numbers of seconds from {SHORTEST_STAY} to {LONGEST_STAY}, the shorter one first"
+        raise RequestError(f"{shortest:g} {longest:g}", where="--blacklist-cooldown-range", hint=hint)
+    return float(shortest), float(longest)
 
 
 def _hosts_of(path: Path) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.torch.c10d.rendezvous import addresses, chosen_interfaces, ipv6_addresses
+from ringleader.torch.c10d.connect import addresses, chosen_interfaces
 from ringleader.torch.cuda.gpu_transport import GpuFacts, obstacle_to_nccl
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
@@ -94,18 +94,17 @@ def test_interfaces_are_named_as_for_nccl(wanted: str, meant: list[str]) -> None
     assert chosen_interfaces(wanted, ["lo", "eth0", "eth01", "ib0", "docker0"]) == meant
 
 
-def test_addresses_of_ipv6_that_other_hosts_reach() -> None:
-    listing = (
-        "fd000000000000000000000000000002 04 40 00 82     eth0\n"
-        "fd000000000000000000000000000003 04 40 00 82     eth0\n"
-        "00000000000000000000000000000001 01 80 10 80       lo\n"
-        "fe8000000000000000fc00fffe000001 05 40 20 80     eth1\n"
-    )
-    assert ipv6_addresses(listing) == {"eth0": "fd00::2"}
-
-
-def test_no_loopback_among_the_addresses() -> None:
-    assert not [one for one in addresses({"NCCL_SOCKET_IFNAME": "lo"}) if one.startswith("127.")]
+def test_addresses_that_other_hosts_reach_the_named_ones_first() -> None:
+    there = {
+        "lo": ["127.0.0.1", "::1"],
+        "eth0": ["192.0.2.1", "fd00::1"],
+        "ib0": ["192.0.2.2", "fd00::2"],
+        "eth1": ["fe80::fc:ff:fe00:1"],
+    }
+    found = addresses({"NCCL_SOCKET_IFNAME": "ib"}, there)
+    assert found[:2] == ["192.0.2.2", "fd00::2"]
+    assert found.index("192.0.2.1") < found.index("fd00::1")
+    assert not [one for one in found if one.startswith(("127.", "fe80:")) or one == "::1"]
 
 
 @pytest.mark.long

@@ -66,15 +66,15 @@ def test_adasums_parts_are_alike(dtype: str) -> None:
 def test_views_and_copies(kernels: Any) -> None:
     memory = bytearray(48)
     flat = kernels.over(memory, "float32", 12)
-    square = kernels.shaped(kernels.part(flat, 4, 8), (2, 2))
+    square = flat[4:8].reshape(2, 2)
     kernels.copy(square, kernels.over(np.arange(4, dtype="float32"), "float32", 4))
     assert np.frombuffer(memory, "float32").tolist() == [0] * 4 + [0, 1, 2, 3] + [0] * 4
     assert kernels.address(square) == kernels.address(flat) + 16
     assert (kernels.count(square), kernels.length(square)) == (4, 2)
     assert kernels.addresses([square, flat]) == [kernels.address(square), kernels.address(flat)]
-    kernels.copy(square, kernels.shaped(kernels.part(flat, 0, 4), (2, 2)))
+    kernels.copy(square, flat[:4].reshape(2, 2))
     assert not any(memory)
-    kernels.copy(flat, kernels.shaped(kernels.over(np.ones(12, "float32"), "float32", 12), (3, 4)))
+    kernels.copy(flat, kernels.over(np.ones(12, "float32"), "float32", 12).reshape(3, 4))
     kernels.zero(kernels.flat(square))
     assert np.frombuffer(memory, "float32").tolist() == [1] * 4 + [0] * 4 + [1] * 4
     assert kernels.count(kernels.over(memory, "int64", 0)) == 0

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.operations import ReduceOp, Signature, Work, row_counts
 from ringleader.engine.transports.adasum import power_of_two, weights
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.engine.transports.reduce_scatter import row_counts
 from ringleader.torch.kernels import TorchKernels
 
 real_ranks = pytest.mark.mpi

@@ -15,22 +15,14 @@ from ringleader.adapters.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.engine.communicator import Segment
 from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.mpi_calls import MpiCalls
-from ringleader.engine.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.registered_memory import (
-    MOST_PREPARED,
-    PreparedReduction,
-    RegisteredMemory,
-)
-from ringleader.engine.transports.staged_reductions import STAGING_BYTES
-from ringleader.engine.transports.window import WindowTransport
+from ringleader.engine.transports.pipeline import Pieces
+from ringleader.engine.window.staged_reductions import STAGING_BYTES
+from ringleader.engine.window.window_transport import WindowTransport
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
-from ringleader.torch.repeated_reductions import (
-    CAPACITY,
-    RepeatedReduction,
-    can_be_repeated,
-    known_reduction,
-)
+from ringleader.torch.repeated_reductions import CAPACITY, RepeatedReduction, can_be_repeated
 
 pytestmark = [pytest.mark.torch]
 
@@ -47,12 +39,12 @@ class RecordingEngine:
     """Takes down what it is to do again; ``busy``: something else is under way."""
 
     def __init__(self) -> None:
-        self.done: list[tuple[RepeatedWork, int, Any, PreparedReduction]] = []
+        self.done: list[tuple[Any, ...]] = []
         self.busy = False
 
-    def run_again(self, again: RepeatedWork, serial: int, array: Any, prepared: PreparedReduction) -> bool:
+    def run_again(self, *arguments: Any) -> bool:
         if not self.busy:
-            self.done.append((again, serial, array, prepared))
+            self.done.append(arguments)
         return not self.busy
 
 
@@ -67,13 +59,21 @@ def keep(group: Any, tensor: torch.Tensor, name: str | None = None) -> Work:
     return work
 
 
+def known_reduction(group: Any, tensor: Any, name: str | None) -> RepeatedReduction | None:
+    found: RepeatedReduction | None = group.reductions.get((tensor.dtype, tensor.shape, name))
+    return found
+
+
 def again(group: Any, tensor: Any, op: ReduceOp = ReduceOp.SUM, scale: float = 1.0, serial: int = 1) -> bool:
     known = known_reduction(group, tensor, None)
-    return known is not None and known.run(tensor, serial, op, 1.0, scale)
+    return known is not None and known.run(tensor, True, serial, op, 1.0, scale) is tensor
 
 
+@pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("name", [None, "loss"])
-def test_a_work_that_comes_again_is_what_a_new_one_would_be(group: Any, name: str | None) -> None:
+def test_a_work_that_comes_again_is_what_a_new_one_would_be(
+    group: Any, name: str | None, in_place: bool
+) -> None:
     first, second = torch.zeros(6), torch.arange(6.0)
     described = keep(group, first, name)
     known = known_reduction(group, second, name)
@@ -81,18 +81,23 @@ def test_a_work_that_comes_again_is_what_a_new_one_would_be(group: Any, name: st
     assert known.describes(described)
     assert not known.describes(work_of(second, name))
     for serial in (1, 2**40):
-        assert known.run(second, serial, ReduceOp.SUM, 1.0, 1.0)
-        repeated, number, array, prepared = group.engine.done.pop()
+        result = known.run(second, in_place, serial, ReduceOp.SUM, 1.0, 1.0)
+        kept, number, array, out, source, target, address = group.engine.done.pop()
         assert number == serial
         assert array is second
+        assert out is result
+        assert (result is second) == in_place
         fresh = work_of(second, name, serial=serial)
-        assert repeated.digest(serial) == fresh.digest
-        assert str(repeated) == str(fresh)
-        work = repeated.with_array(array, prepared.flat)
+        assert kept.again(serial) == fresh.digest
+        assert str(kept) == str(fresh)
+        work = kept.with_arrays(array, out)
         assert (work.name, work.digest, work.order) == (fresh.name, fresh.digest, fresh.order)
-        assert work.array is work.out is second
-        work.flat[0] = 7.0
+        assert (work.array, work.out) == (second, result)
+        assert address == (second.data_ptr() if in_place else 0)
+        source[0], target[1] = 7.0, 8.0
         assert second[0] == 7.0
+        assert result is not None
+        assert result[1] == 8.0
 
 
 def test_whatever_differs_is_described_anew(group: Any) -> None:
@@ -110,7 +115,6 @@ def test_whatever_differs_is_described_anew(group: Any) -> None:
         (torch.zeros(4, 4, requires_grad=True), ReduceOp.SUM, 1.0),
         (torch.empty(4, 4, device="meta"), ReduceOp.SUM, 1.0),
         (torch.nn.Parameter(torch.zeros(4, 4)), ReduceOp.SUM, 1.0),
-        ([0.0], ReduceOp.SUM, 1.0),
     ):
         assert not again(group, tensor, op, scale), (tensor, op, scale)
     assert again(group, square)
@@ -128,42 +132,19 @@ def test_a_tensor_that_moved_is_found_where_it_is(group: Any) -> None:
     for place in (0, 1, 0):
         tensor.data = places[place]
         assert again(group, tensor)
-        assert group.engine.done[-1][3].flat.tolist() == [place + 1.0] * 8
-    first, second, third = (prepared for _again, _serial, _array, prepared in group.engine.done)
-    assert first is third is not second, "what is prepared belongs to the memory"
+        assert group.engine.done[-1][4].tolist() == [place + 1.0] * 8
+    first, second, third = (done[4] for done in group.engine.done)
+    assert first is third is not second, "the array belongs to the memory"
 
 
-def test_what_was_prepared_is_forgotten() -> None:
-    calls: list[str] = []
-    memory: dict[str, Any] = {"new_segment": None, "free_segment": None}
-    known = RegisteredMemory(TorchKernels(), me=0, slices=1, chunk_bytes=64, **memory)
-    prepared = PreparedReduction(None)
-    assert prepared.stage is None
-    prepared.prepare(lambda: calls.append("stage"), lambda: calls.append("reduce"), 1)
-    known.remember(prepared)
-    assert prepared.stage is not None
-    prepared.stage()
-    prepared.reduce()
-    assert calls == ["stage", "reduce"]
-    known.go_by(128)
-    assert prepared.stage is None
-    with pytest.raises(AssertionError):
-        prepared.reduce()
-    for _ in range(MOST_PREPARED + 1):
-        last = PreparedReduction(None)
-        last.prepare(lambda: None, lambda: None, 1)
-        known.remember(last)
-    assert last.stage is not None
-
-
-class CountingKernels(TorchKernels):
-    """Counts the views of memory that are cut."""
+class CountingMemory(RegisteredMemory):
+    """Counts how often a slice is cut into views."""
 
     cuts = 0
 
-    def part(self, *arguments: Any) -> Any:
+    def cut(self, *arguments: Any) -> Any:
         self.cuts += 1
-        return super().part(*arguments)
+        return super().cut(*arguments)
 
 
 class Memory(Segment):
@@ -175,12 +156,12 @@ class Memory(Segment):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -> None:
-    kernels, nothing, calls = CountingKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
+    kernels, nothing, calls = TorchKernels(), lambda *_: None, MpiCalls.__new__(MpiCalls)
     flags: Any = SimpleNamespace(barrier=nothing)
-    registered = RegisteredMemory(
-        kernels, me=0, slices=1, chunk_bytes=64, new_segment=Memory, free_segment=nothing
+    registered = CountingMemory(kernels, me=0, slices=1, new_segment=Memory, free_segment=nothing)
+    cross: Any = SimpleNamespace(
+        mpi_calls=calls, pieces=Pieces(), fit=nothing, reduce_stream=lambda sums, dtype, op: sums
     )
-    cross: Any = SimpleNamespace(mpi_calls=calls, pieces=None, reduce_stream=lambda sums, dtype, op: sums)
     transport = WindowTransport(
         kernels=kernels,
         flags=flags,
@@ -194,11 +175,11 @@ def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -
     gone = transport.register(32, "float32")
     for region in regions:
         transport.exchange(region, ReduceOp.SUM, 1.0)
-    before = kernels.cuts
+    before = registered.cuts
     registered.give_back(gone.segment)
     for region in regions:
         transport.exchange(region, ReduceOp.SUM, 1.0)
-    assert kernels.cuts == before
+    assert registered.cuts == before
 
 
 def test_what_is_not_kept() -> None:
@@ -236,12 +217,6 @@ def test_flat_kernels_have_the_bits_of_the_frameworks(kernels: Any, dtype: str) 
                 assert target == as_bytes(want), (op, factor, ranks)
                 flat.reducer(op, factor)(flat.take(parts[1]), [flat.take(part) for part in parts])
                 assert memories[1] == target, "the second part may be overwritten"
-                for own in range(2):
-                    memories = [bytearray(one) for one in bits[:ranks]]
-                    flats = [flat.over(memory, dtype, count) for memory in memories]
-                    for call in flat.reduction(flats[own], flats, op, factor):
-                        call()
-                    assert memories[own] == target, (op, factor, ranks, own)
     other, target = flat.over(bytearray(bits[0]), dtype, count), bytearray(len(bits[0]))
     flat.copier(flat.over(target, dtype, count))(other)
     assert target == bits[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.engine.transports.pieces import FIRST_BYTES, LAST_BYTES, REPEATS
+from ringleader.engine.transports.pipeline import FIRST_BYTES, LAST_BYTES, REPEATS
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi]
 

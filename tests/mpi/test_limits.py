@@ -15,7 +15,7 @@ import programs
 
 from ringleader.errors import RefusedError
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
-from ringleader.launch.open_files_limit import open_files, open_files_needed
+from ringleader.launch.mpirun.mpirun_process import open_files, open_files_needed
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts, place
 

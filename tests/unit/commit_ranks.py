@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringleader.adapters.commits import CommitPeers, Commits
-from ringleader.adapters.membership import CommitMemory
 from ringleader.adapters.numpy_adapter import Array
-from ringleader.agents.elastic import commit_memory
-from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.agents.elastic.commit_memory import CommitMemory, CommitStore
 
 SECONDS = 20
 
@@ -83,7 +81,7 @@ class Job:
             with self._one_at_a_time:  # as the host agent answers
                 return [os.dup(fd) for fd in store.descriptors(nbytes)]
 
-        return commit_memory.CommitMemory(descriptors)
+        return CommitMemory(descriptors)
 
     def run(self, act: Callable[[int, ThreadPeers], Any]) -> list[Any]:
         """Let all ranks act at once; return what they return, or what they raise."""

@@ -87,7 +87,7 @@ class Launcher:
 
     def turn(self) -> None:
         for key, mask in self.selector.select(0.02):
-            if key.data is self.server:
+            if key.data == self.server.accept:
                 self.server.accept()
                 continue
             connection = key.data

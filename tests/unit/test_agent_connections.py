@@ -23,7 +23,7 @@ TOKEN = "secret"
 def turn(selector: selectors.BaseSelector, server: AgentServer) -> None:
     """Serve what has happened."""
     for key, mask in selector.select(0.05):
-        if isinstance(key.data, AgentServer):
+        if key.data == server.accept:
             server.accept()
         else:
             list(server.serve(key.data, mask))
@@ -77,7 +77,7 @@ def test_a_silent_host_is_given_up_whatever_waits_for_it(monkeypatch: pytest.Mon
     server = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1, lost_after=3.0)
     agent = socket.create_connection(("127.0.0.1", server.port))
     turn(selector, server)
-    (connection,) = [key.data for key in selector.get_map().values() if not isinstance(key.data, AgentServer)]
+    (connection,) = [key.data for key in selector.get_map().values() if key.data != server.accept]
     turn(selector, server)
     assert 0.0 <= protocol.silence(connection.sock) < 3.0 and not server.lost(connection)
     monkeypatch.setattr(protocol, "silence", lambda _sock: 4.5)

@@ -26,7 +26,7 @@ def said(selector: selectors.BaseSelector, control: AgentServer, what: str) -> d
     until = time.monotonic() + patience(60.0)
     while time.monotonic() < until:
         for key, mask in selector.select(0.05):
-            if isinstance(key.data, AgentServer):
+            if key.data == control.accept:
                 control.accept()
                 continue
             for kind, payload in control.serve(key.data, mask):

@@ -23,10 +23,9 @@ from ringleader.adapters.util import (
     num_rank_is_power_2,
     split_list,
 )
-from ringleader.alias import directory
-from ringleader.alias.__main__ import Target, read, search_path
-from ringleader.alias.finder import AliasFinder
-from ringleader.runner.util.threads import in_thread
+from ringleader.alias import AliasFinder, directory
+from ringleader.alias.__main__ import main, search_path
+from ringleader.runner.shell_commands import in_thread
 
 pytestmark = pytest.mark.process
 
@@ -76,7 +75,7 @@ def packages(tmp_path: Path) -> Iterator[AliasFinder]:
     (deep / "__init__.py").write_text("import newname; newname.loads.append('sub')\nfrom . import leaf\n")
     (deep / "leaf.py").write_text("import newname; newname.loads.append('leaf')\nclass Kept: pass\n")
     (tmp_path / "newname" / "broken.py").write_text("import nowhere_to_be_found\n")
-    finder = AliasFinder(alias="oldname", real="newname")
+    finder = AliasFinder({"oldname": "newname"})
     sys.path.insert(0, str(tmp_path))
     sys.meta_path.insert(0, finder)
     yield finder
@@ -123,7 +122,7 @@ def test_what_is_missing_is_named(packages: AliasFinder) -> None:
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:
-    finder = AliasFinder(alias="oldname", real="newname_that_is_nowhere")
+    finder = AliasFinder({"oldname": "newname_that_is_nowhere"})
     with pytest.raises(ModuleNotFoundError, match=r"newname_that_is_nowhere.*not installed"):
         finder.find_spec("oldname")
 
@@ -264,10 +263,10 @@ def test_an_interpreter_without_ringleader_is_named(real: Path) -> None:
 # python -m ringleader.alias
 
 
-def test_what_the_words_ask_for() -> None:
-    assert read(["a.py", "-m", "x"]) == Target(name="a.py", is_module=False, arguments=("-m", "x"))
-    assert read(["-m", "pkg.mod", "--path"]) == Target(name="pkg.mod", is_module=True, arguments=("--path",))
-    assert read([]) is read(["-m"]) is read(["--odd", "a.py"]) is None
+@pytest.mark.parametrize("words", [[], ["-m"], ["--odd", "a.py"]])
+def test_words_that_ask_for_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("usage: ")
 
 
 def test_search_path_has_the_directory_once_in_front() -> None:

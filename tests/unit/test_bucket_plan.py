@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.engine.bucket_plan import BucketPlan, ParameterShape, even_groups, plan_buckets
+from ringleader.torch.bucket_plan import BucketPlan, ParameterShape, even_groups, plan_buckets
 
 SIZES = {"float32": 4, "float64": 8, "bfloat16": 2}
 SHAPES = st.lists(

@@ -27,7 +27,7 @@ from ringleader.adapters.commit_layout import (
 )
 from ringleader.adapters.commits import CHECKED_ARRAYS, CHECKED_BYTES, CHUNK_BYTES, CommitError, Commits
 from ringleader.agents.elastic.commit_memory import CommitStore
-from ringleader.torch.elastic.tensor_codec import TensorCodec, device_checksum
+from ringleader.torch.tensor_bytes import TensorCodec, device_checksum
 
 Content = Callable[[], Mapping[str, Captured]]
 
@@ -130,8 +130,8 @@ def test_the_slices_of_a_host_make_the_whole(sizes: list[tuple[int, bool]], loca
     for local_rank in range(local_size):
         start, stop = layout.slice_of(local_rank, local_size)
         written += stop - start
-        write_slice(memoryview(memory), layout.equal, start, stop)
-    write_slice(memoryview(memory), layout.differing, 0, layout.head_at)
+        write_slice(memoryview(memory), layout, start, stop)
+    write_slice(memoryview(memory), layout, layout.end_of_equal, layout.head_at)
     assert written == layout.end_of_equal - PAGE
     for start, tensor in zip(layout.starts["model"], tensors, strict=True):
         assert bytes(memory[start : start + tensor.numel()]) == bytes(tensor.tolist())
@@ -178,7 +178,7 @@ def test_each_rank_of_a_host_writes_its_slice_alone() -> None:
                     written[rank] += len(target)
                     super().read_into(target, start)
 
-            return Counted(spec=taken.spec, tensor=taken.tensor)
+            return Counted(**vars(taken))
 
     job.run(
         lambda rank, peers: job.joined(Commits(Counting(rank)), rank, peers).write(content(a=tensor), [0])
@@ -342,13 +342,13 @@ def test_the_checksum_of_a_tensor_is_that_of_its_bytes_wherever_it_is(length: in
     taken = TensorCodec().take(flat)
     assert taken is not None
     expected = checksum_of(memoryview(flat.numpy().tobytes()))
-    assert taken.checksum(0, length) == device_checksum(flat) == expected
+    assert taken.checksum(0, length) == device_checksum([flat]) == expected
     assert 0 <= expected < 1 << 62
 
 
 def test_the_checksum_of_a_part_of_a_half_precision_tensor_can_be_taken() -> None:
     weights = torch.randn(1001).to(torch.float16)[3:]  # as an RNN's weights lie in one tensor
-    assert device_checksum(weights.view(torch.uint8)) == checksum_of(memoryview(weights.numpy().tobytes()))
+    assert device_checksum([weights.view(torch.uint8)]) == checksum_of(memoryview(weights.numpy().tobytes()))
 
 
 @settings(max_examples=200, deadline=None)

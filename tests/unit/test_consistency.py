@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 import pytest
 
+from ringleader.adapters.commit_layout import BLOCK
 from ringleader.adapters.consistency import (
-    CHUNK,
     FEWEST,
     MOST_COST,
     Difference,
@@ -88,17 +88,17 @@ def test_the_warning() -> None:
 
 
 def test_any_bit_and_any_place_changes_the_checksum() -> None:
-    values = numpy.random.default_rng(0).standard_normal(3 * CHUNK + 5, dtype=numpy.float32)
+    values = numpy.random.default_rng(0).standard_normal(3 * BLOCK + 5, dtype=numpy.float32)
     parts = [values[:7], values[7:]]
     usual = checksum(parts)
     assert -(1 << 63) <= usual < 1 << 63
     words = values.view(numpy.uint32)
-    for at in (0, 6, 7, 2 * CHUNK, 2 * CHUNK + 1, len(values) - 1):
+    for at in (0, 6, 7, 2 * BLOCK, 2 * BLOCK + 1, len(values) - 1):
         for bit in (0, 13, 31):
             words[at] ^= numpy.uint32(1 << bit)
             assert checksum(parts) != usual
             words[at] ^= numpy.uint32(1 << bit)
-    for one, other in ((0, 1), (8, 8 + 2 * CHUNK), (5, len(values) - 1)):
+    for one, other in ((0, 1), (8, 8 + 2 * BLOCK), (5, len(values) - 1)):
         values[[one, other]] = values[[other, one]]
         assert checksum(parts) != usual
         values[[one, other]] = values[[other, one]]
@@ -146,12 +146,13 @@ def test_a_wrong_word_in_the_environment() -> None:
 
 def test_a_device_packs_parameters_and_sees_any_bit() -> None:
     torch = pytest.importorskip("torch")
-    from ringleader.torch.optimizer.parameter_checksum import device_checksum
+    from ringleader.torch.tensor_bytes import device_checksum
 
-    sizes = (5, 0, 1000, 3, 64, 200)
+    sizes = (5, 0, 8 * BLOCK + 1000, 3, 64, 200)
     parts = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in sizes]
-    for most in (64, 512, 1 << 20):
-        usual = device_checksum(parts, most)
+    usual = device_checksum(parts)
+    for most in (8 * BLOCK, 32 * BLOCK):
+        assert device_checksum(parts, most) == usual
         assert device_checksum([part.clone() for part in parts], most) == usual
         for part in parts:
             for at in {0, len(part) // 2, len(part) - 1} if len(part) else ():
@@ -165,7 +166,7 @@ def test_a_device_packs_parameters_and_sees_any_bit() -> None:
 
 def test_tensors_of_all_layouts_and_types() -> None:
     torch = pytest.importorskip("torch")
-    from ringleader.torch.optimizer.parameter_checksum import tensor_checksum, tensor_facts
+    from ringleader.torch.tensor_bytes import tensor_checksum, tensor_facts
 
     values = torch.randn(4, 3, 5, 5)
     assert tensor_checksum([values]) == tensor_checksum([values.to(memory_format=torch.channels_last)])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
-from ringleader.launch.supervision.session import Session
+from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Job
 
 
@@ -15,10 +15,8 @@ class Ranks(ElasticJob):
 
     def __init__(self) -> None:
         nobody: Any = SimpleNamespace(drop=lambda connection: None, send=lambda connection, message: None)
-        Session.__init__(
-            self, Job(command=("x",)), listener=nobody, selector=nobody, server=nobody,
-            files=None, stdin=None, payload=None, size=1,
-        )  # fmt: skip
+        channels = Channels(selector=nobody, server=nobody, listener=nobody)
+        Session.__init__(self, Job(command=("x",)), channels, 1)
         self.told: list[str] = []
         self.started: list[tuple[int, int]] = []
         self._ports, self._stopping = None, False

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.test_transport_requirement import PORT, plan
 
 from ringleader.launch.elastic import launch_elastic
+from ringleader.launch.job_transport import faults_of_host
 from ringleader.launch.outcome import JobExit
-from ringleader.launch.transport_requirement import faults_of_host
 from ringleader.plan.job import Family, Mpi
 
 MIB = 1 << 20

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.agents.processors import RankProcessors
-from ringleader.engine.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
 from ringleader.engine.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.engine.engine_settings import read_settings, wrong_library
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.group_communicators import any_oversubscribed
-from ringleader.engine.liveness import End, PeerEnd
 from ringleader.engine.operations import MASK, ReduceOp, Signature, Work, signature_digest
-from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.peer_wait import End, PeerEnd, PeerWait
+from ringleader.torch.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
 

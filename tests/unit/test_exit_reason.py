@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from ringleader.launch.exit_reason import Cause, Why, how_it_ended, job_exit
-from ringleader.launch.message_words import ranks_named
-from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, daemons_lost_in, relevant_lines
+from ringleader.launch.exit_reason import (
+    Cause,
+    Why,
+    abort_code,
+    aborts_in,
+    daemons_lost_in,
+    how_it_ended,
+    job_exit,
+    ranks_named,
+    relevant_lines,
+)
 from ringleader.launch.outcome import RankEnd
 from ringleader.plan.job import Family, Mpi
 

@@ -69,9 +69,8 @@ NO_SOCKET = """
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not (pid := os.fork()):
-        os.dup2(theirs.fileno(), 3)
         from ringleader.agents.fork_server import serve
-        serve()
+        serve(theirs.fileno())
     theirs.close()
     unix_messages.send(ours, {"do": "import", "modules": [], "socket": "/nonexistent/warm.sock"})
     print(unix_messages.receive(ours)[0], os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -111,7 +111,7 @@ class Rank:
             launch_order=LaunchOrder(),
         )
 
-        def open_group(backend: str, *_: object, device: torch.device, **__: object) -> ProcessGroup:
+        def open_group(backend: str, _context: object, device: torch.device, _watch: object) -> ProcessGroup:
             options = group.Options()
             options._timeout = timedelta(seconds=SECONDS)
             raw = group(fake_nccl.NamedStore("set.0", store), rank, SIZE, options)
@@ -211,7 +211,7 @@ def test_a_rank_that_has_joined_takes_part_from_its_own_gpu() -> None:
         signature = Signature(kind="allreduce", dtype="float32", shape=(4,), device="cuda", op=ReduceOp.SUM)
         kind = rank.gpu.device_of
         rank.transport._device_of = lambda tensor: torch.device("meta") if tensor is zeros else kind(tensor)
-        rank.transport._staged_from = lambda device: rank.transport._transport  # type: ignore[method-assign,assignment,return-value]
+        rank.transport._staged_for = lambda device, aside=False: rank.transport._transport  # type: ignore[method-assign,assignment,return-value]
         rank.gpu.place(zeros, 1)
         rank.in_engine(Work(signature, 0, name="x", serial=0, array=zeros, out=zeros))
 
@@ -317,7 +317,7 @@ def keeps_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_the_tensor_where_it_is(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GpuTransport, "_staged_from", lambda self, device: self._transport)
+    patch.setattr(GpuTransport, "_staged_for", lambda self, device, aside=False: self._transport)
 
 
 def scales_bfloat16_inside(patch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RingleaderError
-from ringleader.runner import gloo_run
-from ringleader.runner.elastic import constants, driver
-from ringleader.runner.elastic.discovery import FixedHosts, HostDiscoveryScript, HostManager, HostState
-from ringleader.runner.elastic.settings import ElasticSettings
-from ringleader.runner.elastic.worker import HostUpdateResult
+from ringleader.runner import launch, settings
+from ringleader.runner.hosts import FixedHosts, HostDiscoveryScript, HostManager, HostState, HostUpdateResult
 
 NONE, REMOVED, ADDED, MIXED = (
     HostUpdateResult.no_update,
@@ -88,13 +85,14 @@ def test_a_discovery_script(tmp_path: Path) -> None:
 
 
 def test_names_that_tests_patch() -> None:
-    assert driver.DISCOVER_HOSTS_FREQUENCY_SECS == 1.0
-    assert driver.ELASTIC_TIMEOUT_SECS == 600
-    assert gloo_run._get_min_start_hosts(None) == 1
-    assert constants.RESET_LIMIT_EXCEEDED_MESSAGE.format(2).endswith("exceeded limit: 2")
+    assert settings.DISCOVER_HOSTS_FREQUENCY_SECS == 1.0
+    assert settings.ELASTIC_TIMEOUT_SECS == 600
+    assert launch._get_min_start_hosts(None) == 1
+    assert settings.RESET_LIMIT_EXCEEDED_MESSAGE.format(2).endswith("exceeded limit: 2")
 
 
 def test_settings_travel_without_their_discovery() -> None:
-    settings = ElasticSettings(discovery=FixedHosts({"a": 1}), min_num_proc=1, max_num_proc=4, num_proc=2)
-    found = pickle.loads(pickle.dumps(settings))
+    discovery = FixedHosts({"a": 1})
+    given = settings.ElasticSettings(discovery=discovery, min_num_proc=1, max_num_proc=4, num_proc=2)
+    found = pickle.loads(pickle.dumps(given))
     assert (found.discovery, found.min_num_proc, found.num_proc, found.elastic) == (None, 1, 2, True)

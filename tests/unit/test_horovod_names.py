@@ -49,6 +49,13 @@ NAMES = {
     "runner.common.util.settings": "BaseSettings Settings",
     "runner.common.util.timeout": "Timeout TimeoutException",
     "runner.common.util.tiny_shell_exec": "execute",
+    "runner.elastic": "",
+    "runner.elastic.constants": "RESET_LIMIT_EXCEEDED_MESSAGE",
+    "runner.elastic.discovery": "DiscoveredHosts FixedHosts HostDiscovery HostDiscoveryScript HostManager "
+    "HostState",
+    "runner.elastic.driver": "DISCOVER_HOSTS_FREQUENCY_SECS ELASTIC_TIMEOUT_SECS",
+    "runner.elastic.settings": "ElasticSettings",
+    "runner.elastic.worker": "HostUpdateResult",
     "runner.gloo_run": "gloo_run",
     "runner.launch": "parse_args run_commandline check_build _run gloo_built mpi_built nccl_built",
     "runner.mpi_run": "mpi_run mpi_available is_open_mpi is_mpich is_intel_mpi is_spectrum_mpi",
@@ -87,6 +94,15 @@ for path, names in {NAMES!r}.items():
     assert theirs is ours, path
     missing = [name for name in names.split() if not hasattr(theirs, name)]
     assert not missing, (path, missing)
+from horovod.runner import gloo_run, mpi_run
+from horovod.runner.common.util import codec, host_hash, settings
+from horovod.runner.elastic import driver, settings as elastic_settings
+assert (gloo_run.gloo_run, mpi_run.mpi_run, settings.Settings, elastic_settings.ElasticSettings, driver)
+assert host_hash.host_hash() and codec.loads_base64(codec.dumps_base64(1)) == 1
+try:
+    import horovod.runner.common.util.network
+except ImportError as error:
+    assert "does not offer 'runner.common.util.network' yet" in str(error), error
 from horovod.common.process_sets import ProcessSet
 import ringleader.adapters.process_sets as sets
 assert ProcessSet is sets.ProcessSet

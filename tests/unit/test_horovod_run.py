@@ -16,8 +16,8 @@ from ringleader.errors import RankError, RefusedError, RequestError
 from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, elastic_failure_text, translate
 from ringleader.plan.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.plan.job import Ssh
-from ringleader.runner.elastic import driver
-from ringleader.runner.elastic.constants import RESET_LIMIT_EXCEEDED_MESSAGE
+from ringleader.runner import settings
+from ringleader.runner.settings import RESET_LIMIT_EXCEEDED_MESSAGE
 from ringleader.torch import mpi_ops
 
 
@@ -170,8 +170,8 @@ def test_a_script_that_finds_the_hosts() -> None:
 
 
 def test_seconds_that_scripts_change_are_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
-    monkeypatch.setattr(driver, "ELASTIC_TIMEOUT_SECS", 1)
+    monkeypatch.setattr(settings, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    monkeypatch.setattr(settings, "ELASTIC_TIMEOUT_SECS", 1)
     elastic = translate({"np": 2, "min_np": 1}, {})["elastic"]
     assert (elastic.discovery_seconds, elastic.timeout) == (0.01, 1)
 

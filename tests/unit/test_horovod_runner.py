@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from tests.time_limits import patience
 
-from ringleader.runner.common.util import codec, env, host_hash, safe_shell_exec, secret, timeout
-from ringleader.runner.common.util.hosts import (
+from ringleader.runner import hosts, settings, shell_commands, tiny_shell_exec
+from ringleader.runner.hosts import (
     SlotInfo,
     get_host_assignments,
     parse_host_files,
     parse_hosts,
     parse_hosts_and_slots,
 )
-from ringleader.runner.mpi_run import is_intel_mpi, is_mpich, is_open_mpi, mpi_available
-from ringleader.runner.util.threads import execute_function_multithreaded, on_event
+from ringleader.runner.launch import is_intel_mpi, is_mpich, is_open_mpi, mpi_available
+from ringleader.runner.shell_commands import execute_function_multithreaded, on_event
 
 
 def test_hosts_of_text_and_files(tmp_path: Path) -> None:
@@ -35,15 +35,15 @@ def test_hosts_of_text_and_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "least", "most", "places"),
+    ("given", "least", "most", "places"),
     [
         ("a:2,b:2", 4, None, ["a 0 0 0 4 2 2", "a 1 1 0 4 2 2", "b 2 0 1 4 2 2", "b 3 1 1 4 2 2"]),
         ("a:2,b:2", 1, 2, ["a 0 0 0 2 2 1", "a 1 1 0 2 2 1"]),
         ("a:1,b:2", 3, None, ["a 0 0 0 3 1 2", "b 1 0 1 3 2 2", "b 2 1 0 3 2 1"]),
     ],
 )
-def test_places_of_ranks(hosts: str, least: int, most: int | None, places: list[str]) -> None:
-    found = get_host_assignments(parse_hosts(hosts), least, most)
+def test_places_of_ranks(given: str, least: int, most: int | None, places: list[str]) -> None:
+    found = get_host_assignments(parse_hosts(given), least, most)
     expected = [SlotInfo(place.split()[0], *map(int, place.split()[1:])) for place in places]
     assert found == expected
     assert found[-1].to_response_string().split(",")[:2] == [str(len(found) - 1), str(len(found))]
@@ -71,32 +71,32 @@ def test_rank_and_size_of_the_environment(
         monkeypatch.delenv(f"{name}_SIZE", raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert env.get_env_rank_and_size() == found
+    assert settings.get_env_rank_and_size() == found
     monkeypatch.delenv("PMI_SIZE", raising=False)
     monkeypatch.setenv("PMI_RANK", "1")
     if found in ((0, 1), (0, 2)):
         with pytest.raises(RuntimeError, match="PMI_RANK"):
-            env.get_env_rank_and_size()
+            settings.get_env_rank_and_size()
 
 
 def test_what_goes_to_ranks() -> None:
     kept = ("PATH", "LD_LIBRARY_PATH", "HOROVOD_TIMELINE")
-    assert all(map(env.is_exportable, kept))
-    for name in ("BASH_FUNC_module%%", "OLDPWD", "CUDA_VISIBLE_DEVICES", secret.HOROVOD_SECRET_KEY):
-        assert not env.is_exportable(name)
+    assert all(map(settings.is_exportable, kept))
+    for name in ("BASH_FUNC_module%%", "OLDPWD", "CUDA_VISIBLE_DEVICES", settings.HOROVOD_SECRET_KEY):
+        assert not settings.is_exportable(name)
 
 
 def test_small_parts() -> None:
-    assert codec.loads_base64(codec.dumps_base64({"a": [1, 2]})) == {"a": [1, 2]}
-    assert isinstance(codec.dumps_base64(1, to_ascii=False), bytes)
-    assert len(secret.make_secret_key()) == secret.DIGEST_LENGTH
-    assert host_hash.host_hash() == host_hash.host_hash("") != host_hash.host_hash("salt")
-    late = timeout.Timeout(0.0, "Timed out waiting for {activity}. Look there.")
+    assert settings.loads_base64(settings.dumps_base64({"a": [1, 2]})) == {"a": [1, 2]}
+    assert isinstance(settings.dumps_base64(1, to_ascii=False), bytes)
+    assert len(settings.make_secret_key()) == settings.DIGEST_LENGTH
+    assert hosts.host_hash() == hosts.host_hash("") != hosts.host_hash("salt")
+    late = settings.Timeout(0.0, "Timed out waiting for {activity}. Look there.")
     time.sleep(0.01)
     assert late.timed_out() and late.remaining() == 0
-    with pytest.raises(timeout.TimeoutException, match=r"waiting for hosts. Look there. Timeout after 0.0"):
+    with pytest.raises(settings.TimeoutException, match=r"waiting for hosts. Look there. Timeout after 0.0"):
         late.check_time_out_for("hosts")
-    timeout.Timeout(60, "").check_time_out_for("hosts")
+    settings.Timeout(60, "").check_time_out_for("hosts")
 
 
 def test_functions_in_threads() -> None:
@@ -145,16 +145,18 @@ def test_which_mpi_there_is() -> None:
 )
 def test_a_shells_command(command: str, code: int, out: str, err: str) -> None:
     stdout, stderr = io.StringIO(), io.StringIO()
-    assert safe_shell_exec.execute(command, stdout=stdout, stderr=stderr) == code
+    assert shell_commands.execute(command, stdout=stdout, stderr=stderr) == code
     assert (stdout.getvalue(), stderr.getvalue()) == (out, err)
+    if not err:
+        assert tiny_shell_exec.execute(command) == (out, code)
 
 
 @pytest.mark.process
 def test_each_line_of_a_command_begins_with_its_index() -> None:
     stdout = io.StringIO()
-    safe_shell_exec.execute("printf '10%%\\r20%%\\ndone'", stdout=stdout, index=7)
+    shell_commands.execute("printf '10%%\\r20%%\\ndone'", stdout=stdout, index=7)
     assert stdout.getvalue() == "[7]<stdout>:10%\r[7]<stdout>:20%\n[7]<stdout>:done"
-    safe_shell_exec.execute("echo x", {"A": "1"}, stdout, index=1, prefix_output_with_timestamp=True)
+    shell_commands.execute("echo x", {"A": "1"}, stdout, index=1, prefix_output_with_timestamp=True)
     assert stdout.getvalue().endswith(f"{time.localtime().tm_year}[1]<stdout>:x\n")
 
 
@@ -163,7 +165,7 @@ def test_an_event_ends_a_command() -> None:
     event = threading.Event()
     threading.Timer(0.3, event.set).start()
     began = time.monotonic()
-    assert safe_shell_exec.execute("sleep 60 & sleep 60; wait", events=[event]) == 143
+    assert shell_commands.execute("sleep 60 & sleep 60; wait", events=[event]) == 143
     assert time.monotonic() - began < 10
 
 
@@ -171,7 +173,7 @@ def test_an_event_ends_a_command() -> None:
 def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = (
-        "from ringleader.runner.common.util.safe_shell_exec import execute\n"
+        "from ringleader.runner.shell_commands import execute\n"
         f"execute('echo $$ > {pid}.part; mv {pid}.part {pid}; sleep 60; true')\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", code])

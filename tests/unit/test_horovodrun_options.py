@@ -15,9 +15,8 @@ import pytest
 from ringleader.errors import RequestError
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Host, Job
-from ringleader.runner import _HorovodArgs, launch
+from ringleader.runner import _HorovodArgs, command_line, launch
 from ringleader.runner.command_line import parse
-from ringleader.runner.common.util import config_parser
 from ringleader.runner.job_request import JobRequest, forwarded, job_request, same_command
 from ringleader.runner.option_table import OPTIONS, options_of
 
@@ -379,16 +378,16 @@ def test_a_file_without_options(tmp_path: Path) -> None:
     assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == []
     path.write_text("params: {nosuch: 1}\nother: 2\n")
     assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == [
-        f"{path}: other",
         f"{path}: params.nosuch",
+        f"{path}: other",
     ]
     with pytest.raises(ValueError, match="cannot be read"):
         parse(["-np", "2", "--config-file", str(tmp_path / "nowhere.yaml")])
 
 
 def test_names_of_variables_are_attributes() -> None:
-    assert config_parser.HOROVOD_TIMELINE == "HOROVOD_TIMELINE"
-    assert not hasattr(config_parser, "HOROVOD_NONSENSE")
+    assert command_line.HOROVOD_TIMELINE == "HOROVOD_TIMELINE"
+    assert not hasattr(command_line, "HOROVOD_NONSENSE")
 
 
 def test_options_as_an_object() -> None:

@@ -7,8 +7,7 @@ import os
 
 import pytest
 
-from ringleader.launch.job_listener import JobListener
-from ringleader.launch.rank_answer import parts_of, send
+from ringleader.launch.rank_answer import JobListener, parts_of, send
 
 
 def test_answers_of_any_length_come_whole_and_by_rank():

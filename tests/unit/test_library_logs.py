@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.agents.library_logs import FILE_VARIABLES, LEVEL_VARIABLES, MOST_LINES, LibraryLogs
-from ringleader.agents.rank_evidence import RankEvidence
+from ringleader.agents.rank_evidence import (
+    FILE_VARIABLES,
+    LEVEL_VARIABLES,
+    MOST_LINES,
+    LibraryLogs,
+    RankEvidence,
+)
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, RdmaPort, place
 from ringleader.render.library_log_variables import library_log_variables

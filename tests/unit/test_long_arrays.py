@@ -5,21 +5,24 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.transports.long_arrays import LongArray, LongArrays
-from ringleader.engine.transports.pieces import (
+from ringleader.engine.transports.pipeline import (
     LEAST_PIECE,
     MEASURED_FROM_BYTES,
     MOST_DEPTH,
     MOST_PIECE,
-    FirstLongReduction,
     Link,
+    Pieces,
+    arrays_behind,
 )
+from ringleader.engine.transports.plain_mpi import MpiReducer
+from ringleader.engine.window.between_hosts import BetweenHosts, Stream
 
 
 class Numbers:
@@ -27,10 +30,6 @@ class Numbers:
 
     def count(self, array: Any) -> int:
         return len(array)
-
-    def part(self, flat: Any, start: int, stop: int) -> Any:
-        assert 0 <= start <= stop <= len(flat)
-        return flat[start:stop]
 
     def copy(self, target: Any, source: Any) -> None:
         target[:] = source
@@ -49,8 +48,8 @@ class Numbers:
 class Late:
     """What reduces between hosts: every piece is done as late as it may be."""
 
-    def __init__(self, behind: int) -> None:
-        self._behind = behind
+    def __init__(self, depth: int) -> None:
+        self.pieces, self._behind = Pieces(nbytes=64, depth=depth), arrays_behind(depth)
 
     def reduce_stream(self, arrays: Iterable[Any], _dtype: str, _op: ReduceOp) -> Iterator[Any]:
         under_way: deque[Any] = deque()
@@ -79,13 +78,13 @@ class Flags:
 @pytest.mark.parametrize(("ranks", "slices"), [(1, 1), (2, 2), (3, 3), (3, 1), (4, 2)])
 @pytest.mark.parametrize("count", [1, 100, 16 * 3 * 7, 5000])
 @pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("behind", [3, 5])
+@pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("memory", ["in turns", "whole", "whole, of another type"])
 def test_every_rank_has_the_scaled_sum(
-    ranks: int, slices: int, count: int, in_place: bool, behind: int, memory: str
+    ranks: int, slices: int, count: int, in_place: bool, depth: int, memory: str
 ) -> None:
     flags = Flags(ranks)
-    room = (behind + 2) * slices * 64 if memory == "in turns" else count
+    room = (arrays_behind(depth) + 2) * slices * 64 if memory == "in turns" else count
     dtype = "float64" if memory == "whole, of another type" else "float32"
     shared = [np.full(room, np.nan, dtype) for _ in range(ranks)]
     sources = [np.arange(count, dtype=np.float32) * (rank + 1) for rank in range(ranks)]
@@ -94,24 +93,25 @@ def test_every_rank_has_the_scaled_sum(
     wrong: list[Any] = []
 
     def rank_program(me: int) -> None:
-        arrays = LongArrays(
+        hosts = BetweenHosts(
             kernels=Numbers(),  # type: ignore[arg-type]
             flags=flags,  # type: ignore[arg-type]
-            cross=Late(behind),  # type: ignore[arg-type]
-            me=me,
-            slices=slices,
+            cross=Late(depth),  # type: ignore[arg-type]
+            registered=SimpleNamespace(me=me, slices=slices),  # type: ignore[arg-type]
+            equal=True,
             enter=lambda _phase: None,
         )
-        array = LongArray(
-            source=sources[me],
-            target=targets[me],
-            dtype=dtype,
-            converted=dtype != "float32",
-            prescale=3.0,
+        Stream(
+            hosts,
+            shared,
+            dtype,
+            sources[me],
+            targets[me],
             op=ReduceOp.SUM,
+            prescale=3.0,
             factor=0.5,
-        )
-        arrays.reduce(array, shared, piece_bytes=64, behind=behind)
+            converted=dtype != "float32",
+        ).reduce()
         if not np.array_equal(targets[me], want):
             wrong.append((me, targets[me]))
 
@@ -159,16 +159,15 @@ class Line:
 
 
 def test_the_line_is_measured_once_before_the_first_long_reduction() -> None:
-    calls: Any = Line()
-    first = FirstLongReduction(calls, calls)
-    assert first.pieces_for(MEASURED_FROM_BYTES - 1) is None
+    calls, kernels = Line(), Numbers()
+    usual: Any = {"mpi_calls": calls, "kernels": kernels, "pieces": Pieces()}
+    reducer = MpiReducer(**usual, between_hosts=True)
+    assert not reducer.fit(MEASURED_FROM_BYTES - 1)
     assert not calls.swaps
-    pieces = first.pieces_for(MEASURED_FROM_BYTES)
+    assert reducer.fit(MEASURED_FROM_BYTES)
     assert calls.swaps
-    assert pieces is not None
-    assert LEAST_PIECE <= pieces.nbytes <= MOST_PIECE
+    assert LEAST_PIECE <= reducer.pieces.nbytes <= MOST_PIECE
     calls.swaps = 0
-    assert first.pieces_for(MEASURED_FROM_BYTES) is None
-    on_one_host = FirstLongReduction(calls, calls, between_hosts=False)
-    assert on_one_host.pieces_for(MEASURED_FROM_BYTES) is None
+    assert not reducer.fit(MEASURED_FROM_BYTES)
+    assert not MpiReducer(**usual, between_hosts=False).fit(MEASURED_FROM_BYTES)
     assert not calls.swaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.lost_components import JobHosts, Loss, Lost, RootCause, outweighs, root_cause
+from ringleader.launch.exit_reason import JobHosts, Loss, Lost, RootCause, outweighs, root_cause
 
 AROUND = JobHosts(
     ranks_of={"here": [0, 1], "h2": [2, 3], "h3": [4]},

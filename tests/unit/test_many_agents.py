@@ -19,11 +19,11 @@ from tests.time_limits import patience
 
 from ringleader.agents import protocol
 from ringleader.errors import LaunchError
-from ringleader.launch.lost_components import Lost
+from ringleader.launch.exit_reason import Lost
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.launch.supervision.end_notices import ranges
-from ringleader.launch.supervision.supervisor import Supervisor
+from ringleader.launch.supervision.session import Channels
+from ringleader.launch.supervision.supervisor import Supervisor, ranges
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 
@@ -144,7 +144,8 @@ def supervised(
                 start_message=lambda rank, ports, **more: {},
             )
             server = control_on(selector, size)
-            supervisor = Supervisor(prepared, selector, server, mpirun, listener=listener, early=60.0)  # type: ignore[arg-type]
+            channels = Channels(selector=selector, server=server, listener=listener)
+            supervisor = Supervisor(prepared, channels, mpirun, early=60.0)  # type: ignore[arg-type]
             agents = Agents(server.port, ranks, mpirun)
             agents.start()
             try:
@@ -204,7 +205,7 @@ def test_without_descriptors_agents_wait_and_nothing_spins(monkeypatch: pytest.M
         with descriptors(highest + 1):
             blocked = all_descriptors()
             (key, _) = selector.select(5)[0]
-            assert key.data is server
+            assert key.data == server.accept
             blocked += all_descriptors()  # what others have given back meanwhile
             server.accept()
             assert selector.select(0) == []
@@ -243,7 +244,8 @@ def test_of_a_silent_host_all_agents_are_given_up_at_once(
     dropped = list[Any]()
     server: Any = SimpleNamespace(drop=dropped.append, send=lambda connection, data: None)
     selector: Any = None
-    running = Supervisor(prepared, selector, server, Mpirun(), listener=Listening())  # type: ignore[arg-type]
+    channels = Channels(selector=selector, server=server, listener=Listening())
+    running = Supervisor(prepared, channels, Mpirun())  # type: ignore[arg-type]
     for state in running.ranks.values():
         state.connection = SimpleNamespace(rank=state.rank, silent=False)  # type: ignore[assignment]
     first = running.ranks[2].connection
@@ -251,5 +253,5 @@ def test_of_a_silent_host_all_agents_are_given_up_at_once(
     first.silent = True
     running.lost(first)
     assert [one.rank for one in dropped] == [3]
-    assert [(loss.rank, loss.what) for loss in running.losses.losses] == [(2, Lost.SILENT), (3, Lost.SILENT)]
+    assert [(loss.rank, loss.what) for loss in running.losses] == [(2, Lost.SILENT), (3, Lost.SILENT)]
     assert [state.connection is None for state in running.ranks.values()] == [False, False, True, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.mpirun.mpirun_output import cause_in
+from ringleader.launch.exit_reason import cause_in
 
 _ABORTED = """\
 --------------------------------------------------------------------------

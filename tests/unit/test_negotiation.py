@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.engine.negotiation import Decision, decide
-from ringleader.engine.negotiation_round import NegotiationRound
+from ringleader.engine.engine import Engine
+from ringleader.engine.engine_settings import Limits
+from ringleader.engine.negotiation import Decision, Pending, decide, decode, encode
 from ringleader.engine.operations import JOIN, ReduceOp, Signature
-from ringleader.engine.pending_operations import Limits, Pending, decode, encode
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
 GATHER = Signature(kind="allgather", dtype="float32", shape=(3,))
@@ -274,15 +274,14 @@ def test_standing_still_begins_anew_with_each_operation_that_a_rank_asks_for() -
         said.append(decode(mine).stuck_seconds)
         return [mine, encode(asked(("other", ADD), stuck=99.0))]
 
-    parts, released = mock.MagicMock(limits=Limits(mismatch=5.0), clock=lambda: now), mock.MagicMock()
-    parts.barrier.exchange, released.unused.return_value = exchange, ()
-    queue, execution, times = mock.MagicMock(), mock.MagicMock(), mock.MagicMock()
-    round_ = NegotiationRound(parts, queue, execution, released=released, times=times)
+    parts = mock.MagicMock(limits=Limits(mismatch=5.0), clock=lambda: now)
+    parts.barrier.exchange = exchange
+    engine = Engine(parts)
     first, second = (mock.Mock(signature=ADD, since=since) for since in (0.0, 4.0))
     first.name, second.name = "first", "second"
-    round_.negotiate([first], blocked=True)
+    engine._negotiate([first], blocked=True)
     now = 4.5
-    round_.negotiate([first, second], blocked=True)
+    engine._negotiate([first, second], blocked=True)
     now = 8.5
-    round_.negotiate([first, second], blocked=True)
+    engine._negotiate([first, second], blocked=True)
     assert said == [0.0, 0.5, 4.5]

@@ -13,7 +13,7 @@ import torch
 from ringleader.adapters import handles
 from ringleader.adapters.step_metrics import SessionMetrics, session_metrics
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.torch.functions import _filled, _outline
+from ringleader.torch.functions import _filled, _home, _outline
 
 
 def test_a_value_that_cannot_be_pickled_is_named_by_its_own_error() -> None:
@@ -57,3 +57,10 @@ def test_all_handles_are_waited_for_whatever_one_raises(monkeypatch: pytest.Monk
     with pytest.raises(MemoryError, match="of the first"):
         handles.synchronize_all(numbers)
     assert not pending
+
+
+def test_what_the_root_has_on_a_device_belongs_to_the_parameters_on_one_else_to_the_cpu() -> None:
+    parameters = [torch.empty(1), torch.empty(1, device="meta")]
+    assert _home("meta", parameters) == torch.device("meta")
+    assert _home("cpu", parameters) == torch.device("cpu")
+    assert _home("cuda", parameters) == torch.device("cpu")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.engine.transports.pieces import Pipeline, arrays_behind
+from ringleader.engine.transports.pipeline import Pipeline, arrays_behind
 
 
 class Recorder:

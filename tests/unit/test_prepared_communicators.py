@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from types import SimpleNamespace
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from ringleader.engine.communicator import block_of
 from ringleader.engine.mpi_communicator import MpiCommunicator
-from ringleader.engine.mpi_proxy import prepared_communicators
-from ringleader.engine.mpi_proxy.prepared_communicators import OF_ALL, PreparedCommunicators
+from ringleader.engine.mpi_proxy import creation
+from ringleader.engine.mpi_proxy.creation import COMING, OF_ALL, PreparedCommunicators
 
 HOSTS = ((0, 1), (2, 3))
 """Proxies of each host, by their ranks in the world."""
@@ -73,7 +74,7 @@ class Communicator:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = SimpleNamespace(now=0.0)
     time = SimpleNamespace(monotonic=lambda: found.now, sleep=lambda seconds: None)
-    monkeypatch.setattr(prepared_communicators, "time", time)
+    monkeypatch.setattr(creation, "time", time)
     return found
 
 
@@ -87,9 +88,11 @@ def proxies() -> list[PreparedCommunicators]:
     return made
 
 
-def names(taken: list[Any] | None) -> list[str]:
-    assert taken is not None
-    return [one.comm.name for one in taken]
+def take(one: PreparedCommunicators, members: list[int], count: int) -> list[str]:
+    """Return the names of so many that are there."""
+    taken = [one.take(members) for _ in range(count)]
+    assert all(isinstance(comm, MpiCommunicator) for comm in taken), taken
+    return [comm.comm.name for comm in taken if isinstance(comm, MpiCommunicator)]
 
 
 def settle(there: list[PreparedCommunicators]) -> None:
@@ -104,14 +107,14 @@ def test_each_generation_is_given_its_own() -> None:
         for one in there:
             one.begin_generation()
         settle(there)
-        found = {tuple(names(one.take([0, 1, 2, 3], OF_ALL))) for one in there}
+        found = {tuple(take(one, [0, 1, 2, 3], OF_ALL)) for one in there}
         assert len(found) == 1, "they differ"
-        crosses = [names(one.take([me % 2, 2 + me % 2], 1))[0] for me, one in enumerate(there)]
+        crosses = [take(one, [me % 2, 2 + me % 2], 1)[0] for me, one in enumerate(there)]
         assert crosses[0] == crosses[2] != crosses[1] == crosses[3]
         fresh = {*found.pop(), *crosses}
         assert len(fresh) == 4 and not fresh & given_away
         given_away |= fresh
-        assert [one.take([0, 1, 2, 3], 1) for one in there] == [None] * 4, "there are no more"
+        assert [one.take([0, 1, 2, 3]) for one in there] == [None] * 4, "there are no more"
 
 
 def test_they_are_made_when_the_first_step_is_over(clock: SimpleNamespace) -> None:
@@ -120,24 +123,24 @@ def test_they_are_made_when_the_first_step_is_over(clock: SimpleNamespace) -> No
         one.begin_generation()
     settle(there)
     assert not any(one.busy for one in there)
-    clock.now = prepared_communicators.QUIET_SECONDS + 0.01
+    clock.now = creation.QUIET_SECONDS + 0.01
     for one in there[:3]:
         one.turn()
     assert [one.busy for one in there] == [True, True, True, False]
     for one in there:
         one.begin_generation()  # while they are being made
-    assert [one.take([0, 1, 2, 3], 2) for one in there] == [[]] * 4, "they are to be waited for"
+    assert [one.take([0, 1, 2, 3]) for one in there] == [COMING] * 4, "they are to be waited for"
     settle(there)
-    assert len({tuple(names(one.take([0, 1, 2, 3], 2))) for one in there}) == 1
+    assert len({tuple(take(one, [0, 1, 2, 3], OF_ALL)) for one in there}) == 1
 
 
 def test_ranks_in_another_order_and_a_part_of_them() -> None:
     there = proxies()
     for one in there:
         one.begin_generation()
-    taken = there[0].take([2, 3, 0, 1], 1)
-    assert taken is not None and taken[0].rank == 2, "it is the third of them"
-    assert there[0].take([0, 1, 2], 1) is None, "nobody has prepared that"
+    taken = there[0].take([2, 3, 0, 1])
+    assert isinstance(taken, MpiCommunicator) and taken.rank == 2, "it is the third of them"
+    assert there[0].take([0, 1, 2]) is None, "nobody has prepared that"
 
 
 @given(st.data())
@@ -145,8 +148,7 @@ def test_proxies_agree_whatever_happens_first(data: st.DataObject) -> None:
     """Turns, generations that break before all ranks have asked, and requests in any order."""
     there = proxies()
     generations = [0] * 4
-    asks: list[dict[int, list[Any]]] = [{} for _ in there]
-    taken: dict[int, dict[int, list[str]]] = defaultdict(dict)
+    taken: dict[int, list[list[str]]] = defaultdict(lambda: [[] for _ in there])
     for _ in range(data.draw(st.integers(1, 60))):
         me = data.draw(st.integers(0, 3))
         what = data.draw(st.sampled_from(("begin", "turn", "ask")))
@@ -155,15 +157,15 @@ def test_proxies_agree_whatever_happens_first(data: st.DataObject) -> None:
             generations[me] += 1
         elif what == "turn":
             there[me].turn()
-        elif what == "ask" and generations[me] and generations[me] not in asks[me]:
-            found = there[me].take([0, 1, 2, 3], OF_ALL)
+        elif what == "ask" and generations[me] and len(taken[generations[me]][me]) < OF_ALL:
+            found = there[me].take([0, 1, 2, 3])
             assert found is not None, "there are as many for each generation"
-            if found:
-                asks[me][generations[me]] = found
-                taken[generations[me]][me] = names(found)
+            if isinstance(found, MpiCommunicator):
+                taken[generations[me]][me].append(found.comm.name)
     for given_away in taken.values():
-        assert len({tuple(one) for one in given_away.values()}) == 1
-    everything = [name for given_away in taken.values() for name in next(iter(given_away.values()))]
+        for same in itertools.zip_longest(*given_away):
+            assert len(set(same) - {None}) == 1
+    everything = [name for given_away in taken.values() for name in max(given_away, key=len)]
     assert len(set(everything)) == len(everything), "given away twice"
     last = max(generations)
     for one, number in zip(there, generations, strict=True):

@@ -299,9 +299,8 @@ def test_library_path_keeps_the_mpi_at_its_end(environment: Environment) -> None
     assert "LD_LIBRARY_PATH" not in environment(0).set
 
 
-def test_injected_directory(environment: Environment) -> None:
-    assert environment(0, caller={"PYTHONPATH": "/a:/b"}, inject="/i").set["PYTHONPATH"] == "/i:/a:/b"
-    assert environment(0, inject="/i").set["PYTHONPATH"] == "/i"
+def test_the_python_path_is_the_callers(environment: Environment) -> None:
+    assert environment(0, caller={"PYTHONPATH": "/a:/b"}).set["PYTHONPATH"] == "/a:/b"
     assert "PYTHONPATH" not in environment(0).set
 
 

@@ -15,13 +15,14 @@ import pytest
 from ringleader.agents.elastic.generation_service import RING_BYTES
 from ringleader.engine.communicator import Call
 from ringleader.engine.exceptions import is_transport_error
+from ringleader.engine.mpi_proxy.channel import address_of
 from ringleader.engine.mpi_proxy.proxy import DescriptorWait
 from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
-from ringleader.engine.mpi_proxy.rank_memory import ALIGNMENT, BlockAllocator, RankMemory, address_of
 from ringleader.engine.mpi_proxy.request_ring import (
+    ALIGNMENT,
     DATA_START,
-    RECORDS,
     SLOTS,
+    BlockAllocator,
     Completion,
     Memory,
     Record,
@@ -55,7 +56,7 @@ def test_what_goes_in_comes_out_in_order(sides: tuple[RequestRing, RequestRing],
     expected: dict[int, Completion] = {}
     for _ in range(5000):
         what = random.random()
-        number = slots.take() if what < 0.5 and not rank.full() else None
+        number = slots.take() if what < 0.5 else None
         if number is not None:
             record = any_record(random, number)
             under_way.append(record)
@@ -81,14 +82,14 @@ def test_what_goes_in_comes_out_in_order(sides: tuple[RequestRing, RequestRing],
     assert proxy.pop() is None
 
 
-def test_a_full_ring_says_so(sides: tuple[RequestRing, RequestRing]) -> None:
+def test_each_slot_has_room_for_its_request(sides: tuple[RequestRing, RequestRing]) -> None:
     rank, proxy = sides
-    for number in range(RECORDS):
-        assert not rank.full()
-        rank.push(Record(number + 1, Call.BARRIER))
-    assert rank.full()
-    assert proxy.pop() == Record(1, Call.BARRIER)
-    assert not rank.full()
+    for first in (1, SLOTS + 1):
+        for number in range(first, first + SLOTS):
+            rank.push(Record(number, Call.BARRIER))
+        assert [proxy.pop() for _ in range(SLOTS)] == [
+            Record(number, Call.BARRIER) for number in range(first, first + SLOTS)
+        ]
 
 
 def test_a_proxy_that_sleeps_is_woken(sides: tuple[RequestRing, RequestRing]) -> None:
@@ -208,14 +209,10 @@ def test_packed_pieces() -> None:
 def test_no_shared_memory_is_an_operations_failure(why: Exception) -> None:
     """An elastic job continues after it, and the text says how much was asked for."""
 
-    def refuse(key: str, nbytes: int) -> int:
+    def refuse(key: str, nbytes: int, parts: int) -> None:
         raise why
 
-    unused: Any = None
-    memory = RankMemory(
-        memoryview(bytearray(RING_BYTES)), rank=0, new_memory=refuse, tell=unused, forget=unused
-    )
-    channel: Any = SimpleNamespace(memory=memory)
+    channel: Any = SimpleNamespace(open_memory=refuse)
     comm = ProxyCommunicator(channel, (0, 1), 0, "all", (0, 0), when_used=True)
     with pytest.raises(RuntimeError, match="no shared memory of 1,000,000 bytes each") as caught:
         comm.shared_memory(1_000_000)

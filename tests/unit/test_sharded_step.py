@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.engine.bucket_plan import ParameterShape, plan_buckets
+from ringleader.torch.bucket_plan import ParameterShape, plan_buckets
 from ringleader.torch.optimizer.sharded_gradients import ROW, part_of
 from ringleader.torch.optimizer.sharded_step import cut_shards
 

@@ -93,15 +93,15 @@ def loaded_in_bare(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "after"),
     [
-        ("ranks.agent_outer", ""),
-        ("ranks.agent_inner", "process_tree.die_with_parent(0, os.getppid())"),
+        ("agents.agent_outer", ""),
+        ("agents.agent_inner", "process_tree.die_with_parent(0, os.getppid())"),
         ("launch.mpirun.mpirun_supervisor", ""),
     ],
 )
 def test_what_runs_beside_ranks_and_mpirun_loads_little(module: str, after: str) -> None:
     found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
     assert f"ringleader.{module}" in found
-    slow = {*SLOW, *(OF_JSON if module == "ranks.agent_outer" else ())}
+    slow = {*SLOW, *(OF_JSON if module == "agents.agent_outer" else ())}
     assert found.isdisjoint(slow), found & slow
 
 
@@ -111,7 +111,7 @@ def test_importing_the_package_loads_no_typing() -> None:
 
 def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
     found = loaded("import ringleader.cli.run.command, ringleader.launch.launch_job")
-    ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api")
+    ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
     assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})
 
@@ -122,7 +122,7 @@ RUN = MAIN.format(words="'run', '--oversubscribe', '-n', '2', 'true'")
 def test_a_whole_run_loads_no_more_than_it_needs() -> None:
     found = loaded(RUN)
     assert "ringleader.launch.supervision.supervisor" in found
-    ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api", "fabric.facts", "kube")
+    ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api", "fabric.facts", "kube")
     ours += ("controller", "images", "doctor", "launch.kubernetes")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", "tomllib"}
     others |= {"aiohttp", "yaml", "kubernetes", "cryptography", "prometheus_client", *HEAVY}

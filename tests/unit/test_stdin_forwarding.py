@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from ringleader.launch.supervision.rank_streams import StdinForwarding
+from ringleader.launch.supervision.ranks import StdinForwarding
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def test_what_is_there_is_passed_on_when_it_is_asked_for(pipe: tuple[int, int]) 
     os.write(pipe[1], b"for rank 0")
     assert not selector.get_map(), "nobody has asked"
     stdin.asked(agent)
-    assert [key.data for key, _ in selector.select(1)] == [stdin]
-    stdin.serve()
+    assert [key.data for key, _ in selector.select(1)] == [stdin.serve]
+    stdin.serve(pipe[0])
     assert b"for rank 0" in server.send.call_args.args[1]
     assert not selector.get_map()
 
@@ -39,10 +39,10 @@ def test_rank_0_ends_in_the_turn_in_which_there_is_something_to_read(pipe: tuple
     stdin = StdinForwarding(selector, server, pipe[0])
     os.write(pipe[1], b"for the next")
     stdin.asked(mock.Mock())
-    seen: list[Any] = [key.data for key, _ in selector.select(1)]
+    seen: list[Any] = [(key.data, key.fd) for key, _ in selector.select(1)]
     stdin.close()
-    for one in seen:
-        one.serve()
+    for serve, fd in seen:
+        serve(fd)
     server.send.assert_not_called()
     assert os.read(pipe[0], 100) == b"for the next", "it is left to whoever reads it next"
 
@@ -55,8 +55,8 @@ def test_a_terminal_that_is_not_our_controlling_terminal_is_read() -> None:
         stdin = StdinForwarding(selector, server, terminal)
         os.write(master, b"typed\n")
         stdin.asked(mock.Mock())
-        assert [key.data for key, _ in selector.select(1)] == [stdin]
-        stdin.serve()
+        assert [key.data for key, _ in selector.select(1)] == [stdin.serve]
+        stdin.serve(terminal)
         assert b"typed" in server.send.call_args.args[1]
     finally:
         os.close(master)

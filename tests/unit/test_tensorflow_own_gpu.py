@@ -29,7 +29,7 @@ def test_init_shows_tensorflow_the_ranks_own_gpu(
     taken: list[str] | None,
 ) -> None:
     tf = pytest.importorskip("tensorflow")
-    from ringleader.tensorflow.basics import init
+    from ringleader.tensorflow.mpi_ops import init
 
     gpus, shown = ["first", "second"], list[Any]()
 

@@ -12,7 +12,7 @@ from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
 from ringleader.launch.outcome import Outcome, RankEnd
-from ringleader.launch.rank_output.output_streams import DirectOutlet
+from ringleader.launch.rank_output import Outlet
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 
@@ -45,8 +45,8 @@ def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
     return make
 
 
-def direct(stream: io.BytesIO) -> DirectOutlet:
-    return DirectOutlet(stream.write, stream.flush)
+def direct(stream: io.BytesIO) -> Outlet:
+    return Outlet(stream.write, stream.flush)
 
 
 def screen(*, is_tty: bool = False, **words: bool) -> tuple[Terminal, io.BytesIO, io.BytesIO]:

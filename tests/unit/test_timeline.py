@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringleader.engine.chrome_trace import MOST_TRACKS, ChromeTrace
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.engine.timeline.chrome_trace import MOST_TRACKS, ChromeTrace
-from ringleader.engine.timeline.observer import Observer, Stage, activity_of
-from ringleader.engine.timeline.recording import (
+from ringleader.engine.timeline import (
+    Observer,
+    Stage,
     TimelineOptions,
     Timelines,
     TraceFile,
+    activity_of,
     file_of,
     read_timeline_options,
 )

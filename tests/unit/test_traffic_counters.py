@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ringleader.agents import ethtool_statistics, rank_identity, traffic_counters
+from ringleader.agents import rank_identity, traffic_counters
 from ringleader.fabric.facts import from_document
 from ringleader.fabric.readers.host import read_host
 from ringleader.fabric.transport_proof.evidence import CounterSnapshot
@@ -114,6 +116,24 @@ def test_as_many_devices_as_are_allowed(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
 
 
+def test_a_file_that_comes_in_pieces_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's list of interfaces comes in pieces of 4 KiB, as a pipe's content in pieces of 64 KiB."""
+    monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
+    lines = "".join(f" veth{number}: {' '.join('9' * 16)}{' ' * 600}\n" for number in range(200))
+    (tmp_path / "proc/self/net").mkdir(parents=True)
+    os.mkfifo(tmp_path / "proc/self/net/dev")
+    writer = threading.Thread(
+        target=(tmp_path / "proc/self/net/dev").write_text, args=("first\nsecond\n" + lines,)
+    )
+    writer.start()
+    try:
+        assert len(snapshot(tmp_path).net_devices) == 200
+    finally:
+        writer.join()
+
+
 def test_when_the_time_is_over_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic_counters, "READ_SECONDS", -1.0)
     write(tmp_path, {"proc/self/net/dev": PROC})
@@ -146,18 +166,18 @@ class TestDriverStatistics:
 
     def test_names_and_values(self) -> None:
         ask = self.answering(["rx_packets", "tx_vport_rdma_unicast_bytes"], [7, 2**63])
-        found = ethtool_statistics.read("eth0", ask)
+        found = traffic_counters.driver_statistics("eth0", ask)
         assert found == {"rx_packets": 7, "tx_vport_rdma_unicast_bytes": 2**63}
-        assert ethtool_statistics.read("eth1", ask) == {}
+        assert traffic_counters.driver_statistics("eth1", ask) == {}
 
     def test_none_and_what_changed_meanwhile(self) -> None:
-        assert ethtool_statistics.read("eth0", self.answering([], [])) == {}
-        assert ethtool_statistics.read("eth0", self.answering(["a"], [1, 2], told=2)) == {}
+        assert traffic_counters.driver_statistics("eth0", self.answering([], [])) == {}
+        assert traffic_counters.driver_statistics("eth0", self.answering(["a"], [1, 2], told=2)) == {}
 
     def test_of_the_kernel_itself(self) -> None:
         # The loopback has none, and what is not there has none either.
-        assert ethtool_statistics.read("lo") == ethtool_statistics.read("no-such-0") == {}
-        assert ethtool_statistics.read("a name that is too long") == {}
+        for name in ("lo", "no-such-0", "a name that is too long"):
+            assert traffic_counters.driver_statistics(name) == {}
 
     def test_interfaces_of_silent_ports_are_asked(self) -> None:
         ports = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringleader.fabric.transport_proof.evidence import Exchanged, LibraryTraffic, LogLines, MpiTransport
-from ringleader.launch.transport_evidence import engine_traffic, host_evidence, mpi_transport
+from ringleader.launch.job_transport import engine_traffic, host_evidence, mpi_transport
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 

@@ -8,8 +8,8 @@ import pytest
 
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
+from ringleader.launch.job_transport import NOTHING_TOLD, faults_at_start, judged_exit
 from ringleader.launch.outcome import JobExit
-from ringleader.launch.transport_requirement import NOTHING_TOLD, faults_at_start, judged_exit
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts, Plan, RdmaPort, place
 

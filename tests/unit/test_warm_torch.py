@@ -44,7 +44,7 @@ def main():
 
 def blas_threads():
     import ctypes
-    from ringleader.agents.warm_rank import OPENBLAS_NAMES
+    from ringleader.agents.forked_script import OPENBLAS_NAMES
     paths = {line.split(None, 5)[-1].strip() for line in open("/proc/self/maps") if "openblas" in line}
     for library in map(ctypes.CDLL, paths):
         for name in OPENBLAS_NAMES:

@@ -11,53 +11,70 @@ Every rank of a host writes one slice of the equal arrays, and the first of them
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import pickle
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import numpy
 
+from ringleader.engine.communicator import memory_at
+
 PAGE = 4096
 ALIGNMENT = 64
 """Bytes; where arrays begin, so that any element type may lie there."""
+SMALLEST = 256
+"""Bytes; smaller arrays are pickled with what they are in."""
 MAGIC = b"RLCOMMIT"
 _FIXED = struct.Struct("<8sQQQ")
 
 
-class ArrayBytes(Protocol):
-    """An array's bytes, in the order of its elements."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArrayBytes:
+    """The bytes of a contiguous array in host memory, in the order of its elements.
 
-    @property
-    def spec(self) -> tuple[Any, ...]:
-        """Return what `ArrayCodec.make` needs beside the bytes; it can be pickled and compared."""
+    A subclass has those of memory elsewhere.
+    """
 
-    @property
-    def nbytes(self) -> int:
-        """Return how many there are."""
+    spec: tuple[Any, ...]
+    """What `ArrayCodec.make` needs beside the bytes; it can be pickled and compared."""
+    nbytes: int
+    address: int
+    array: Any
+    """What keeps the memory alive."""
 
     def read_into(self, target: memoryview, start: int) -> None:
         """Copy as many as ``target`` takes, from ``start`` on."""
+        if len(target):  # a tenth of what views of arrays cost, which counts where they are small
+            there = ctypes.addressof(ctypes.c_char.from_buffer(target))
+            ctypes.memmove(there, self.address + start, len(target))
 
     def checksum(self, start: int, stop: int) -> int:
-        """Return a sum over some of them that their order changes, of 62 bits; see `checksum_of`.
-
-        ``start``, ``stop``: multiples of 8, or the end.
-        """
+        """Return `checksum_of` some of them; ``start`` and ``stop`` are multiples of 8, or the end."""
+        return checksum_of(memory_at(self.address + start, stop - start))
 
 
-class ArrayCodec(Protocol):
-    """Takes arrays of a framework apart and makes them again."""
+class ArrayCodec:
+    """Takes NumPy's arrays out of values and makes them again; subclasses also take those of a framework."""
 
     def take(self, value: Any) -> ArrayBytes | None:
         """Return the bytes of an array, None for what is none, or is better pickled."""
+        if type(value) is not numpy.ndarray or value.dtype.hasobject or value.nbytes < SMALLEST:
+            return None
+        array = numpy.ascontiguousarray(value)
+        spec = ("numpy", array.dtype, array.shape)
+        return ArrayBytes(spec=spec, nbytes=array.nbytes, address=array.ctypes.data, array=array)
 
     def make(self, spec: tuple[Any, ...], memory: memoryview, *, copy: bool) -> Any:
         """Return an array where it was, or without ``copy`` one of the host over memory, to be read only."""
+        _kind, dtype, shape = spec
+        array = numpy.frombuffer(memory, "uint8").view(dtype).reshape(shape)
+        return array.copy() if copy else array
 
 
 class UnpicklableError(ValueError):
@@ -141,21 +158,11 @@ def put_together(outline: bytes, arrays: Sequence[Any]) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where an array lies."""
-
-    array: ArrayBytes
-    start: int
-    """From the beginning of the commit, in bytes."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where everything of a commit lies."""
+    """Where everything of a commit lies, in bytes from its beginning."""
 
-    equal: tuple[Place, ...]
-    """Arrays that are equal on all ranks, in order."""
-    differing: tuple[Place, ...]
+    places: tuple[tuple[int, ArrayBytes], ...]
+    """Where each array begins: first those that are equal on all ranks."""
     starts: Mapping[str, tuple[int, ...]]
     """Name of a part → where each of its arrays begins."""
     end_of_equal: int
@@ -169,26 +176,23 @@ class Layout:
         return min(start, self.end_of_equal), min(start + share, self.end_of_equal)
 
 
-def lay_out(parts: Iterable[Part], *, equal: bool) -> Layout:
+def lay_out(parts: Sequence[Part], *, equal: bool) -> Layout:
     """Return where the arrays of all parts lie; without ``equal`` ranks may differ in all of them."""
-    first: list[tuple[str, int, ArrayBytes]] = []
-    second: list[tuple[str, int, ArrayBytes]] = []
-    starts: dict[str, list[int]] = {}
-    for part in parts:
-        starts[part.name] = [0] * len(part.arrays)
-        for at, (array, differs) in enumerate(zip(part.arrays, part.differing, strict=True)):
-            (second if differs or not equal else first).append((part.name, at, array))
-    placed: list[list[Place]] = [[], []]
+    arrays = [
+        (differs or not equal, part.name, at, array)
+        for part in parts
+        for at, (array, differs) in enumerate(zip(part.arrays, part.differing, strict=True))
+    ]
+    starts = {part.name: [0] * len(part.arrays) for part in parts}
+    places: list[tuple[int, ArrayBytes]] = []
     offset = end_of_equal = PAGE
-    for number, chosen in enumerate((first, second)):
-        for name, at, array in chosen:
-            starts[name][at] = offset
-            placed[number].append(Place(array=array, start=offset))
-            offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        end_of_equal = offset if number == 0 else end_of_equal
+    for differs, name, at, array in sorted(arrays, key=lambda one: one[0]):
+        starts[name][at] = offset
+        places.append((offset, array))
+        offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        end_of_equal = end_of_equal if differs else offset
     return Layout(
-        equal=tuple(placed[0]),
-        differing=tuple(placed[1]),
+        places=tuple(places),
         starts={name: tuple(each) for name, each in starts.items()},
         end_of_equal=end_of_equal,
         head_at=-(-offset // PAGE) * PAGE,
@@ -215,12 +219,12 @@ def next_pieces(
     return pieces, stop
 
 
-def write_slice(memory: memoryview, places: Iterable[Place], start: int, stop: int) -> None:
+def write_slice(memory: memoryview, layout: Layout, start: int, stop: int) -> None:
     """Write the bytes from ``start`` to ``stop`` of a commit, as far as arrays lie there."""
-    for place in places:
-        begin, end = max(start, place.start), min(stop, place.start + place.array.nbytes)
+    for place, array in layout.places:
+        begin, end = max(start, place), min(stop, place + array.nbytes)
         if begin < end:
-            place.array.read_into(memory[begin:end], begin - place.start)
+            array.read_into(memory[begin:end], begin - place)
 
 
 def make_head(
@@ -246,8 +250,6 @@ def write_head(memory: memoryview, layout: Layout, head: bytes) -> None:
 class Content:
     """What a commit holds."""
 
-    size: int
-    """Number of ranks when it was made."""
     parts: Mapping[str, tuple[bytes, tuple[tuple[tuple[Any, ...], memoryview], ...]]]
     """Name → outline, and description and bytes of each array."""
     per_rank: Sequence[Mapping[str, bytes]]
@@ -272,14 +274,12 @@ def read_commit(memory: memoryview) -> Content:
     head = pickle.loads(memory[head_at : head_at + length])
     parts = {}
     for name, outline, specs, starts in head["parts"]:
-        sizes = head["nbytes"][name]
-        arrays = tuple(
-            (spec, memory[start : start + nbytes])
-            for spec, start, nbytes in zip(specs, starts, sizes, strict=True)
-        )
-        parts[name] = (outline, arrays)
-    return Content(size=head["size"], parts=parts, per_rank=head["per_rank"])
+        found = zip(specs, starts, head["nbytes"][name], strict=True)
+        parts[name] = outline, tuple((spec, memory[start : start + size]) for spec, start, size in found)
+    return Content(parts=parts, per_rank=head["per_rank"])
 
+
+# checksums
 
 BITS = 62
 """Of a checksum, so that it and its negative are 64-bit integers."""
@@ -298,76 +298,26 @@ def checksum_weights() -> numpy.ndarray[Any, numpy.dtype[numpy.int64]]:
 
 
 def combined(sums: Iterable[int]) -> int:
-    """Return one sum of many, whose order counts, of 62 bits."""
+    """Return one sum of many, whose order counts, of 62 bits; any bit of one of them changes it."""
     total = 0
     for one in sums:
-        total = total * _ODD + one
-    return total & ((1 << BITS) - 1)
+        total = (total * _ODD + (one ^ (one >> 32))) & ((1 << BITS) - 1)
+    return total
 
 
-def checksum_of(memory: memoryview) -> int:
-    """Return a sum over bytes, of 62 bits, nearly as fast as they can be read.
+def checksum_of(memory: memoryview, *, mixed: bool = True) -> int:
+    """Return a sum over bytes, of 62 bits, nearly as fast as they can be read; fewer than 8 zeros may follow.
 
     Words of 64 bits are weighted by where in a block they are, and blocks by their order: words that change
-    places change the sum. The upper half of a word goes into its lower half first, since the lower bits of a
-    product do not depend on the upper bits of its factors, in which numbers such as 1.0 and 2.0 differ.
+    places change the sum, and so does any bit. The lower bits of a product do not depend on the upper bits of
+    its factors, in which numbers such as 1.0 and 2.0 differ. So with ``mixed``, which takes twice the time,
+    the upper half of a word goes into its lower half first: then two such numbers that change places count.
     """
-    whole = len(memory) // 8 * 8
-    words, weights = numpy.frombuffer(memory[:whole], "int64"), checksum_weights()
-    sums = []
-    for start in range(0, len(words), BLOCK):
-        block = words[start : start + BLOCK]
-        sums.append(int(numpy.dot(block ^ (block >> 32), weights[: len(block)])))
-    return combined([*sums, int.from_bytes(memory[whole:], "little")])
-
-
-# NumPy's arrays
-
-SMALLEST = 256
-"""Bytes; smaller arrays are pickled with what they are in."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NumpyBytes:
-    """The bytes of a contiguous array."""
-
-    array: numpy.ndarray[Any, Any]
-    flat: memoryview
-
-    @property
-    def spec(self) -> tuple[Any, ...]:
-        """See `ArrayBytes`."""
-        return ("numpy", self.array.dtype, self.array.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """See `ArrayBytes`."""
-        return int(self.array.nbytes)
-
-    def read_into(self, target: memoryview, start: int) -> None:
-        """See `ArrayBytes`."""
-        numpy.copyto(
-            numpy.frombuffer(target, "uint8"),
-            numpy.frombuffer(self.flat[start : start + len(target)], "uint8"),
-        )
-
-    def checksum(self, start: int, stop: int) -> int:
-        """See `ArrayBytes`."""
-        return checksum_of(self.flat[start:stop])
-
-
-class NumpyCodec:
-    """Takes NumPy's arrays apart; see `ArrayCodec`."""
-
-    def take(self, value: Any) -> ArrayBytes | None:
-        """Return the bytes of an array of numbers."""
-        if type(value) is not numpy.ndarray or value.dtype.hasobject or value.nbytes < SMALLEST:
-            return None
-        array = numpy.ascontiguousarray(value)
-        return NumpyBytes(array=array, flat=array.reshape(-1).view("uint8").data)
-
-    def make(self, spec: tuple[Any, ...], memory: memoryview, *, copy: bool) -> Any:
-        """Return an array, or without ``copy`` one over memory."""
-        _kind, dtype, shape = spec
-        array = numpy.frombuffer(memory, "uint8").view(dtype).reshape(shape)
-        return array.copy() if copy else array
+    data, weights, sums = numpy.frombuffer(memory, "uint8"), checksum_weights(), []
+    for start in range(0, data.size, 8 * BLOCK):
+        block = data[start : start + 8 * BLOCK]
+        if block.size % 8:
+            block = numpy.append(block, numpy.zeros(-block.size % 8, "uint8"))
+        words = block.view("int64")
+        sums.append(int(numpy.dot(words ^ (words >> 32) if mixed else words, weights[: words.size])))
+    return combined(sums)

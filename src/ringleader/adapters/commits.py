@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from ringleader.adapters.array_operations import BROADCAST_IN_PLACE
 from ringleader.adapters.commit_layout import (
+    ArrayBytes,
     ArrayCodec,
     Captured,
     Content,
@@ -29,13 +30,16 @@ from ringleader.adapters.commit_layout import (
     write_head,
     write_slice,
 )
-from ringleader.adapters.membership import CommitMemory, ProcessCommits
+from ringleader.adapters.membership import ProcessCommits
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.adapters.process_sets import global_process_set
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.session import Session
+
+if TYPE_CHECKING:
+    from ringleader.agents.elastic.commit_memory import CommitMemory
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
 """So much of the state, of so many arrays, is held against the other ranks' at each commit, in turn."""
@@ -49,42 +53,24 @@ class CommitError(RuntimeError):
     """A state could not be committed; raised on all ranks, with the words of one that could not."""
 
 
-class CommitPeers(Protocol):
-    """The ranks that commit together."""
+class CommitPeers:
+    """The ranks that commit together: here one that commits by itself."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
+    rank, size, local_rank, local_size = 0, 1, 0, 1
 
     def most(self, numbers: Sequence[int], name: str) -> list[int]:
         """Return the largest of every number over all ranks."""
+        return list(numbers)
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Return everybody's value, in rank order."""
+        return [value]
 
     def broadcast(self, memory: Array, name: str) -> None:
         """Fill memory with rank 0's, in place."""
 
 
-class Alone:
-    """A rank that commits by itself."""
-
-    rank, size, local_rank, local_size = 0, 1, 0, 1
-
-    def most(self, numbers: Sequence[int], name: str) -> list[int]:
-        """See `CommitPeers`."""
-        return list(numbers)
-
-    def gather(self, value: Any, name: str) -> list[Any]:
-        """See `CommitPeers`."""
-        return [value]
-
-    def broadcast(self, memory: Array, name: str) -> None:
-        """See `CommitPeers`."""
-
-
-class SessionPeers:
+class SessionPeers(CommitPeers):
     """All ranks of a session. Every call is collective."""
 
     def __init__(self, session: Session) -> None:
@@ -107,11 +93,6 @@ class SessionPeers:
         BROADCAST_IN_PLACE.run(memory, name, global_process_set, 0)
 
 
-Told = tuple[str, bytes, list[tuple[tuple[Any, ...], int, int]]]
-"""What rank 0 tells of a part of its state: name, outline, and of each array its description, its length in
-bytes, and its checksum; all but the bytes of the arrays."""
-
-
 @dataclass(kw_only=True)
 class Received:
     """What a rank is to take over from rank 0."""
@@ -128,6 +109,17 @@ class Received:
     """Whether any rank has something of its own to keep, alike on all ranks."""
 
 
+Told = tuple[tuple[Any, ...], int, int]
+"""What rank 0 tells of an array: what it is, its length in bytes, its checksum."""
+
+
+def _told(parts: Sequence[Part], *, sums: bool) -> tuple[list[tuple[str, bytes, int]], list[Told]]:
+    """Return all but the bytes of arrays: name, outline and arrays of each part, and what all arrays are."""
+    arrays = [a for part in parts for a in part.arrays]
+    told = [(a.spec, a.nbytes, a.checksum(0, a.nbytes) if sums else 0) for a in arrays]
+    return [(part.name, part.outline, len(part.arrays)) for part in parts], told
+
+
 class Commits:
     """The commits of one state."""
 
@@ -136,18 +128,16 @@ class Commits:
         self.codec = codec
         self.number = 0
         """Of the commit that the state came from or went into last, 0 for none."""
-        self.memory: CommitMemory = ProcessCommits()
-        self.peers: CommitPeers = Alone()
+        self.memory: CommitMemory | ProcessCommits = ProcessCommits()
+        self.peers = CommitPeers()
         self._equal = True
         self._checked, self._whole = 0, CHECKED_WHOLE
         self._kinds: tuple[list[Any], int] = [], 0
         """What there was at the last commit, and its checksum."""
 
-    def join(self, memory: CommitMemory, peers: CommitPeers) -> None:
+    def join(self, memory: CommitMemory | ProcessCommits, peers: CommitPeers) -> None:
         """Go on with these ranks, and commits in memory of the host."""
-        if isinstance(
-            self.peers, Alone
-        ):  # numbers of commits that were this process's own mean nothing there
+        if isinstance(self.memory, ProcessCommits):  # numbers of this process's own mean nothing there
             self.number = 0
         self.memory, self.peers = memory, peers
         self._equal, self._checked, self._whole = True, 0, CHECKED_WHOLE
@@ -249,9 +239,9 @@ class Commits:
         if peers.local_rank == 0:
             head = make_head(parts, layout, size=peers.size, per_rank=everybodys)
         memory = self.memory.buffer(layout.head_at + len(head), number=number)
-        write_slice(memory, layout.equal, *layout.slice_of(peers.local_rank, peers.local_size))
+        write_slice(memory, layout, *layout.slice_of(peers.local_rank, peers.local_size))
         if peers.local_rank == 0:
-            write_slice(memory, layout.differing, 0, layout.head_at)
+            write_slice(memory, layout, layout.end_of_equal, layout.head_at)
             write_head(memory, layout, head)
         return layout.head_at + len(head)
 
@@ -284,14 +274,18 @@ class Commits:
         """
         parts, error = self._take_apart(captured)
         compares = shared and self.number > 0  # with nothing from a commit there is nothing alike
+        told: list[tuple[str, bytes, int]] = []  # of each part of rank 0's: name, outline, number of arrays
         theirs: list[Told] = []
         if self.peers.size > 1:
-            theirs = broadcast(_told(parts, sums=compares) if self.peers.rank == 0 else None)
+            told, theirs = broadcast(_told(parts, sums=compares) if self.peers.rank == 0 else None)
         mine = {part.name: part for part in parts}
+        counterparts: list[ArrayBytes | None] = []  # this rank's arrays, in the order of rank 0's
+        for name, _outline, count in told:
+            own_arrays = mine[name].arrays if name in mine else []
+            counterparts += [*own_arrays, *[None] * count][:count]
         wanted = [
-            int(not (compares and _has(mine, name, at, spec, total)))
-            for name, _outline, arrays in theirs
-            for at, (spec, _nbytes, total) in enumerate(arrays)
+            int(not (compares and a and a.spec == spec and a.checksum(0, a.nbytes) == total))
+            for a, (spec, _nbytes, total) in zip(counterparts, theirs, strict=True)
         ]
         own = int(any(part.per_rank is not None for part in parts))
         failed, per_rank, newest, oldest, *moves = self.peers.most(
@@ -304,80 +298,47 @@ class Commits:
             return received
         if not same:  # then all ranks want everything, and know that of each other
             moves = [1] * len(moves)
-        found = self._bring(theirs, mine, moves)
+        found = self._bring([at for at, moved in enumerate(moves) if moved], theirs, counterparts)
         received.moved = any(moves)
-        if self.peers.rank != 0:
-            received.values = self._taken(theirs, mine, moves, found)
+        start = 0
+        for name, outline, count in told if self.peers.rank != 0 else ():
+            numbers = range(start, start := start + count)
+            same_outline = name in mine and mine[name].outline == outline
+            if not (same_outline and not any(moves[at] for at in numbers)):
+                arrays = [self._made(theirs[at], found.get(at), counterparts[at]) for at in numbers]
+                received.values[name] = put_together(outline, arrays)
         return received
 
-    def _bring(self, theirs: list[Told], mine: Mapping[str, Part], moves: Sequence[int]) -> dict[int, Array]:
-        """Broadcast the arrays that somebody wants; return them by their number among all arrays."""
-        found: dict[int, Array] = {}
-        for batch in _batches(theirs, moves):
-            joined = numpy.empty(sum(nbytes for *_place, nbytes in batch), "uint8")
-            at = 0
-            for number, name, index, nbytes in batch:
-                if self.peers.rank == 0:
-                    mine[name].arrays[index].read_into(joined.data[at : at + nbytes], 0)
-                found[number] = joined[at : at + nbytes]
-                at += nbytes
-            self.peers.broadcast(joined, "elastic.sync.arrays")
-        return found
+    def _made(self, what: Told, memory: Array | None, own: ArrayBytes | None) -> Any:
+        """Return an array as rank 0 has it: of memory that came, or else like this rank's own."""
+        spec, nbytes, _total = what
+        if memory is None:
+            assert own is not None
+            memory = numpy.empty(nbytes, "uint8")
+            own.read_into(memory.data, 0)
+        return self.codec.make(spec, memory.data, copy=True)
 
-    def _taken(
+    def _bring(
         self,
-        theirs: list[Told],
-        mine: Mapping[str, Part],
-        moves: Sequence[int],
-        found: Mapping[int, Array],
-    ) -> dict[str, Any]:
-        """Return the values of parts that differ from rank 0's."""
-        values: dict[str, Any] = {}
-        number = 0
-        for name, outline, described in theirs:
-            numbers = range(number, number + len(described))
-            number += len(described)
-            own = mine.get(name)
-            if own is not None and own.outline == outline and not any(moves[at] for at in numbers):
+        numbers: Sequence[int],
+        theirs: Sequence[Told],
+        mine: Sequence[ArrayBytes | None],
+    ) -> dict[int, Array]:
+        """Broadcast the arrays of these numbers, `CHUNK_BYTES` at once; return the bytes of each."""
+        found: dict[int, Array] = {}
+        batch: list[int] = []
+        total = 0
+        for number in numbers:
+            batch.append(number)
+            total += theirs[number][1]
+            if total < CHUNK_BYTES and number != numbers[-1]:
                 continue
-            arrays = []
-            for at, (spec, nbytes, _total) in enumerate(described):
-                memory = found.get(numbers[at])
-                if memory is None:
-                    memory = numpy.empty(nbytes, "uint8")
-                    mine[name].arrays[at].read_into(memory.data, 0)
-                arrays.append(self.codec.make(spec, memory.data, copy=True))
-            values[name] = put_together(outline, arrays)
-        return values
-
-
-def _told(parts: Sequence[Part], *, sums: bool) -> list[Told]:
-    return [
-        (p.name, p.outline, [(a.spec, a.nbytes, a.checksum(0, a.nbytes) if sums else 0) for a in p.arrays])
-        for p in parts
-    ]
-
-
-def _has(mine: Mapping[str, Part], name: str, at: int, spec: tuple[Any, ...], total: int) -> bool:
-    """Return whether this rank has an array like rank 0's."""
-    part = mine.get(name)
-    if part is None or at >= len(part.arrays) or part.arrays[at].spec != spec:
-        return False
-    return part.arrays[at].checksum(0, part.arrays[at].nbytes) == total
-
-
-def _batches(theirs: list[Told], moves: Sequence[int]) -> Iterator[list[tuple[int, str, int, int]]]:
-    """Yield arrays that travel together: number among all, part, number in the part, bytes."""
-    batch: list[tuple[int, str, int, int]] = []
-    total = number = 0
-    for name, _outline, arrays in theirs:
-        for index, (_spec, nbytes, _total) in enumerate(arrays):
-            if moves[number] and nbytes:
-                batch.append((number, name, index, nbytes))
-                total += nbytes
-            number += 1
-            if total >= CHUNK_BYTES:
-                yield batch
-                batch, total = [], 0
-    if batch:
-        yield batch
+            joined, end = numpy.empty(total, "uint8"), 0
+            for at in batch:
+                found[at] = joined[end : (end := end + theirs[at][1])]
+                if self.peers.rank == 0:
+                    mine[at].read_into(found[at].data, 0)  # type: ignore[union-attr]
+            if total:
+                self.peers.broadcast(joined, "elastic.sync.arrays")
+            batch, total = [], 0
+        return found

@@ -35,18 +35,6 @@ def check_compression(compression: Any) -> None:
         )
 
 
-def run_compressed(
-    compression: type[Compressor], tensors: Sequence[Any], run: Callable[[list[Any]], Sequence[Any]]
-) -> list[Any]:
-    """Do an operation on several tensors in their compressed form; `ValueError` for no compressor."""
-    check_compression(compression)
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    results = run([small for small, _context in pairs])
-    return [
-        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
-    ]
-
-
 class NoneCompressor(Compressor):
     """Leave everything as it is."""
 
@@ -59,6 +47,20 @@ class NoneCompressor(Compressor):
     def decompress(tensor: Any, ctx: Any) -> Any:
         """Return the tensor itself."""
         return tensor
+
+
+def run_compressed(
+    compression: type[Compressor], tensors: Sequence[Any], run: Callable[[list[Any]], Sequence[Any]]
+) -> list[Any]:
+    """Do an operation on several tensors in their compressed form; `ValueError` for no compressor."""
+    if compression is NoneCompressor:
+        return list(run(list(tensors)))
+    check_compression(compression)
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    results = run([small for small, _context in pairs])
+    return [
+        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
+    ]
 
 
 class CastCompressor(Compressor):

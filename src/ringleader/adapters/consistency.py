@@ -1,29 +1,26 @@
 """Whether the ranks' parameters are equal: every N exchanges of an optimizer, their checksums are compared.
 
-A checksum on the host is the sum of 64-bit words, each times an odd number of its place, modulo 2^64: a
-change of one bit changes it, and other values have the same sum with a probability of about 2^-64. Devices
-have their own. Checks are counted in exchanges, in which all ranks take part: a step that one rank skips
-moves nothing. N follows from what a check takes: at most 0.1 % of a step.
+A checksum is that of commits (`commit_layout.checksum_of`): a change of one bit changes it, and other values
+have the same one with a probability of about 2^-62. Checks are counted in exchanges, in which all ranks take
+part: a step that one rank skips moves nothing. N follows from what a check takes: at most 0.1 % of a step.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from time import perf_counter
 from typing import Any
 
 import numpy
 
+from ringleader.adapters.commit_layout import checksum_of, combined
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
+from ringleader.adapters.step_metrics import launchers_pipe, report
+from ringleader.engine.negotiation import numbered
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.pending_operations import numbered
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.engine.rank_group import Group
 
@@ -36,10 +33,6 @@ MOST_COST = 0.0005
 NEVER = sys.maxsize
 SHOWN = 5
 """Parameters that are named."""
-CHUNK = 1 << 14
-"""Words that are multiplied at once: their factors stay in a processor's cache."""
-FACTOR = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio, odd."""
 Array = Any
 Facts = tuple[int, float, bool]
 """A parameter on one rank: its checksum with all NaN alike, its norm, whether it is trained there."""
@@ -50,7 +43,7 @@ class ParameterKind:
     """How a framework's parameters are read."""
 
     checksum: Callable[[Sequence[Any]], int]
-    """Returns 64 bits of several, signed, that differ where any bit does."""
+    """Returns 62 bits of several that differ where any bit does."""
     facts: Callable[[Any], Facts]
     """Returns what is compared of one parameter where the checksums differ."""
     cure: str
@@ -180,42 +173,19 @@ class ConsistencyCheck:
 
 def _report(found: Difference, text: str, *, speaks: bool) -> None:
     """Say what differs, to people and to the launcher, by one rank; raise where that is an error."""
-    fatal, report = PROCESS.get().settings.consistency == "error", os.environ.get("RINGLEADER_REPORT_FD", "")
-    said = {"kind": "consistency", **vars(found), "parameters": found.parameters[:SHOWN], "text": text}
-    if speaks and report.isdigit():
-        with contextlib.suppress(OSError):  # the launcher is gone
-            os.write(int(report), json.dumps(said).encode() + b"\n")
-    if fatal:
+    if speaks and (pipe := launchers_pipe()) is not None:
+        words = {**vars(found), "parameters": found.parameters[:SHOWN], "text": text}
+        report(pipe, {"kind": "consistency", **words})
+    if PROCESS.get().settings.consistency == "error":
         raise RuntimeError(text)
     if speaks:
         print(f"ringleader: warning: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-# checksums
-
-
-@cache
-def _factors() -> Array:
-    places = numpy.arange(1, CHUNK + 1, dtype=numpy.uint64) * numpy.uint64(FACTOR)
-    return (places ^ (places >> numpy.uint64(29))) | numpy.uint64(1)
-
-
 def checksum(arrays: Iterable[Array]) -> int:
-    """Return the checksum, signed, of arrays in one order; of each the bits count, in the order of C."""
-    total = 0
-    for one in arrays:
-        data = numpy.ascontiguousarray(one).reshape(-1).view(numpy.uint8)
-        words = data[: data.size & ~7].view(numpy.uint64)
-        for start in range(0, words.size, CHUNK):
-            piece = words[start : start + CHUNK]
-            total = total * FACTOR + int(piece @ _factors()[: piece.size])
-        total = (total * FACTOR + int.from_bytes(data[words.nbytes :].tobytes(), "little")) % (1 << 64)
-    return signed(total)
-
-
-def signed(number: int) -> int:
-    """Return a number modulo 2^64 as a signed one."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    """Return the checksum of arrays in one order; of each the bits count, in the order of C."""
+    flat = (numpy.ascontiguousarray(one).reshape(-1).view(numpy.uint8) for one in arrays)
+    return combined(checksum_of(one.data, mixed=False) for one in flat)
 
 
 def array_kind(read: Callable[[Any], Array], cure: str) -> ParameterKind:

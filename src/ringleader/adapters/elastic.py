@@ -8,17 +8,19 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntFlag
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ringleader.adapters.commit_layout import ArrayCodec, Captured, NumpyCodec
+from ringleader.adapters.commit_layout import ArrayCodec, Captured
 from ringleader.adapters.commits import CommitError, Commits, SessionPeers
 from ringleader.adapters.exceptions import HostsUpdatedInterrupt
 from ringleader.adapters.handles import forget_handles
-from ringleader.adapters.membership import Membership, membership
+from ringleader.adapters.membership import membership
 from ringleader.adapters.process_sets import add_process_set, begin_sets, end_sets, sets_of_script
 from ringleader.engine.exceptions import HorovodInternalError, MismatchError, NotInitializedError
-from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.process_lifecycle import PROCESS
+
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_proxy.membership import Membership
 
 __all__ = [
     "CommitError",
@@ -190,13 +192,16 @@ class ObjectState(State):
     A commit keeps them pickled. In an elastic job it lies in memory of the host, which outlives the rank.
     """
 
-    _codec: ArrayCodec = NumpyCodec()
+    _codec = ArrayCodec()
+
+    _beside: tuple[str, ...] = ()
+    """Names of what a commit keeps beside the keywords, which `capture` and `load` know."""
 
     def __init__(
         self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any
     ) -> None:
         """See `State`; the other keywords are the objects."""
-        self._names = tuple(kwargs)
+        self._names = (*self._beside, *kwargs)
         self._commits = Commits(self._codec)
         self._taken_over: int | None = None
         """The newest commit of any rank, while all commit what they have just taken over from rank 0."""
@@ -210,14 +215,14 @@ class ObjectState(State):
 
     def captured(self) -> Mapping[str, Captured]:
         """Return what a commit keeps, by name."""
-        return {name: Captured(value=getattr(self, name)) for name in self._names}
+        return {name: self.capture(name) for name in self._names}
 
-    def _kept(self) -> set[str]:
-        """Return the names that `captured` gives."""
-        return set(self._names)
+    def capture(self, name: str) -> Captured:
+        """Return what a commit keeps of one name."""
+        return Captured(value=getattr(self, name))
 
     def load(self, name: str, value: Any) -> None:
-        """Take over a value that `captured` gave, or another rank's."""
+        """Take over a value that `capture` gave, or another rank's."""
         setattr(self, name, value)
 
     def load_own(self, name: str, value: Any) -> None:
@@ -255,8 +260,8 @@ class ObjectState(State):
         content = self._commits.read(number)
         if content is None:
             return
-        if from_file and set(content.parts) != self._kept():
-            held, ours = (", ".join(sorted(names)) for names in (content.parts, self._kept()))
+        if from_file and set(content.parts) != set(self._names):
+            held, ours = (", ".join(sorted(names)) for names in (content.parts, self._names))
             raise ValueError(f"it holds {held or 'nothing'}, the state has {ours or 'nothing'}")
         for name in content.parts:
             self.load(name, content.value(name, self._codec, copy=not self.reads_in_place(name)))
@@ -334,7 +339,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         elastic = membership() is not None
-        rejoin = Rejoin() if reset is None else lambda told: reset()
+        rejoin = _rejoin() if reset is None else lambda told: reset()
         entry, skip_sync = Entry.FRESH, False
         while True:
             try:
@@ -367,10 +372,10 @@ def _join(state: State, entry: Entry, *, skip_sync: bool) -> bool:
     member = membership()
     if member is None:
         return skip_sync
-    facts = _facts(state, entry, skip_sync=skip_sync)
     if (told := member.take_entries()) is not None:  # which saves asking for it
         agreed = [max(column) for column in zip(*(one or _NEW_FACTS for one in told), strict=True)]
     else:
+        facts = _facts(state, entry, skip_sync=skip_sync)
         agreed = SessionPeers(PROCESS.get()).most(facts, "elastic.join")
     as_it_is, restored, needed, acted_on = agreed
     state._acted_on = max(state._acted_on, acted_on)
@@ -387,30 +392,26 @@ _NEW_FACTS = (0, 0, 1, 0)
 
 def _facts(state: State, entry: Entry, *, skip_sync: bool) -> list[int]:
     """Return what the others must know of how a rank comes; the largest of each number counts."""
-    return [
-        int(entry is Entry.AS_IT_IS),
-        int(entry is Entry.RESTORES),
-        int(not skip_sync),
-        state._acted_on,
-    ]
+    as_it_is, restores = entry is Entry.AS_IT_IS, entry is Entry.RESTORES
+    return [int(as_it_is), int(restores), int(not skip_sync), state._acted_on]
 
 
-class Rejoin:
-    """Leaves the other ranks and joins them as they are now, with what `init` was given the first time."""
+def _rejoin() -> Callable[[Sequence[int]], None]:
+    """Return what leaves the other ranks and joins them as they are now, as this process has joined before.
 
-    def __init__(self) -> None:
-        """Remember that, and the process sets that there are; nothing of the session is kept alive."""
-        self._given, self._added = sets_of_script()
-        self._first: tuple[type[FrameworkAdapter], Any, bool] | None = None
-        if (session := PROCESS.session) is not None:
-            self._first = type(session.kernels), session.requested, session.settings.dynamic_sets
+    What it is called with goes to the others. Collective over the ranks of the new generation.
+    """
+    given, added = sets_of_script()
+    session, first = PROCESS.session, None
+    if session is not None:
+        first = type(session.kernels), session.requested, session.settings.dynamic_sets
+    del session  # of which nothing is to be kept alive
 
-    def __call__(self, told: Sequence[int]) -> None:
-        """Do it; ``told`` goes to the others. Collective over the ranks of the new generation."""
-        if self._first is None:
+    def rejoin(told: Sequence[int]) -> None:
+        if first is None:
             raise NotInitializedError
-        kernels, requested, dynamic = self._first
-        member = None if PROCESS.session is None else PROCESS.session.membership
+        kernels, requested, dynamic = first
+        member = membership()
         broken = member is not None and member.broken()
         PROCESS.shutdown(rejoins=True)
         end_sets()
@@ -418,7 +419,9 @@ class Rejoin:
         if broken:
             # Errors and the calls that raised them keep each other, and the memory of the generation.
             gc.collect()
-        PROCESS.init(kernels(), requested, dynamic=dynamic, with_sets=bool(self._given), entry=told)
-        begin_sets(self._given, comm=requested, fresh=True)
-        for one in self._added:
+        PROCESS.init(kernels(), requested, dynamic=dynamic, with_sets=bool(given), entry=told)
+        begin_sets(given, comm=requested, fresh=True)
+        for one in added:
             add_process_set(one)
+
+    return rejoin

@@ -87,3 +87,11 @@ def checked_groups(
                 raise ValueError(f"A {word} can only appear once in groups.")
             seen.add(key(one))
     return groups
+
+
+def weights_of(layers: Any, refusal: str) -> list[Any]:
+    """Return what a layer of Keras, or several, train; `ValueError` of these words for anything else."""
+    every = layers if isinstance(layers, (list, tuple, set)) else [] if layers is None else [layers]
+    if not all(hasattr(layer, "trainable_weights") for layer in every):
+        raise ValueError(refusal)
+    return [weight for layer in every for weight in layer.trainable_weights]

@@ -1,7 +1,7 @@
-"""Handles: operations that were begun and not waited for.
+"""Handles: operations that were begun and not waited for, and reductions in place that are kept after that.
 
-Describing an operation costs more than a few KiB cost to reduce. So a reduction in place that is done is
-kept, without its array, until a like one is asked for under the same name.
+Describing an operation costs more than a few KiB cost to reduce. So a reduction in place that is done, of one
+array or of a group, is kept, without its arrays, until a like one is asked for under the same name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import ref
 
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import HorovodInternalError
@@ -17,6 +16,8 @@ from ringleader.engine.operations import Work
 
 CAPACITY = 4096
 """Reductions that are kept."""
+GROUP = "group."
+"""Begins the key of a group among the reductions that are kept; not a name that the engine knows."""
 
 
 class KeptReduction:
@@ -25,32 +26,29 @@ class KeptReduction:
     While it is pending its handle stands for it; when it is done it is in `KEPT`.
     """
 
-    __slots__ = ("arguments", "dtype", "engine", "name", "number", "shape", "tensor", "work")
+    __slots__ = ("arguments", "engine", "grouped", "key", "kinds", "number", "works")
 
     def __init__(
         self,
         *,
         engine: Engine,
-        work: Work,
+        works: Sequence[Work],
         name: str,
         number: int | None,
-        tensor: Any,
         arguments: tuple[Any, ...],
+        grouped: bool = False,
     ) -> None:
-        """Take a work whose result is to be in the script's ``tensor``, and what it was asked for with.
+        """Take works whose results are to be in their arrays, and what they were asked for with.
 
-        ``number`` is that of the process set. ``arguments`` are those of the call but for tensor and name.
+        ``number`` is that of the process set. ``arguments`` are those of the call but for arrays and name.
         """
-        self.engine = engine
-        self.work = work
-        self.name = name
-        self.number = number
-        self.tensor: Callable[[], Any] = ref(tensor)
-        """Returns the tensor that it was last done for, None where that is gone."""
-        self.dtype = tensor.dtype
-        self.shape = tensor.shape
-        self.arguments = arguments
-        work.repeated = True
+        self.engine, self.works, self.number, self.arguments = engine, works, number, arguments
+        self.grouped = grouped
+        self.key = GROUP + name if grouped else name
+        self.kinds = [(work.array.dtype, work.array.shape) for work in works]
+        """Types and shapes of the arrays."""
+        for work in works:
+            work.repeated = True
 
 
 _Pending = KeptReduction | tuple[Engine, Sequence[Work], Callable[[], Any]]
@@ -60,11 +58,7 @@ group), and what returns the result of `synchronize` when all are done without a
 NEXT_HANDLE = itertools.count()
 PENDING: dict[int, _Pending] = {}
 KEPT: dict[str | None, KeptReduction] = {}
-"""Reductions that are done, by the name that the script gave them. An adapter takes one out to do it again,
-if it fits the tensor."""
-
-KEPT_GROUPS: dict[str | None, Any] = {}
-"""Groups of reductions that are done, by the name that the script gave them, as an adapter keeps them."""
+"""Reductions that are done, by their keys. An adapter takes one out to do it again, if it fits the arrays."""
 
 
 def new_handle(engine: Engine, works: Sequence[Work], result: Callable[[], Any]) -> int:
@@ -89,9 +83,8 @@ def finish(engine: Engine, works: Sequence[Work]) -> None:
 def poll(handle: int) -> bool:
     """Return whether `synchronize` would return at once."""
     pending = PENDING.get(handle)
-    if isinstance(pending, KeptReduction):
-        return pending.work.done
-    return pending is None or all(work.done for work in pending[1])
+    works = pending.works if isinstance(pending, KeptReduction) else pending[1] if pending else ()
+    return all(work.done for work in works)
 
 
 def synchronize(handle: int) -> Any:
@@ -101,13 +94,20 @@ def synchronize(handle: int) -> Any:
     """
     pending = PENDING.pop(handle, None)
     if isinstance(pending, KeptReduction):
-        work = pending.work
-        if not work.done or work.error is not None:
-            pending.engine.wait(work)
-        tensor = work.out
-        work.array = work.out = None  # the tensor may go
-        KEPT[pending.name] = pending
-        return tensor
+        works = pending.works
+        if pending.grouped:
+            finish(pending.engine, works)
+            done: Any = tuple([work.out for work in works])
+        else:  # not by `finish`: there may be hundreds of these in a step
+            if not works[0].done or works[0].error is not None:
+                pending.engine.wait(works[0])
+            done = works[0].out
+        for work in works:
+            work.array = work.out = None  # the arrays may go
+        if len(KEPT) >= CAPACITY:
+            KEPT.clear()
+        KEPT[pending.key] = pending
+        return done
     if pending is None:
         return None
     engine, works, result = pending
@@ -132,7 +132,6 @@ def synchronize_all(handles: Sequence[int]) -> list[Any]:
 def forget_kept() -> None:
     """Drop the reductions that are kept: their engine is gone, or their process set."""
     KEPT.clear()
-    KEPT_GROUPS.clear()
 
 
 def forget_handles() -> None:

@@ -3,56 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ringleader.engine.process_lifecycle import PROCESS
 
-
-class CommitMemory(Protocol):
-    """Memory for two commits. Commit ``n`` is written into one half while commit ``n - 1`` stays."""
-
-    def buffer(self, nbytes: int, *, number: int) -> memoryview:
-        """Return memory in which a commit of this number is to lie."""
-
-    def set_number(self, number: int, nbytes: int) -> None:
-        """Declare it complete; one rank of the host does, once all have written."""
-
-    def held(self) -> Sequence[int]:
-        """Return the numbers of the complete commits."""
-
-    def view(self, number: int) -> memoryview:
-        """Return the bytes of one."""
-
-    def origin(self, number: int) -> str:
-        """Return the path of the file that a commit was read from; empty: ranks of this job wrote it."""
-
-
-class Membership(Protocol):
-    """This rank's part in the present generation of an elastic job, as the engine has it."""
-
-    @property
-    def generation(self) -> int:
-        """Return the number of the generation."""
-
-    @property
-    def restore(self) -> int:
-        """Return the number of the commit that it goes on from, 0 for none."""
-
-    @property
-    def commit_memory(self) -> CommitMemory:
-        """Return the memory of this host, which outlives ranks."""
-
-    def take_entries(self) -> list[Sequence[int]] | None:
-        """Return of each rank the ``entry`` that it came with (`open_session`), once; None: ask the ranks."""
-
-    def updates(self) -> tuple[int, int]:
-        """Return how many updates of the hosts there were, and what the last one did."""
-
-    def preparing(self) -> bool:
-        """Return whether an update of the hosts is being prepared, of which `updates` will tell."""
-
-    def broken(self) -> bool:
-        """Return whether the generation is over because a member ended."""
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_proxy.membership import Membership
 
 
 def membership() -> Membership | None:
@@ -63,7 +19,11 @@ def membership() -> Membership | None:
 
 
 class ProcessCommits:
-    """Commits in memory of this process: of one rank, and of a job that is not elastic."""
+    """Commits in memory of this process: of one rank, and of a job that is not elastic.
+
+    See `ringleader.agents.elastic.commit_memory.CommitMemory`: commit ``n`` is written into one half while
+    commit ``n - 1`` stays.
+    """
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -71,7 +31,7 @@ class ProcessCommits:
         self._complete: dict[int, tuple[int, int]] = {}
 
     def buffer(self, nbytes: int, *, number: int) -> memoryview:
-        """See `CommitMemory`."""
+        """Return memory in which a commit of this number is to lie."""
         half = number % 2
         self._complete.pop(half, None)
         if len(self._buffers[half]) < nbytes:
@@ -79,20 +39,20 @@ class ProcessCommits:
         return memoryview(self._buffers[half])[:nbytes]
 
     def set_number(self, number: int, nbytes: int) -> None:
-        """See `CommitMemory`."""
+        """Declare it complete."""
         self._complete[number % 2] = (number, nbytes)
 
     def held(self) -> Sequence[int]:
-        """See `CommitMemory`."""
+        """Return the numbers of the complete commits."""
         return [number for number, _nbytes in self._complete.values()]
 
     def view(self, number: int) -> memoryview:
-        """See `CommitMemory`."""
+        """Return the bytes of one."""
         known, nbytes = self._complete[number % 2]
         if known != number:
             raise ValueError(f"commit {number} is not held any more")
         return memoryview(self._buffers[number % 2])[:nbytes].toreadonly()
 
     def origin(self, number: int) -> str:
-        """See `CommitMemory`."""
+        """Return the path of the file that a commit was read from; empty: this process wrote it."""
         return ""

@@ -64,17 +64,17 @@ def scale(array: Array, factor: float) -> None:
 
 def _scale_floats(array: Array, factor: float) -> Array:
     """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
-    function, *arguments = scaling(array, factor)
-    function(*arguments)
+    function, number = scaling("float32", factor)
+    function(array, number, array)
     return array
 
 
-def scaling(array: Array, factor: float) -> tuple[Any, ...]:
-    """Return the function that `scale` comes to for an array, and its arguments."""
-    if array.dtype.name not in FULL_TYPES:
-        return scale, array, factor
+def scaling(dtype: str, factor: float) -> tuple[Callable[[Array, float, Array], object], float]:
+    """Return the function that `scale` comes to for a type, of an array, a number and the array, and that."""
+    if dtype not in FULL_TYPES:
+        return (lambda array, factor, _out: scale(array, factor)), factor
     divisor = divisor_of(factor)
-    return (numpy.divide, array, divisor, array) if divisor else (numpy.multiply, array, factor, array)
+    return (numpy.divide, divisor) if divisor else (numpy.multiply, factor)
 
 
 def _scale_integers(array: Array, factor: float) -> None:
@@ -204,8 +204,9 @@ def _call_silently(function: Callable[..., Any], *arguments: Any, **words: Any) 
 class NumpyFlat:
     """See `ringleader.engine.kernels.FlatKernels`; ``take`` and ``give`` are the framework's."""
 
-    def __init__(self, take: Callable[[Any], Array], give: Callable[[Array], Any]) -> None:
-        """Take the ways from the framework's arrays to NumPy's 1-D ones, and back."""
+    def __init__(self, dtype: str, take: Callable[[Any], Array], give: Callable[[Array], Any]) -> None:
+        """Take the element type, and the ways from the framework's arrays to NumPy's 1-D ones and back."""
+        self._dtype = dtype
         self.take = take
         self.give = give
         self.copy: Callable[[Array, Array], None] = numpy.copyto
@@ -236,6 +237,7 @@ class NumpyFlat:
 
         # By its place the result costs less, but these do not take it so any more.
         into = by_name if op in (ReduceOp.MIN, ReduceOp.MAX) else partial(call, combine)
+        last, number = scaling(self._dtype, factor)
 
         def reduce(out: Array, parts: Sequence[Array]) -> None:
             into(parts[0], parts[1], out)
@@ -243,20 +245,6 @@ class NumpyFlat:
                 for part in parts[2:]:
                     into(out, part, out)
             if factor != 1.0:
-                call(scale, out, factor)
+                call(last, out, number, out)
 
         return reduce
-
-    def reduction(
-        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
-    ) -> Sequence[Callable[[], None]]:
-        """Return calls that do what `reducer` does with these arrays, none of them with a frame of Python."""
-        call, combine = self._call, COMBINE[op]
-        first, *rest = parts
-        calls = []
-        for part in rest:
-            calls.append(partial(call, combine, first, part, out=out))
-            first = out
-        if factor != 1.0:
-            calls.append(partial(call, *scaling(out, factor)))
-        return calls

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 from ringleader.adapters.basics import rank
 from ringleader.adapters.process_sets import ProcessSet, group_of
 from ringleader.adapters.reductions import Adasum, Average, Sum
-from ringleader.adapters.submit_operation import Operation, describe_work, signature_for
+from ringleader.adapters.submit_operation import Operation, signature_for
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.engine.rank_group import Group
 from ringleader.engine.transports.adasum import power_of_two
 
-# checks: refused before other ranks hear of the operation
+# Checks, before other ranks hear of an operation: the group, shape and type of a tensor, what is asked for.
 
 
-def check_reduction(op: ReduceOp, dtype: str, group: Group) -> None:
+def check_allreduce(group: Group, _shape: Sequence[int], dtype: str, op: ReduceOp, *_factors: float) -> None:
     """Refuse a reduction that has no meaning for an element type or a group of ranks."""
     if op is Average:
         if dtype == "bool":
@@ -38,23 +38,22 @@ def check_reduction(op: ReduceOp, dtype: str, group: Group) -> None:
             raise ValueError(f"Adasum is for floating-point tensors, and this one is {dtype}")
 
 
-def check_scattered_reduction(op: ReduceOp, dtype: str, group: Group) -> ReduceOp:
-    """Return the reduction of a reducescatter, which may be a mean or a sum."""
-    if op not in (Average, Sum):
-        raise HorovodInternalError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    op = ReduceOp(op)
-    check_reduction(op, dtype, group)
-    return op
+def check_allgather(_group: Group, shape: Sequence[int], _dtype: str, *_note: str) -> None:
+    """Refuse a tensor without rows."""
+    _check_rows(shape, "gathered")
 
 
-def check_rows(shape: Sequence[int], verb: str) -> None:
-    """Refuse a tensor without rows where an operation is on rows; ``verb``: what cannot be done with it."""
-    if not len(shape):
-        raise ValueError(f"a tensor without dimensions cannot be {verb}; use a reshape to (1,)")
+def check_broadcast(group: Group, _shape: Sequence[int], _dtype: str, root_rank: int) -> None:
+    """Refuse a root that is not in the group."""
+    group.root(root_rank)
 
 
-def check_splits(rows: int, splits: Sequence[int] | None, size: int) -> tuple[int, ...] | None:
+def check_alltoall(
+    group: Group, shape: Sequence[int], _dtype: str, splits: Sequence[int] | None
+) -> tuple[int, ...] | None:
     """Return the rows for each rank, None for equal parts; `ValueError` where they do not fit the tensor."""
+    _check_rows(shape, "split")
+    rows, size = shape[0], group.ranks.size
     if splits is None:
         if rows % size:
             raise ValueError(f"without splits the first dimension ({rows}) has to be a multiple of {size}")
@@ -65,6 +64,23 @@ def check_splits(rows: int, splits: Sequence[int] | None, size: int) -> tuple[in
     if min(counts) < 0 or sum(counts) > rows:
         raise ValueError(f"splits {list(counts)} do not fit the {rows} rows of the tensor")
     return counts
+
+
+def check_reducescatter(
+    group: Group, shape: Sequence[int], dtype: str, op: ReduceOp, *_factors: float
+) -> ReduceOp:
+    """Return the reduction, which may be a mean or a sum; refuse a tensor without rows."""
+    if op not in (Average, Sum):
+        raise HorovodInternalError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
+    op = ReduceOp(op)
+    check_allreduce(group, shape, dtype, op)
+    _check_rows(shape, "scattered")
+    return op
+
+
+def _check_rows(shape: Sequence[int], verb: str) -> None:
+    if not len(shape):
+        raise ValueError(f"a tensor without dimensions cannot be {verb}; use a reshape to (1,)")
 
 
 # gradients: where other rules would do as well, they are Horovod's
@@ -159,29 +175,27 @@ class OperationKinds:
         self._tensors = tensors
         result, in_place, received = tensors.result, tensors.in_place, tensors.received
         reduce, broadcast = self._allreduce, self._broadcast
+        gather: dict[str, Any] = {"gradient": own_rows_of_means, "check": check_allgather}
         self.allreduce = Operation(
-            "Allreduce", partial(reduce, False), result=result, gradient=same_reduction
+            "Allreduce", partial(reduce, False), result=result, gradient=same_reduction, check=check_allreduce
         )
         """Arguments: reduction, factor before it, factor after it."""
         self.allreduce_in_place = Operation("Allreduce", partial(reduce, True), result=in_place)
         """The same, with the result in the tensor."""
-        self.allgather = Operation("Allgather", self._allgather, result=result, gradient=own_rows_of_means)
+        self.allgather = Operation("Allgather", self._allgather, result=result, **gather)
         """Argument, if any: a note that must be equal on all ranks."""
-        self.allgather_rows = Operation(
-            "Allgather", self._allgather, result=received, gradient=own_rows_of_means
-        )
+        self.allgather_rows = Operation("Allgather", self._allgather, result=received, **gather)
         """The same; the result is the rows, and how many came from each rank."""
-        self.broadcast = Operation(
-            "Broadcast", partial(broadcast, False), result=result, broadcasts=True, gradient=means_on_root
-        )
+        sent: dict[str, Any] = {"gradient": means_on_root, "check": check_broadcast}
+        self.broadcast = Operation("Broadcast", partial(broadcast, False), result=result, **sent)
         """Argument: the root among all ranks, whatever the set."""
-        self.broadcast_in_place = Operation(
-            "Broadcast", partial(broadcast, True), result=in_place, broadcasts=True
-        )
+        self.broadcast_in_place = Operation("Broadcast", partial(broadcast, True), result=in_place)
         """The same, with the result in the tensor."""
-        self.alltoall = Operation("Alltoall", self._alltoall, result=received)
+        self.alltoall = Operation("Alltoall", self._alltoall, result=received, check=check_alltoall)
         """Argument: the splits, None for equal parts. The result is that of `allgather_rows`."""
-        self.reducescatter = Operation("Reducescatter", self._reducescatter, result=result, gradient=gathered)
+        self.reducescatter = Operation(
+            "Reducescatter", self._reducescatter, result=result, gradient=gathered, check=check_reducescatter
+        )
         """Arguments: reduction (a mean or a sum), factor before it, factor after it."""
 
     def _allreduce(
@@ -198,7 +212,7 @@ class OperationKinds:
         own = self._tensors
         data = own.values(tensor, in_place)
         dtype = own.dtype(data)
-        check_reduction(op, dtype, group)
+        check_allreduce(group, data.shape, dtype, op)
         # Not by `_work`: what the most frequent operation costs besides the exchange counts.
         device, out = own.device(data), data if in_place else own.like(data)
         signature, digest = signature_for(
@@ -210,21 +224,17 @@ class OperationKinds:
         return Work(signature, digest, name=name, serial=serial, array=data, out=out)
 
     def _allgather(self, group: Group, tensor: Any, name: str | None, serial: int, note: str = "") -> Work:
-        check_rows(tensor.shape, "gathered")
-        return self._work("allgather", self._tensors.values(tensor, False), None, name, serial, note=note)
+        _check_rows(tensor.shape, "gathered")
+        return self._work("allgather", tensor, name, serial, note=note)
 
     def _broadcast(
         self, in_place: bool, group: Group, tensor: Any, name: str | None, serial: int, root_rank: int
     ) -> Work:
-        root, data = group.root(root_rank), self._tensors.values(tensor, in_place)
-        out = data if in_place else self._tensors.like(data)
-        return self._work("broadcast", data, out, name, serial, root=root)
+        return self._work("broadcast", tensor, name, serial, in_place=in_place, root=group.root(root_rank))
 
     def _alltoall(self, group: Group, tensor: Any, name: str | None, serial: int, splits: Any) -> Work:
-        check_rows(tensor.shape, "split")
-        counts = check_splits(tensor.shape[0], self._tensors.splits(splits), group.ranks.size)
-        data = self._tensors.values(tensor, False)
-        return self._work("alltoall", data, None, name, serial, splits=counts)
+        counts = check_alltoall(group, tensor.shape, "", self._tensors.splits(splits))
+        return self._work("alltoall", tensor, name, serial, splits=counts)
 
     def _reducescatter(
         self,
@@ -236,15 +246,40 @@ class OperationKinds:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> Work:
-        op = check_scattered_reduction(op, self._tensors.dtype(tensor), group)
-        check_rows(tensor.shape, "scattered")
-        data, factors = self._tensors.values(tensor, False), {"prescale": prescale, "postscale": postscale}
-        return self._work("reducescatter", data, None, name, serial, op=op, **factors)
+        op = check_reducescatter(group, tensor.shape, self._tensors.dtype(tensor), op)
+        words: dict[str, Any] = {"op": op, "prescale": prescale, "postscale": postscale}
+        return self._work("reducescatter", tensor, name, serial, **words)
 
-    def _work(self, kind: str, data: Any, out: Any, name: str | None, serial: int, **words: Any) -> Work:
-        """Describe an operation on values of a tensor; for the words see `describe_work`."""
+    def _work(
+        self, kind: str, tensor: Any, name: str | None, serial: int, *, in_place: bool = False, **words: Any
+    ) -> Work:
+        data = self._tensors.values(tensor, in_place)
+        out = data if in_place else self._tensors.like(data) if kind == "broadcast" else None
+        return self.describe(kind, data, out, name=name, serial=serial, **words)
+
+    def describe(
+        self,
+        kind: str,
+        data: Any,
+        out: Any,
+        *,
+        name: str | None,
+        serial: int,
+        op: ReduceOp = Sum,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        note: str = "",
+        splits: tuple[int, ...] | None = None,
+    ) -> Work:
+        """Describe an operation on contiguous values, and memory for the result if there is any; `Signature`
+        has the words."""
         own = self._tensors
-        mine = data if own.array is None else own.array(data)
-        theirs = mine if out is data else out if out is None or own.array is None else own.array(out)
-        words |= {"dtype": own.dtype(data), "shape": data.shape, "device": own.device(data)}
-        return describe_work(kind, mine, theirs, name=name, serial=serial, **words)
+        shape = data.shape[1:] if kind in ("allgather", "alltoall") else data.shape
+        signature, digest = signature_for(
+            kind, own.dtype(data), shape, own.device(data), op, root, prescale, postscale, note
+        )
+        if own.array is not None:
+            mine = own.array(data)
+            data, out = mine, mine if out is data else out if out is None else own.array(out)
+        return Work(signature, digest, name=name, serial=serial, array=data, out=out, splits=splits)

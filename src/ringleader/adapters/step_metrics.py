@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ringleader.engine.engine import Engine
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.engine.timeline.observer import Stage
-from ringleader.engine.timeline.recording import Timelines
+from ringleader.engine.session import Session
+from ringleader.engine.timeline import Stage
 
 EVERY_SECONDS = 1.0
 STEP = "STEP"
@@ -21,34 +20,34 @@ EXCHANGE = "EXCHANGE"
 """In a timeline: what the script waits for, that is exchange that nothing else hides."""
 
 
-class StepMetrics:
-    """Counts steps and their time; writes cumulative numbers to the launcher's pipe, if there is one."""
+def launchers_pipe() -> int | None:
+    """Return the pipe on which the launcher hears of this rank, None where there is none."""
+    text = os.environ.get("RINGLEADER_REPORT_FD", "")
+    return int(text) if text.isdigit() else None
 
-    def __init__(
-        self,
-        engine: Engine,
-        descriptor: int | None,
-        clock: Callable[[], float] = time.perf_counter,
-        timelines: Timelines | None = None,
-    ) -> None:
-        """Take the pipe; None makes every call cheap and silent."""
-        self.engine = engine
-        self._descriptor = descriptor
-        self._clock = clock
-        self._timelines = timelines
+
+def report(pipe: int, message: Mapping[str, object]) -> bool:
+    """Tell the launcher; return False where it is gone, which is not a training's business."""
+    try:
+        os.write(pipe, json.dumps(message).encode() + b"\n")
+    except OSError:
+        return False
+    return True
+
+
+class StepMetrics:
+    """Counts steps and their time; tells the launcher cumulative numbers. Cheap and silent without one."""
+
+    def __init__(self, session: Session) -> None:
+        """Count in a session."""
+        self.engine = session.engine
+        self._pipe = launchers_pipe()
+        self._timelines = session.timelines
         self._buckets = 0
         self._in_backward = False
         self._steps = 0
         self._start: float | None = None
         self._next = 0.0
-
-    @classmethod
-    def from_environment(
-        cls, engine: Engine, environ: Mapping[str, str] = os.environ, timelines: Timelines | None = None
-    ) -> StepMetrics:
-        """Find the pipe in the environment."""
-        text = environ.get("RINGLEADER_REPORT_FD", "")
-        return cls(engine, int(text) if text.isdigit() else None, timelines=timelines)
 
     def set_buckets(self, count: int) -> None:
         """Note in how many buckets the gradients are exchanged."""
@@ -75,9 +74,9 @@ class StepMetrics:
         """Note the end of a step."""
         self._in_backward = False
         self._show(Stage.BEGIN, STEP)
-        if self._descriptor is None:
+        if self._pipe is None:
             return
-        now = self._clock()
+        now = time.perf_counter()
         if self._start is None:
             # The first step has no beginning that could be known here; time and steps count from its end.
             self._start = now
@@ -87,14 +86,15 @@ class StepMetrics:
         self._steps += 1
         if now >= self._next:
             self._next = now + EVERY_SECONDS
-            self._write(now)
+            if not report(self._pipe, self._numbers(now)):
+                self._pipe = None
 
     def _show(self, stage: Stage, phase: str) -> None:
         observer = self._timelines.observer if self._timelines is not None else None
         if observer is not None:
             observer.mark(stage, phase)
 
-    def _write(self, now: float) -> None:
+    def _numbers(self, now: float) -> dict[str, object]:
         message: dict[str, object] = {
             "kind": "step",
             "steps": self._steps,
@@ -105,10 +105,7 @@ class StepMetrics:
         if self._buckets:
             buckets = f"{self._buckets} bucket{'s' * (self._buckets > 1)}"
             message["transport"] = f"{self.engine.transport.name}, gradients in {buckets}"
-        try:
-            os.write(self._descriptor or 0, json.dumps(message).encode() + b"\n")
-        except OSError:
-            self._descriptor = None  # the launcher is gone; training is not its business
+        return message
 
 
 class SessionMetrics:
@@ -122,7 +119,7 @@ class SessionMetrics:
         """Return the counter of the session that lives."""
         session = PROCESS.get()
         if self._metrics is None or self._metrics.engine is not session.engine:
-            self._metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
+            self._metrics = StepMetrics(session)
         return self._metrics
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any
 
-from ringleader.adapters.handles import finish, new_handle, synchronize
+from ringleader.adapters.handles import finish, new_handle
 from ringleader.adapters.process_sets import ProcessSet, begin_operation, group_of, next_serial
 from ringleader.engine.engine import Engine
 from ringleader.engine.kernels import Array
@@ -29,26 +29,27 @@ class Operation:
         describe: Callable[..., Work],
         *,
         result: Callable[[Work, Array], Any] | None = None,
-        broadcasts: bool = False,
         gradient: Callable[..., Sequence[Any]] | None = None,
+        check: Callable[..., object] = lambda *_arguments: None,
     ) -> None:
         """``title`` begins the messages of errors.
 
         ``describe`` takes this rank's part in the process set, the tensor, its name, the operation's number,
         and then the arguments of this kind of operation; it raises what is wrong with them. ``result``
         returns the script's result for a finished work and the tensor; None for the new tensor that the
-        work made. ``broadcasts``: the engine for broadcasts does it. ``gradient``: its rule, see
-        `operation_kinds.Gradient`.
+        work made. ``gradient``: its rule, see `operation_kinds.Gradient`. ``check`` raises what is wrong
+        with a shape, a type and arguments, before there is a tensor.
         """
         self.title = title
         self.describe = describe
         self.gradient = gradient
+        self.check = check
         self._result = result
-        self._broadcasts = broadcasts
+        self._broadcasts = title == "Broadcast"  # there is an engine for these
 
     def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
         """Do the operation on one tensor and return its result."""
-        # Not by `_described`: what the most frequent operations cost besides the exchange counts.
+        # Not by `prepare`: what the most frequent operations cost besides the exchange counts.
         group, serial = begin_operation(process_set, self.title)
         work = self.describe(group, tensor, name, serial, *arguments)
         (group.broadcaster if self._broadcasts else group.engine).run(work)
@@ -59,16 +60,15 @@ class Operation:
 
         A name that is pending here is a `ValueError`.
         """
-        engine, works = self._described((tensor,), name, process_set, arguments, grouped=False)
+        engine, works = self.prepare((tensor,), name, process_set, arguments, grouped=False)
         engine.submit(works[0])
-        return new_handle(engine, works, lambda: self._results(works, (tensor,))[0])
+        return new_handle(engine, works, lambda: self.results(works, (tensor,))[0])
 
     def run_group(
         self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
     ) -> tuple[Any, ...]:
         """Do the operation on several tensors and return their results."""
-        results: tuple[Any, ...] = synchronize(self.begin_group(tensors, name, process_set, *arguments))
-        return results
+        return self.results(self.works(tensors, name, process_set, arguments, grouped=True), tensors)
 
     def begin_group(
         self,
@@ -82,26 +82,9 @@ class Operation:
         ``name`` is that of the group, or a list of the tensors' own.
         """
         tensors = tuple(tensors)
-        engine, works = self._described(tensors, name, process_set, arguments, grouped=True)
+        engine, works = self.prepare(tensors, name, process_set, arguments, grouped=True)
         engine.submit_all(works)
-        return new_handle(engine, works, lambda: self._results(works, tensors))
-
-    def prepare(
-        self,
-        tensors: Sequence[Array],
-        name: str,
-        process_set: ProcessSet,
-        arguments: tuple[Any, ...],
-        *,
-        grouped: bool,
-    ) -> tuple[Engine, list[Work], Callable[[], tuple[Any, ...]]]:
-        """Return works that are to be submitted later, their engine, and what then returns the results.
-
-        They are not counted among the operations of the process set, as they have a name and ranks may do
-        them in different orders.
-        """
-        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped, counted=False)
-        return engine, works, lambda: self._results(works, tensors)
+        return new_handle(engine, works, lambda: self.results(works, tensors))
 
     def works(
         self,
@@ -113,7 +96,7 @@ class Operation:
         grouped: bool,
     ) -> list[Work]:
         """Do the operation on a group, or on the one tensor unless ``grouped``; return the finished works."""
-        engine, works = self._described(tensors, name, process_set, arguments, grouped=grouped)
+        engine, works = self.prepare(tensors, name, process_set, arguments, grouped=grouped)
         if not grouped:
             engine.run(works[0])
             return works
@@ -121,7 +104,7 @@ class Operation:
         finish(engine, works)
         return works
 
-    def _described(
+    def prepare(
         self,
         tensors: Sequence[Array],
         name: str | Sequence[str] | None,
@@ -131,12 +114,17 @@ class Operation:
         grouped: bool,
         counted: bool = True,
     ) -> tuple[Engine, list[Work]]:
-        """Describe the operation on a group, or on the one tensor; return the works and their engine."""
+        """Describe the operation on a group, or on the one tensor; return its engine and works to submit.
+
+        Without ``counted`` they are not counted among the operations of the process set: they have a name,
+        and ranks may do them in different orders.
+        """
         serial = next_serial(process_set) if counted else 0
         group = group_of(process_set, self.title)
         names: Sequence[Any] = (name,)
         if grouped and (name is None or isinstance(name, str)):
-            names = member_names(f"noname.{serial}" if name is None else name, len(tensors))
+            base = f"noname.{serial}" if name is None else name
+            names = [f"{base}_{at}of{len(tensors)}" for at in range(1, len(tensors) + 1)]
         elif grouped:
             if not isinstance(name, Sequence):
                 raise ValueError(f"the name of an operation is a string, not {name!r}")
@@ -147,38 +135,11 @@ class Operation:
         ]
         return group.broadcaster if self._broadcasts else group.engine, works
 
-    def _results(self, works: Sequence[Work], tensors: Sequence[Array]) -> tuple[Any, ...]:
+    def results(self, works: Sequence[Work], tensors: Sequence[Array]) -> tuple[Any, ...]:
+        """Return the script's results for finished works and the tensors that they were described for."""
         if self._result is None:
             return tuple(work.out for work in works)
         return tuple(map(self._result, works, tensors))
-
-
-def member_names(name: str, count: int) -> list[str]:
-    """Return the names of a group's members."""
-    return [f"{name}_{at}of{count}" for at in range(1, count + 1)]
-
-
-def describe_work(
-    kind: str,
-    array: Array,
-    out: Array | None,
-    *,
-    dtype: str,
-    shape: tuple[int, ...],
-    device: str = "cpu",
-    name: str | None,
-    serial: int,
-    op: ReduceOp = ReduceOp.SUM,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    note: str = "",
-    splits: tuple[int, ...] | None = None,
-) -> Work:
-    """Describe an operation on a contiguous array of this element type and shape; see `Signature`."""
-    shape = shape[1:] if kind in ("allgather", "alltoall") else shape
-    signature, digest = signature_for(kind, dtype, shape, device, op, root, prescale, postscale, note)
-    return Work(signature, digest, name=name, serial=serial, array=array, out=out, splits=splits)
 
 
 def named_work(signature: Signature, name: str, array: Any, out: Any = None) -> Work:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringleader.adapters.basics import rank
@@ -16,6 +16,13 @@ Read = Callable[[Sequence[Any]], list[Array]]
 Write = Callable[[Sequence[Any], Sequence[Any]], None]
 """Gives variables values."""
 
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give variables values at once."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
 VARIABLES, MODEL, OPTIMIZER = "variables", "model weights", "optimizer variables"
 """Names of what is kept beside the keywords; no attribute can have the latter two."""
 
@@ -23,19 +30,19 @@ VARIABLES, MODEL, OPTIMIZER = "variables", "model weights", "optimizer variables
 class VariablesState(ObjectState):
     """Variables, and objects that are attributes under the names they are given by."""
 
+    _beside = (VARIABLES,)
+
     def __init__(self, variables: Sequence[Any], *, read: Read, write: Write, **kwargs: Any) -> None:
         """``read`` and ``write`` take the variables' values and give them others."""
         self.variables = list(variables)
         self._read_variables, self._write_variables = read, write
         super().__init__(bcast_object=broadcast_object, get_rank=rank, **kwargs)
 
-    def captured(self) -> Mapping[str, Captured]:
+    def capture(self, name: str) -> Captured:
         """See `ObjectState`."""
-        return {VARIABLES: Captured(value=self._read_variables(self.variables)), **super().captured()}
-
-    def _kept(self) -> set[str]:
-        """See `ObjectState`."""
-        return {VARIABLES} | super()._kept()
+        if name == VARIABLES:
+            return Captured(value=self._read_variables(self.variables))
+        return super().capture(name)
 
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
@@ -47,6 +54,8 @@ class VariablesState(ObjectState):
 
 class ModelState(ObjectState):
     """A model of Keras and its optimizer, and objects that are attributes under their names."""
+
+    _beside = (MODEL, OPTIMIZER)
 
     def __init__(
         self, model: Any, optimizer: Any, *, read: Read, write: Write, build: bool = True, **kwargs: Any
@@ -64,23 +73,19 @@ class ModelState(ObjectState):
             build_for(self.optimizer, model.trainable_variables)
         super().__init__(bcast_object=broadcast_object, get_rank=rank, **kwargs)
 
-    def captured(self) -> Mapping[str, Captured]:
+    def capture(self, name: str) -> Captured:
         """See `ObjectState`. Weights that are not trained, such as running means, may differ by rank."""
+        if name == OPTIMIZER:
+            return Captured(value=self._read_variables(self._of_optimizer()))
+        if name != MODEL:
+            return super().capture(name)
         weights = list(self.model.weights)
         trained = {id(one) for one in self.model.trainable_weights}
         values = self._read_variables(weights)
         differing = frozenset(
             id(value) for one, value in zip(weights, values, strict=True) if id(one) not in trained
         )
-        return {
-            MODEL: Captured(value=values, differing=differing),
-            OPTIMIZER: Captured(value=self._read_variables(self._of_optimizer())),
-            **super().captured(),
-        }
-
-    def _kept(self) -> set[str]:
-        """See `ObjectState`."""
-        return {MODEL, OPTIMIZER} | super()._kept()
+        return Captured(value=values, differing=differing)
 
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
@@ -92,8 +97,13 @@ class ModelState(ObjectState):
             super().load(name, value)
 
     def _of_optimizer(self) -> list[Any]:
-        held = getattr(self.optimizer, "variables", ())
-        return list(held() if callable(held) else held)
+        return variables_of(self.optimizer)
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Return the variables of an optimizer, where there is one."""
+    held = getattr(optimizer, "variables", ())
+    return list(held() if callable(held) else held)
 
 
 def build_for(optimizer: Any, variables: Sequence[Any]) -> None:

@@ -9,10 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from typing import Any
-
 
 def main() -> None:
     """Put our own package behind the standard library and hand over."""
@@ -21,10 +17,10 @@ def main() -> None:
         sys.path.append(root)
     from ringleader.agents import agent_outer
 
-    def run_inner(*given: Any) -> int:
+    def run_inner(outer: int, starter: int) -> int:
         from ringleader.agents import agent_inner  # loaded in the inner process only
 
-        return agent_inner.run(*given)
+        return agent_inner.run(outer, starter, os.environ)
 
     code = agent_outer.run(os.environ, run_inner)
     sys.stderr.flush()

@@ -14,16 +14,9 @@ import time
 
 from ringleader.agents import job_directory, process_tree, protocol, rank_identity
 from ringleader.agents.agent_outer import ALONE, AWAITED, FAILED, ORDERED
-from ringleader.agents.fast_stdlib import signal, socket, suppress
-from ringleader.agents.launcher_connection import LauncherUnreachableError, connect
+from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
+from ringleader.agents.launcher_connection import LauncherConnection, LauncherUnreachableError, connect
 from ringleader.agents.rank_process import LAUNCHER, RankProcess
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from ringleader.agents.launcher_connection import LauncherConnection
 
 DRAIN_SECONDS = 2.0
 """After the rank's end: for output that is still in its pipes, held open by somebody else."""
@@ -50,10 +43,16 @@ EXIT_SECONDS = 0.02
 
 
 def run(outer: int, starter: int, environ: Mapping[str, str]) -> int:
-    """Serve one rank in a session of our own, and leave nothing; return our exit code."""
+    """Serve the rank of a process that the MPI started; return our exit code."""
+    return in_own_session(lambda: _serve(outer, starter, environ))
+
+
+def in_own_session(serve: Callable[[], int]) -> int:
+    """Serve a rank, and leave nothing; return our exit code: that of ``serve``, FAILED where it fails."""
+    ours = os.getpid()
     try:
         os.setsid()
-        return _serve(outer, starter, environ)
+        return serve()
     except LauncherUnreachableError as error:
         sys.stderr.write(f"ringleader agent: {error}\n")
     except Exception:
@@ -61,8 +60,9 @@ def run(outer: int, starter: int, environ: Mapping[str, str]) -> int:
 
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
-        process_tree.kill_below(os.getpid(), 5.0)
+        if os.getpid() == ours:  # a rank that is forked from us unwinds through here
+            sys.stderr.flush()
+            process_tree.kill_below(ours, 5.0)
     return FAILED
 
 
@@ -194,9 +194,9 @@ class InnerAgent:
         poll.register(self.wake, select.POLLIN)
         if self.launcher.open:
             poll.register(self.launcher.fd, select.POLLIN | (select.POLLOUT if self.launcher.pending else 0))
-        warm = self.process.warm.fd if self.process.warm is not None else -1
-        if warm >= 0:
-            poll.register(warm, select.POLLIN)
+        server = self.process.forked_by.fd if self.process.forked_by is not None else -1
+        if server >= 0:
+            poll.register(server, select.POLLIN)
         for fd, events in self.pipes.interests():
             poll.register(fd, events)
         for fd, events in poll.poll(self._poll_milliseconds()):
@@ -204,7 +204,7 @@ class InnerAgent:
                 self._signals()
             elif fd == self.launcher.fd:
                 self._control(events)
-            elif fd == warm:
+            elif fd == server:
                 self.process.collect()
             else:
                 self.pipes.serve(fd, events)

@@ -14,11 +14,7 @@ import os
 import sys
 
 from ringleader.agents import process_tree, rank_identity
-from ringleader.agents.fast_stdlib import signal, suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from ringleader.agents.fast_stdlib import Callable, Mapping, signal, suppress
 
 ALONE = 3
 """Exit code of an inner process whose launcher was gone."""
@@ -30,11 +26,11 @@ FAILED = 1
 """Exit code of an agent that could not do its work; the rank's own code goes to the launcher instead."""
 
 
-def run(environ: Mapping[str, str], run_inner: Callable[[int, int, Mapping[str, str]], int]) -> int:
+def run(environ: Mapping[str, str], run_inner: Callable[[int, int], int]) -> int:
     """Start the inner process and stay until it ends; return the exit code that mpirun sees.
 
-    ``run_inner(our pid, pid of the MPI's process that started us, environ)`` is what the inner one does, with
-    AWAITED still blocked; it returns its exit code.
+    ``run_inner(our pid, pid of the MPI's process that started us)`` is what the inner one does, with AWAITED
+    still blocked; it returns its exit code.
     """
     for fd in (0, 1, 2):
         make_sure_open(fd)
@@ -50,7 +46,7 @@ def run(environ: Mapping[str, str], run_inner: Callable[[int, int, Mapping[str, 
         sys.stderr.write(f"ringleader agent: cannot start a process: {error.strerror} (see `ulimit -u`)\n")
         return FAILED
     if inner == 0:
-        os._exit(run_inner(outer, starter, environ))
+        os._exit(run_inner(outer, starter))
     status = _wait_for(inner, starter)
     process_tree.kill_below(outer, 5.0)
     if os.WIFSIGNALED(status):

@@ -2,7 +2,8 @@
 
 ``signal`` and ``socket`` build enumerations, ``hashlib`` loads OpenSSL, ``contextlib`` pulls in
 ``collections``. What is taken here is what those modules themselves build on; they are used where an
-interpreter lacks it. Any Python from 3.8 on has to read this file: hosts that are probed run it, too.
+interpreter lacks it. Names of types, which annotations alone use, are here as well: ``typing`` would cost as
+much. Any Python from 3.8 on has to read this file: hosts that are probed run it, too.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ TYPE_CHECKING = False  # typing's name for it means the same to a type checker a
 if TYPE_CHECKING:
     import signal
     import socket
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import suppress
     from hashlib import blake2b
     from hmac import compare_digest
+    from typing import Any, NoReturn
 else:
     try:
         import _signal as signal
@@ -38,5 +41,20 @@ else:
         def __exit__(self, kind, value, trace):
             return kind is not None and issubclass(kind, self._kinds)
 
+    Any = NoReturn = Callable = Iterable = Iterator = Mapping = Sequence = None
 
-__all__ = ["blake2b", "compare_digest", "signal", "socket", "suppress"]
+__all__ = [
+    "TYPE_CHECKING",
+    "Any",
+    "Callable",
+    "Iterable",
+    "Iterator",
+    "Mapping",
+    "NoReturn",
+    "Sequence",
+    "blake2b",
+    "compare_digest",
+    "signal",
+    "socket",
+    "suppress",
+]

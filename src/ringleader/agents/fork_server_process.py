@@ -1,11 +1,12 @@
 """The fork server as its host agent sees it: started, asked to fork, started again where it was killed.
 
+And as a rank agent sees it that an MPI started, and whose rank is to be forked (`ForkServerClient`).
+
 Between the two a socket that keeps the bounds of messages (``unix_messages``). The agent writes ``import
 {modules}``, then ``fork {incarnation, environ}`` and ``standby {}``. The fork server writes ``ready {modules,
 seconds, versions}`` or ``failed {why, module}``, then ``forked {incarnation, pid}`` or ``not_forked
 {incarnation, why}``, without ``incarnation`` of a rank agent that stands by: it was forked ahead of time, and
-serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead
-(``warm_rank_server``).
+serves the next rank. One whose ``import`` has a ``socket`` serves rank agents there instead.
 """
 
 from __future__ import annotations
@@ -14,14 +15,8 @@ import os
 import select
 import time
 
-from ringleader.agents import process_tree, unix_messages
-from ringleader.agents.fast_stdlib import signal, socket, suppress
-from ringleader.agents.process_tree import close_all_but
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+from ringleader.agents import process_start, process_tree, rank_identity, unix_messages
+from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
 
 PREPARE_SECONDS = 300.0
 """For all imports of the preload; frameworks on a slow file system take a minute."""
@@ -31,8 +26,9 @@ KEPT_WORDS = 8 * 1024
 """Bytes of what it prints that are kept, from the end."""
 STANDBY_SECONDS = 0.3
 """From what was forked last to the fork of a rank agent that stands by: until then ranks start."""
-CONTROL_FD = 3
-"""The descriptor on which it finds its socket."""
+FORK_SECONDS = 20.0
+"""For an answer of the fork server: it forks one rank after another, and each fork takes milliseconds."""
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 PROGRAM = """\
 import sys
 if sys.path[:1] == [""]:
@@ -40,8 +36,8 @@ if sys.path[:1] == [""]:
 added = [entry for entry in ({root!r},) if entry not in sys.path]
 sys.path += added
 from ringleader.agents.fork_server import serve
-from ringleader.agents.warm_rank import run
-run(serve(), added)
+from ringleader.agents.forked_script import run
+run(serve({fd}), added)
 """
 """What its interpreter runs. The first entry of ``sys.path`` is the script's to choose."""
 
@@ -116,29 +112,35 @@ class ForkServerProcess:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, output_there = os.pipe()
-        parent = os.getpid()
+        stdin, nobody = os.pipe()  # a pipe that is at its end, as the objects of Python ask what it is
+        os.close(nobody)
+        command = {
+            "argv": (self._words["python"], "-c", PROGRAM.format(root=ROOT, fd=theirs.fileno())),
+            "cwd": self._words["cwd"],
+            "env": {**self._environ, **self._words.get("env", {})},
+            "cpus": (),
+            "open_files": 0,
+        }
+        self._sock, self._output = ours, output
         try:
-            pid = os.fork()
-        except OSError as error:
-            for fd in (output, output_there):
+            self.pid = process_start.start(command, (stdin, output_there, output_there, theirs.fileno()))
+        except (process_start.NotStartedError, OSError) as error:
+            self._close()
+            why = f"cannot fork: {error.strerror}" if isinstance(error, OSError) else error.reason
+            self._say(do="not_prepared", why=why)
+            return
+        finally:
+            for fd in (stdin, output_there):
                 os.close(fd)
             theirs.close()
-            ours.close()
-            self._say(do="not_prepared", why=f"cannot fork: {error.strerror}")
-            return
-        if pid == 0:
-            _become(parent, self._words, self._environ, theirs.fileno(), output_there)
-        theirs.close()
-        os.close(output_there)
         ours.setblocking(False)
         os.set_blocking(output, False)
-        self._sock, self._output, self.pid = ours, output, pid
         self._printed, self._why, self._lacks = b"", "", ""
         self._give_up_at = time.monotonic() + PREPARE_SECONDS
         with suppress(OSError):  # one that has ended already is reaped, and says why
             order = {"do": "import", "modules": list(self._words.get("preload", ()))}
             if self._words.get("serves_ranks"):
-                order["socket"] = f"{self._directory}/{unix_messages.WARM_SOCKET_NAME}"
+                order["socket"] = f"{self._directory}/{unix_messages.RANKS_SOCKET_NAME}"
             unix_messages.send(ours, order)
 
     def _close(self) -> None:
@@ -160,16 +162,15 @@ class ForkServerProcess:
         left, self._forking, self._unsent = self._forking, {}, []
         for number, environ in left.items():
             self._tell_forked({"incarnation": number, "environ": environ})
-        code = os.waitstatus_to_exitcode(status)
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        last = [line for line in self._printed.decode(errors="replace").splitlines() if line.strip()]
-        said = self._why or (f": {last[-1].strip()}" if last and not was_ready else "")
         serves_ranks = bool(self._words.get("serves_ranks"))
         self._failures = 0 if was_ready and not serves_ranks else self._failures + 1
         again = bool(self._words) and not self._why and self._failures <= RESTARTS
         if self._words and not (again and serves_ranks):
-            why = self._why or f"the fork server ended with {how}{said}"
-            self._say(do="not_prepared", why=why, lacks=self._lacks)
+            code = os.waitstatus_to_exitcode(status)
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            last = "" if was_ready else self._printed.decode(errors="replace").strip().rpartition("\n")[2]
+            why = f"the fork server ended with {how}" + (f": {last.strip()}" if last else "")
+            self._say(do="not_prepared", why=self._why or why, lacks=self._lacks)
         if again:
             self._start()
 
@@ -276,29 +277,52 @@ class ForkServerProcess:
             self._printed = (self._printed + data)[-KEPT_WORDS:]
 
 
-def _become(
-    parent: int, words: Mapping[str, Any], environ: Mapping[str, str], control: int, output: int
-) -> None:
-    """Turn the forked copy of the host agent into the fork server; never returns."""
-    try:
-        signal.set_wakeup_fd(-1)
-        os.setsid()
-        process_tree.die_with_parent(signal.SIGKILL, parent)
-        stdin, nobody = os.pipe()  # a pipe that is at its end, as the objects of Python ask what it is
-        os.close(nobody)
-        os.dup2(stdin, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.dup2(control, CONTROL_FD)
-        os.set_inheritable(CONTROL_FD, True)  # which dup2 of a descriptor to itself does not do
-        close_all_but((CONTROL_FD,))
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.chdir(words["cwd"])
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-        env = {**environ, **words.get("env", {})}
-        os.execvpe(words["python"], [words["python"], "-c", PROGRAM.format(root=root)], env)
-    except OSError as error:
-        os.write(2, f"{error.filename or words['python']}: {error.strerror}\n".encode())
-    except BaseException as error:
-        os.write(2, f"{type(error).__name__}: {error}\n".encode())
-    os._exit(127)
+class NoForkError(Exception):
+    """The host's fork server cannot fork a rank; the rank starts by itself."""
+
+
+class ForkServerClient:
+    """The connection by which one rank was forked (`fork_server`); while it is open the rank may live."""
+
+    def __init__(self, directory: str) -> None:
+        """Connect. Raises NoForkError where nobody listens: it still imports, or has failed."""
+        key = rank_identity.host_key(rank_identity.host_identity())
+        path = f"{directory}/{key}/{unix_messages.RANKS_SOCKET_NAME}"
+        try:
+            self._sock = unix_messages.connected_to(path, seconds=FORK_SECONDS)
+        except OSError as error:
+            raise NoForkError(f"it still imports, or has ended ({error.strerror})") from None
+        self.fd = self._sock.fileno()
+
+    def start(self, fds: tuple[int, ...], command: dict[str, Any]) -> int:
+        """Have the rank forked; return its process id. Raises NoForkError and NotStartedError."""
+        try:
+            unix_messages.send(self._sock, command, fds)
+            received = unix_messages.receive(self._sock)
+        except (OSError, ValueError) as error:
+            raise NoForkError(str(error)) from None
+        if received is None:
+            raise NoForkError("the host's warm Python has ended")
+        answer = received[0]
+        if answer["do"] != "started":
+            self.close()
+            raise process_start.NotStartedError(int(answer["exit_code"]), str(answer["why"]))
+        self._sock.setblocking(False)
+        return int(answer["pid"])
+
+    def status(self) -> int | None:
+        """Return the wait status of the rank that has ended, None while it lives.
+
+        Where the server has ended, its ranks have, too: the kernel kills them.
+        """
+        try:
+            received = unix_messages.receive(self._sock)
+        except BlockingIOError:
+            return None
+        except (OSError, ValueError):
+            received = None
+        return int(signal.SIGKILL) if received is None else int(received[0]["status"])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._sock.close()

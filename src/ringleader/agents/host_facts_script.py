@@ -143,6 +143,8 @@ def mpi(mpirun: str, *, embedded: bool, python: str, patience: hardware.Patience
 
 def ringleader(agent: str) -> Answer:
     """Path of the rank agent here, the version around it, and one checksum of everything beside it."""
+    import hashlib
+
     place = Path(agent)
     if not (agent and place.is_file()):
         place = _installed_agent()
@@ -150,7 +152,8 @@ def ringleader(agent: str) -> Answer:
         return {"agent": "", "version": "", "checksum": ""}
     version = re.search(r"""__version__\s*=\s*["']([^"']+)""", text(place.parent.parent / "__init__.py"))
     sums = [checksum(file) for file in sorted(place.parent.rglob("*.py"))]
-    return {"agent": str(place), "version": version[1] if version else "", "checksum": _sum("".join(sums))}
+    known = {"agent": str(place), "version": version[1] if version else ""}
+    return known | {"checksum": hashlib.sha256("".join(sums).encode()).hexdigest()}
 
 
 def _installed_agent() -> Path:
@@ -178,12 +181,6 @@ def checksum(path: Path) -> str:
     except OSError:
         return ""
     return digest.hexdigest()
-
-
-def _sum(words: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(words.encode()).hexdigest()
 
 
 def unstartable(program: str) -> str:

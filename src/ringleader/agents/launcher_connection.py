@@ -5,12 +5,7 @@ from __future__ import annotations
 import time
 
 from ringleader.agents import protocol
-from ringleader.agents.fast_stdlib import socket, suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from ringleader.agents.fast_stdlib import Any, Iterator, socket, suppress
 
 CONNECT_SECONDS = 3.0
 """For one address; the launcher may offer several of which only some can be reached from here."""

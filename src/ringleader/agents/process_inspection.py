@@ -1,25 +1,21 @@
-"""What a rank's processes can be seen doing from outside: /proc only, nothing is attached or stopped."""
+"""What a rank's processes can be seen doing from outside: /proc only, nothing is attached or stopped.
+
+Their tree and their end are in `process_tree`.
+"""
 
 from __future__ import annotations
 
+import re
+
 from ringleader.agents.fast_stdlib import signal
 
-LIBRARIES = ("libmpi.so*", "libmpich.so*", "libmpi_abi.so*", "libmpi-*.so*")
-"""File names of MPI libraries."""
-SEGMENTS = (
-    "sm_segment.*",  # Open MPI 5
-    "vader_segment.*",  # Open MPI 4
-    "osc_*",
-    "open_mpi.*",
-    "mpich_shm*",
-    "mpich_shar_tmp*",
-    "Intel_MPI_*",
-    "shm-*-MPI*",
-    "psm*_shm.*",
-    "ucx_shm_*",
-    "nccl-*",
+_LIBRARY = r"libmpi(ch|_abi|-.*)?\.so"
+"""How the file name of an MPI library begins."""
+_SEGMENT = (
+    r"sm_segment\.|vader_segment\.|osc_|open_mpi\."  # Open MPI 5 and 4
+    r"|mpich_shm|mpich_shar_tmp|Intel_MPI_|shm-.*-MPI|psm.*_shm\.|ucx_shm_|nccl-"
 )
-"""Names in /dev/shm that belong to an MPI or a transport, never to a user's program."""
+"""How names in /dev/shm begin that belong to an MPI or a transport, never to a user's program."""
 
 
 def _lines(path: str) -> list[str]:
@@ -42,56 +38,30 @@ def mapped_files(pid: int) -> set[str]:
 
 def mpi_libraries(paths: set[str]) -> set[str]:
     """Return those of these files that are an MPI library."""
-    return {path for path in paths if _matches(path.rpartition("/")[2], LIBRARIES)}
+    return {path for path in paths if re.match(_LIBRARY, path.rpartition("/")[2])}
 
 
 def segments(paths: set[str], shm: str = "/dev/shm") -> set[str]:
     """Return those of these files that are shared memory of an MPI, directly in ``shm``."""
-    return {
-        path
-        for path in paths
-        if path.startswith(f"{shm}/")
-        and _matches(path[len(shm) + 1 :], SEGMENTS)
-        and "/" not in path[len(shm) + 1 :]
-    }
+    split = [(path, *path.rpartition("/")[::2]) for path in paths]
+    return {path for path, directory, name in split if directory == shm and re.match(_SEGMENT, name)}
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(_fits(name, pattern.split("*")) for pattern in patterns)
-
-
-def _fits(name: str, parts: list[str]) -> bool:
-    """Say whether a name is made of these parts in this order, with anything between them."""
-    if len(parts) == 1:
-        return name == parts[0]
-    if not name.startswith(parts[0]):
-        return False
-    start = len(parts[0])
-    for part in parts[1:-1]:
-        found = name.find(part, start)
-        if found < 0:
-            return False
-        start = found + len(part)
-    return name.endswith(parts[-1]) and len(name) - len(parts[-1]) >= start
-
-
-def catches(pid: int, number: int) -> bool:
-    """Say whether a process has a handler for a signal: without one the signal would end it."""
-    return _in_masks(pid, number, "SigCgt:")
-
-
-def takes(pid: int, number: int) -> bool:
-    """Say whether a process has a handler for a signal, or waits for it with the signal blocked."""
-    return _in_masks(pid, number, "SigCgt:", "SigBlk:")
-
-
-def _in_masks(pid: int, number: int, *names: str) -> bool:
+def takes(pid: int, number: int, *, blocked: bool = True) -> bool:
+    """Say whether a process has a handler for a signal or, if asked, waits for it with the signal blocked."""
+    names = ("SigCgt:", "SigBlk:") if blocked else ("SigCgt:",)
     masks = [int(line.split()[1], 16) for line in _lines(f"/proc/{pid}/status") if line.startswith(names)]
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
-def described(pid: int) -> dict[str, str]:
-    """Return name, state and the kernel function a process waits in, as /proc says it."""
+def without_stacks(pids: list[int]) -> tuple[list[int], list[dict[str, str]]]:
+    """Split processes into those that print their stacks on SIGQUIT, which ends one without a handler, and
+    those that can't: their name, state and the kernel function that they wait in, as /proc has it."""
+    able = [pid for pid in pids if takes(pid, signal.SIGQUIT, blocked=False)]
+    return able, [_described(pid) for pid in pids if pid not in able]
+
+
+def _described(pid: int) -> dict[str, str]:
     words = {"pid": str(pid), "name": "", "state": "", "waits_in": ""}
     for line in _lines(f"/proc/{pid}/status"):
         key, _, value = line.partition(":")
@@ -99,9 +69,3 @@ def described(pid: int) -> dict[str, str]:
             words[key.lower()] = value.strip()
     words["waits_in"] = "".join(_lines(f"/proc/{pid}/wchan")).strip("0 \n")
     return words
-
-
-def without_stacks(pids: list[int]) -> tuple[list[int], list[dict[str, str]]]:
-    """Split processes into those that print their stacks on SIGQUIT and a description of those that can't."""
-    able = [pid for pid in pids if catches(pid, signal.SIGQUIT)]
-    return able, [described(pid) for pid in pids if pid not in able]

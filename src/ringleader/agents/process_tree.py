@@ -11,11 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.agents.fast_stdlib import signal, suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from ringleader.agents.fast_stdlib import Iterable, Sequence, signal, suppress
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -119,12 +115,11 @@ def send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def ask_to_end(root: int, *, spared: tuple[int, ...] = ()) -> bool:
-    """SIGTERM to everything below a process but ``spared``, stopped ones woken; say whether there was any."""
+def ask_to_end(root: int, *, spared: tuple[int, ...] = ()) -> None:
+    """SIGTERM to everything below a process but ``spared``, stopped ones woken."""
     pids = below(root)
     send([pid for pid in pids if pid not in spared], signal.SIGTERM)
     send(pids, signal.SIGCONT)
-    return bool(pids)
 
 
 def stop_below(root: int) -> None:
@@ -138,30 +133,21 @@ def stop_below(root: int) -> None:
 def reap() -> list[tuple[int, int]]:
     """Collect every child that has ended: (pid, wait status)."""
     ended: list[tuple[int, int]] = []
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if pid == 0:
-            return ended
-        ended.append((pid, status))
+    with suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+            ended.append(found)
+    return ended
 
 
-def kill_below(root: int, seconds: float) -> bool:
-    """SIGKILL everything below a process until nothing is left, at most so long; say whether it is gone.
+def kill_below(root: int, seconds: float) -> None:
+    """SIGKILL everything below a process until nothing is left, for at most ``seconds``.
 
     In a loop, because a process may fork between the walk and the signal.
     """
     until = time.monotonic() + seconds
-    while True:
-        pids = below(root)
-        if not pids:
-            return True
+    while (pids := below(root)) and time.monotonic() < until:
         send(pids, signal.SIGKILL)
         reap()
-        if time.monotonic() > until:
-            return not below(root)
         time.sleep(0.005)
 
 

@@ -13,12 +13,7 @@ import json
 import os
 from struct import Struct
 
-from ringleader.agents.fast_stdlib import blake2b, compare_digest, socket
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from ringleader.agents.fast_stdlib import Any, Iterator, blake2b, compare_digest, socket
 
 MESSAGE, STDOUT, STDERR, STDIN, BLOB = range(5)
 """Kinds of frames: a JSON object; output of the rank; input for it; a piece of a pickled call or result."""

@@ -1,18 +1,38 @@
 """What a rank's agent gathers for the proof of the transport: counters of the host, and libraries' logs.
 
-Nothing here breaks or delays a job: what goes wrong is told as the reason why there is no evidence.
+Nothing here breaks or delays a job: what goes wrong is told as the reason why there is no evidence. NCCL and
+UCX say in their logs what they use. Logs are asked for where the user asked for none: a library's variables
+are only set where none of them is, then the log goes to a file of the job's directory and goes with it. A
+file that the user has named for it is read, and left alone. Counters are in `traffic_counters`.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from ringleader.agents.fast_stdlib import Any, Iterable, Iterator, Mapping, socket, suppress
 
-    from ringleader.agents.library_logs import LibraryLogs
+FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
+LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}
+DIRECTORY = "{directory}"
+"""Stands in a variable's value for this host's part of the job's directory."""
+MOST_FILES = 32
+MOST_READ = 4 * 1024 * 1024
+"""Bytes of one file; what tells of transports stands at its beginning."""
+MOST_LINES, MOST_BYTES = 2000, 128 * 1024
+"""What is sent to the launcher of one rank and library."""
+_TELLING = {
+    "nccl": (
+        *("NET/", " via ", "sing network", "NCCL version", "GPU Direct", "Connected all", "Init COMPLETE"),
+        *("NCCL WARN", "set by environment", "plugin", "P2P", "Bootstrap"),
+    ),
+    "ucx": ("cfg#", "ep_cfg[", " WARN ", " ERROR ", " FATAL ", "INFO  Version"),
+}
+"""What a line must have one of."""
+_FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
+"""Lines of UCX that it would have printed, had its log not been asked for."""
 
 
 class RankEvidence:
@@ -37,8 +57,6 @@ class RankEvidence:
         """
         try:
             if wanted.get("logs"):
-                from ringleader.agents.library_logs import LibraryLogs
-
                 self._logs = LibraryLogs(wanted["logs"], directory)
                 self._logs.add_to(env, time.time())
             if wanted.get("counters"):
@@ -67,3 +85,95 @@ class RankEvidence:
         if self._missing:
             found["missing"] = "; ".join(self._missing)
         return found, for_the_user
+
+
+class LibraryLogs:
+    """The logs of one rank."""
+
+    def __init__(self, wanted: Mapping[str, Mapping[str, str]], directory: str, root: str = "/") -> None:
+        """``wanted``: library → the variables that have it write a log into our ``directory``."""
+        self._wanted = wanted
+        self._directory = directory
+        self._root = root.rstrip("/")
+        self._ours: dict[str, str] = {}
+        self._named: dict[str, str] = {}
+        self._since = 0.0
+
+    def add_to(self, env: dict[str, str], now: float) -> None:
+        """Set the variables of each library that has none of them; ``now``: Unix time."""
+        self._since = now
+        for library, variables in self._wanted.items():
+            if env.get(FILE_VARIABLES[library]):
+                self._named[library] = env[FILE_VARIABLES[library]]
+            elif not self._is_set(library, variables, env):
+                ours = {name: value.replace(DIRECTORY, self._directory) for name, value in variables.items()}
+                env.update(ours)
+                self._ours[library] = ours[FILE_VARIABLES[library]]
+
+    def _is_set(self, library: str, variables: Mapping[str, str], env: Mapping[str, str]) -> bool:
+        if any(name in env for name in variables):
+            return True
+        if library == "ucx":  # a host without RDMA has nothing to tell
+            return not os.path.isdir(f"{self._root}/sys/class/infiniband")  # noqa: PTH112
+        files = (env.get("NCCL_CONF_FILE", ""), f"{env.get('HOME', '')}/.nccl.conf", "/etc/nccl.conf")
+        lines = [line for name in files if name for line in _lines(f"{self._root}{name}", 65536)]
+        return any(line.lstrip().startswith(LEVEL_VARIABLES[library]) for line in lines)
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return what the logs tell: library → ``lines`` and how many were ``left_out``."""
+        found = {}
+        for library in self._wanted:
+            pattern = self._ours.get(library) or self._named.get(library)
+            lines, left_out, size = list[str](), 0, 0
+            for path in self._files(pattern) if pattern else ():
+                for line in _lines(path, MOST_READ):
+                    if not any(word in line for word in _TELLING[library]):
+                        continue
+                    size += len(line)
+                    if len(lines) < MOST_LINES and size <= MOST_BYTES:
+                        lines.append(line)
+                    else:
+                        left_out += 1
+            if lines:
+                found[library] = {"lines": lines, "left_out": left_out}
+        return found
+
+    def for_the_user(self, found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        """Yield warnings of UCX that went to our file and not to the rank's output."""
+        if "ucx" in self._ours:
+            lines: Iterable[str] = found.get("ucx", {}).get("lines", ())
+            yield from (line for line in lines if any(word in line for word in _FOR_THE_USER))
+
+    def _files(self, pattern: str) -> list[str]:
+        """Return regular files that a name with ``%h`` and ``%p`` stands for, written since the start.
+
+        Where the name has the host's, NCCL takes it up to its first dot, UCX the whole.
+        """
+        directory, _, name = f"{self._root}{pattern}".rpartition("/")
+        before, wildcard, after = name.partition("%")
+        after = after.rpartition("%")[2][1:] if "%" in after else after[1:]
+        host = socket.gethostname().partition(".")[0] if "%h" in name else ""
+        found = []
+        with suppress(OSError):
+            for entry in sorted(os.listdir(directory)):  # noqa: PTH208
+                path = f"{directory}/{entry}"
+                fits = entry.startswith(before) and entry.endswith(after) if wildcard else entry == before
+                if fits and host in entry and self._is_new(path):
+                    found.append(path)
+        return found[:MOST_FILES]
+
+    def _is_new(self, path: str) -> bool:
+        with suppress(OSError):
+            status = os.lstat(path)
+            return stat.S_ISREG(status.st_mode) and status.st_mtime >= self._since - 1
+        return False
+
+
+def _lines(path: str, most: int) -> list[str]:
+    """Return a file's lines; none where it cannot be read or is not a regular file."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as file:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                return file.read(most).decode(errors="replace").splitlines()
+    return []

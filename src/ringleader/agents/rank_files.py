@@ -1,4 +1,7 @@
-"""The files that one rank reads and writes besides its output, and the environment that names them."""
+"""The files that one rank reads and writes besides its output, and the environment that names them.
+
+Also libraries under the names by which mpi4py asks for them, where a distribution has others.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,10 @@ import json
 import os
 
 from ringleader.agents import protocol
-from ringleader.agents.fast_stdlib import suppress
-from ringleader.agents.library_links import library_path
+from ringleader.agents.fast_stdlib import Any, Iterator, Mapping, suppress
 
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
+LINKS = "RINGLEADER_PROXY_LIBRARY_LINKS"
+"""Environment of an MPI proxy: JSON of name → library, for links that it makes on its host."""
 
 
 class RankFiles:
@@ -64,7 +64,8 @@ class RankFiles:
             env.pop(name, None)
         env.update(words["env"])
         here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-        env["PYTHONPATH"] = _in_front(f"{here}/python_startup", env.get("PYTHONPATH", ""))
+        startup, rest = f"{here}/python_startup", env.get("PYTHONPATH", "")
+        env["PYTHONPATH"] = f"{startup}:{rest}" if rest else startup
         links = words.get("links", {})
         if links:
             env["LD_LIBRARY_PATH"] = library_path(self._directory, links, env.get("LD_LIBRARY_PATH", ""))
@@ -84,5 +85,12 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _in_front(first: str, rest: str) -> str:
-    return f"{first}:{rest}" if rest else first
+def library_path(directory: str, links: Mapping[str, str], rest: str) -> str:
+    """Make links (name to library) in a directory of a host; return LD_LIBRARY_PATH, ``rest`` at its end."""
+    place = f"{directory}/lib"
+    with suppress(FileExistsError):
+        os.mkdir(place, 0o700)  # noqa: PTH102
+    for name, target in links.items():
+        with suppress(FileExistsError):
+            os.symlink(target, f"{place}/{name}")  # noqa: PTH211
+    return f"{place}:{rest}" if rest else place

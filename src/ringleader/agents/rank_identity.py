@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ringleader.agents.fast_stdlib import blake2b, socket
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ringleader.agents.fast_stdlib import Mapping, blake2b, socket
 
 RANK_NAMES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_RANK", "SLURM_PROCID")
 LOCAL_RANK_NAMES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -89,3 +85,8 @@ def ipv4() -> list[tuple[str, str]]:
     return [
         (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
     ]
+
+
+def machine_directory(environ: Mapping[str, str]) -> str:
+    """Return this machine's part of the job's directory; KeyError where the environment does not name it."""
+    return f"{environ['RINGLEADER_JOB_DIR']}/{host_key(host_identity())}"

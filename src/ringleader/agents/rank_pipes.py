@@ -6,13 +6,8 @@ import os
 import select
 
 from ringleader.agents import protocol
-from ringleader.agents.fast_stdlib import suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ringleader.agents.launcher_connection import LauncherConnection
+from ringleader.agents.fast_stdlib import Any, suppress
+from ringleader.agents.launcher_connection import LauncherConnection
 
 FULL = 1024 * 1024
 """Bytes waiting for the launcher above which the rank's output is not read any more."""
@@ -34,7 +29,7 @@ class RankPipes:
         self._input = -1
         self._input_buffer = bytearray()
         self._input_ends = False
-        self._far: list[int] = []
+        self._far: tuple[int, ...] = ()
         self._room = FULL
 
     def allow(self, size: int) -> None:
@@ -46,8 +41,8 @@ class RankPipes:
         """True while output may wait in the pipes because nobody takes it."""
         return self._room <= 0 or self._launcher.pending > 0
 
-    def make(self, *, with_input: bool, window: int) -> tuple[tuple[int, int, int], int]:
-        """Make the pipes and return the rank's ends: (stdin, stdout, stderr), report.
+    def make(self, *, with_input: bool, window: int) -> tuple[int, int, int, int]:
+        """Make the pipes and return the rank's ends: stdin, stdout, stderr, report.
 
         ``window``: bytes of output that may be sent before ``allow`` grants more.
         """
@@ -64,14 +59,14 @@ class RankPipes:
             stdin_far = os.open(os.devnull, os.O_RDONLY)
         for fd in (stdout, stderr, self._report):
             os.set_blocking(fd, False)
-        self._far = [stdin_far, stdout_far, stderr_far, report_far]
-        return (stdin_far, stdout_far, stderr_far), report_far
+        self._far = (stdin_far, stdout_far, stderr_far, report_far)
+        return self._far
 
     def close_far_ends(self) -> None:
         """Close the rank's ends on our side, once the rank has them."""
         for fd in self._far:
             os.close(fd)
-        self._far = []
+        self._far = ()
 
     @property
     def drained(self) -> bool:

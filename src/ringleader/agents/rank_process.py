@@ -1,24 +1,25 @@
-"""A rank's command and everything below it: started, looked at, told to end, and reaped."""
+"""A rank's command and everything below it: started, looked at, told to end, and reaped.
+
+How a process is started is in `process_start`, who asks a fork server for one in `fork_server_process`, what
+is between its pipes and the launcher in `rank_pipes`.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 
-from ringleader.agents import process_inspection, process_tree, rank_process_start
-from ringleader.agents.fast_stdlib import signal, socket
+from ringleader.agents import process_inspection, process_start, process_tree
+from ringleader.agents.fast_stdlib import TYPE_CHECKING, Any, Mapping, signal, socket
+from ringleader.agents.job_directory import JobDirectory
+from ringleader.agents.launcher_connection import LauncherConnection
+from ringleader.agents.process_start import NotStartedError
 from ringleader.agents.rank_evidence import RankEvidence
 from ringleader.agents.rank_files import RankFiles
 from ringleader.agents.rank_pipes import RankPipes
 
-TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from ringleader.agents.job_directory import JobDirectory
-    from ringleader.agents.launcher_connection import LauncherConnection
-
+    from ringleader.agents.fork_server_process import ForkServerClient
 
 AFTER_END = 2 * 1024 * 1024
 """Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
@@ -53,10 +54,8 @@ class RankProcess:
         self.port = any_port()
         self.jax_port = jax_port()
         self.pid = 0
-        self.warm: rank_process_start.WarmRankClient | None = None
-        """Where the host's warm Python forked the rank and is its parent: tells how it ends."""
-        self.why_cold = ""
-        """Why it was asked in vain, if it was."""
+        self.forked_by: ForkServerClient | None = None
+        """Where the host's fork server forked the rank and is its parent: tells how it ends."""
         self.started = 0.0
         self.ended_at: float | None = None
         self.stopped_by = ""
@@ -82,61 +81,49 @@ class RankProcess:
         self.jax_port.close()
         self.started = time.monotonic()
         try:
-            started = self._started(message)
+            self.pid, why_cold = self._started(message)
+        except NotStartedError as error:
+            self._tell_end(exit_code=error.exit_code, reason=error.reason)
         except OSError as error:  # no room for its files, no descriptor or no process for it
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-            reason = f"cannot be started: {what}"
-            started = rank_process_start.Failure(exit_code=rank_process_start.NOT_EXECUTABLE, reason=reason)
             self.pipes.give_up()
-        if isinstance(started, rank_process_start.Failure):
-            self._tell_end(exit_code=started.exit_code, reason=started.reason)
-            return
-        self.pid = started
-        self.inspect_at = time.monotonic() + self.inspect_every
-        self.launcher.say(do="started", pid=started, why_cold=self.why_cold)
+            self._tell_end(exit_code=process_start.NOT_EXECUTABLE, reason=f"cannot be started: {what}")
+        else:
+            self.inspect_at = time.monotonic() + self.inspect_every
+            self.launcher.say(do="started", pid=self.pid, why_cold=why_cold)
 
-    def _started(self, message: dict[str, Any]) -> int | rank_process_start.Failure:
-        """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
+    def _started(self, message: dict[str, Any]) -> tuple[int, str]:
+        """Make the rank's files and pipes and start its command; return its process id, and why the fork
+        server has not forked it although it was asked. Raises as ``process_start.start`` does."""
         env = self.files.environment(self.environ, message)
         self.evidence.begin(message.get("evidence", {}), env, self.directory.path)
-        streams, report = self.pipes.make(
-            with_input=bool(message.get("stdin")), window=int(message["window"])
-        )
-        env["RINGLEADER_REPORT_FD"] = str(report)
-        words = {
-            "argv": tuple(message["argv"]),
+        fds = self.pipes.make(with_input=bool(message.get("stdin")), window=int(message["window"]))
+        command = {
+            "argv": message["argv"],
             "cwd": message["cwd"],
-            "env": env,
-            "cpus": tuple(message.get("cpus", ())),
+            "env": env | {"RINGLEADER_REPORT_FD": str(fds[3])},
+            "cpus": message.get("cpus", ()),
             "open_files": int(message.get("open_files", 0)),
         }
+        why_cold = ""
         try:
             if message.get("warm_ranks"):
-                started = self._started_warm(str(message["warm_ranks"]), (*streams, report), words)
-                if started is not None:
-                    return started
-            warm = self.preloaded and bool(message.get("warm"))
-            return rank_process_start.start(**words, streams=streams, report=report, warm=warm)
+                from ringleader.agents.fork_server_process import ForkServerClient, NoForkError
+
+                cpus = command["cpus"] or sorted(os.sched_getaffinity(0))
+                try:
+                    client = ForkServerClient(str(message["warm_ranks"]))
+                    pid = client.start(fds, command | {"cpus": cpus})
+                except NoForkError as error:
+                    why_cold = str(error)
+                else:
+                    self.forked_by = client
+                    process_tree.adopt(pid)
+                    return pid, ""
+            runs_script = self.preloaded and bool(message.get("warm"))
+            return process_start.start(command, fds, runs_script=runs_script), why_cold
         finally:
             self.pipes.close_far_ends()
-
-    def _started_warm(
-        self, directory: str, fds: tuple[int, ...], words: dict[str, Any]
-    ) -> int | rank_process_start.Failure | None:
-        """Have the host's warm Python fork the rank; None where it still imports, or has failed."""
-        try:
-            client = rank_process_start.WarmRankClient(directory)
-            cpus = words["cpus"] or tuple(sorted(os.sched_getaffinity(0)))
-            started = client.start(fds, **words | {"argv": list(words["argv"]), "cpus": list(cpus)})
-        except rank_process_start.WarmRankUnavailableError as error:
-            self.why_cold = str(error)
-            return None
-        if isinstance(started, rank_process_start.Failure):
-            client.close()
-        else:
-            self.warm = client
-            process_tree.adopt(started)
-        return started
 
     def stop(self, by: str, grace: float) -> None:
         """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds.
@@ -170,10 +157,10 @@ class RankProcess:
     def collect(self) -> None:
         """Reap what has ended; if the rank's own process is among it, say so at once."""
         ended = process_tree.reap()
-        if self.warm is not None and (status := self.warm.status()) is not None:
+        if self.forked_by is not None and (status := self.forked_by.status()) is not None:
             process_tree.disown(self.pid)
-            self.warm.close()
-            self.warm = None
+            self.forked_by.close()
+            self.forked_by = None
             ended.append((self.pid, status))
         for pid, status in ended:
             if pid == self.pid and self.ended_at is None:
@@ -193,27 +180,11 @@ class RankProcess:
                     orphaned=self.failing.get("orphaned", bool(self.orphaned)),
                 )
 
-    def _tell_end(
-        self,
-        *,
-        exit_code: int | None = None,
-        signal: int | None = None,
-        seconds: float = 0.0,
-        stopped: str = "",
-        orphaned: bool = False,
-        reason: str = "",
-    ) -> None:
+    def _tell_end(self, **words: Any) -> None:
         """Say how the rank ended, or why it never began."""
         self.ended_at = self.ended_at or time.monotonic()
-        self.launcher.say(
-            do="ended",
-            exit_code=exit_code,
-            signal=signal,
-            seconds=seconds,
-            stopped=stopped,
-            orphaned=orphaned,
-            reason=reason,
-        )
+        usual = {"exit_code": None, "signal": None, "seconds": 0.0, "stopped": "", "orphaned": False}
+        self.launcher.say(do="ended", **usual | {"reason": ""} | words)
 
     def note_failing(self) -> None:
         """Tell at once that the rank has failed: its end may wait for peers that wait for it.

@@ -3,23 +3,22 @@
 One agent of a host reads them before its rank starts and after its end. Nothing here raises or waits: what
 cannot be read is named with the system's reason, and after ``READ_SECONDS`` the rest is left out. Bytes of
 interfaces come from ``/proc/self/net/dev``, which always tells of this process's own network namespace; /sys
-may be another's.
+may be another's. A virtual function of mlx5 has no port counters of its own in /sys: only its driver's own
+statistics, as ``ethtool -S`` prints them, tell what its verbs carried. Any user may ask for all of it.
 
 Readers take ``root``, the directory that stands for ``/``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
+from array import array
+from struct import pack, unpack_from
 
-from ringleader.agents import ethtool_statistics, rank_identity
-from ringleader.agents.fast_stdlib import suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from ringleader.agents import rank_identity
+from ringleader.agents.fast_stdlib import Any, Callable, socket, suppress
 
 MOST_DEVICES = 256
 """Interfaces, and ports of RDMA devices, of which counters are read."""
@@ -42,6 +41,15 @@ HARDWARE = (
 """Counters in ``hw_counters``: of EFA and of eRDMA, of bytes; of Soft-RoCE (rxe), of packets."""
 DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 """Statistics of mlx5's driver: bytes of verbs of one function of a card."""
+SIOCETHTOOL = 0x8946
+GET_SET_INFO, GET_STRINGS, GET_STATISTICS = 0x37, 0x1B, 0x1D
+"""ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS, ETHTOOL_GSTATS (linux/ethtool.h)."""
+STATISTICS = 1
+"""ETH_SS_STATS."""
+NAME_BYTES = 32
+MOST = 65536
+SPARE = 4096
+"""Statistics for which there is room beyond those counted: older kernels write all that there are by then."""
 
 
 class _Reader:
@@ -58,50 +66,85 @@ class _Reader:
             self.unread = self.unread or area
         return bool(self.unread)
 
-    def text(self, path: str) -> str:
-        """Return a file's text, empty where it cannot be read."""
-        try:
-            return self._read(path)
-        except OSError:
-            return ""
-
-    def _read(self, path: str) -> str:
+    def read(self, path: str) -> str:
+        """Return a file's text. Raises OSError."""
         fd = os.open(f"{self.root}{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             return os.read(fd, 4096).decode(errors="replace").strip()
         finally:
             os.close(fd)
 
+    def text(self, path: str) -> str:
+        """Return a file's text, empty where it cannot be read."""
+        with suppress(OSError):
+            return self.read(path)
+        return ""
+
+    def names(self, path: str) -> list[str]:
+        """Return what is in a directory, sorted; nothing where it cannot be read."""
+        with suppress(OSError):
+            return sorted(os.listdir(f"{self.root}{path}"))  # noqa: PTH208
+        return []
+
     def counter(self, path: str, name: str, into: dict[str, Any]) -> None:
         """Read one counter into ``values``, or what it says instead into ``unreadable``; none: nothing."""
         try:
-            text = self._read(f"{path}/{name}")
+            text = self.read(f"{path}/{name}")
         except FileNotFoundError:
             return
         except OSError as error:
-            into["unreadable"][name] = error.strerror or str(error)
-            return
+            text = error.strerror or str(error)
         if text.isascii() and text.isdigit():
             into["values"][name] = int(text)
         else:
             into["unreadable"][name] = text[:100]
 
-    def names(self, path: str) -> list[str]:
-        """Return what is in a directory, sorted; nothing where it cannot be read."""
-        try:
-            return sorted(os.listdir(f"{self.root}{path}"))  # noqa: PTH208
-        except OSError:
-            return []
 
-    def link(self, path: str) -> str:
-        """Return the last part of what a symbolic link points at, empty where there is none."""
-        try:
-            return os.readlink(f"{self.root}{path}").rpartition("/")[2]  # noqa: PTH115
-        except OSError:
-            return ""
+def driver_statistics(interface: str, ask: Callable[[str, array[int]], bool] | None = None) -> dict[str, int]:
+    """Return a driver's statistics of an interface by name; none where it has none.
 
-    def exists(self, path: str) -> bool:
-        return os.path.exists(f"{self.root}{path}")  # noqa: PTH110
+    ``ask`` sends a request for an interface, which is answered in place; False where it is refused.
+    """
+    ask = ask or _ask
+    request = array("B", pack("=IIQII", GET_SET_INFO, 0, 1 << STATISTICS, 0, 0))
+    if not ask(interface, request):
+        return {}
+    existing, count = unpack_from("=QI", request, 8)
+    if not existing or not 0 < count <= MOST:
+        return {}
+    names = array("B", pack("=III", GET_STRINGS, STATISTICS, count) + bytes((count + SPARE) * NAME_BYTES))
+    values = array("B", pack("=II", GET_STATISTICS, count) + bytes((count + SPARE) * 8))
+    if not (ask(interface, names) and ask(interface, values)):
+        return {}
+    (told,) = unpack_from("=I", names, 8)
+    (known,) = unpack_from("=I", values, 4)
+    if told != count or known != count:  # a queue was added or taken away between the answers
+        return {}
+    text = names[12 : 12 + count * NAME_BYTES].tobytes()
+    return {
+        name: unpack_from("=Q", values, 8 + 8 * index)[0]
+        for index in range(count)
+        if (name := _name(text[index * NAME_BYTES : (index + 1) * NAME_BYTES]))
+    }
+
+
+def _name(raw: bytes) -> str:
+    return raw.split(b"\0")[0].decode("ascii", "replace").strip()
+
+
+def _ask(interface: str, request: array[int]) -> bool:
+    name = interface.encode()
+    if len(name) >= 16:
+        return False
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        # struct ifreq is 40 bytes on every 64-bit Linux: the name, and where the request lies.
+        fcntl.ioctl(sock, SIOCETHTOOL, pack("16sQ16x", name, request.buffer_info()[0]))
+    except OSError:
+        return False
+    finally:
+        sock.close()
+    return True
 
 
 def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
@@ -121,7 +164,7 @@ def add_driver_statistics(
     ports: dict[str, Any],
     interfaces: dict[str, Any],
     is_late: Callable[[], bool],
-    read: Callable[[str], dict[str, int]] = ethtool_statistics.read,
+    read: Callable[[str], dict[str, int]] = driver_statistics,
 ) -> None:
     """Add what drivers count of verbs to interfaces of which the RDMA device's ports count nothing.
 
@@ -138,6 +181,13 @@ def add_driver_statistics(
             interface["values"].update((one, told[one]) for one in DRIVER if one in told)
 
 
+def _link(path: str) -> str:
+    """Return the last part of what a symbolic link points at, empty where there is none."""
+    with suppress(OSError):
+        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115
+    return ""
+
+
 def _ports(reader: _Reader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for device in reader.names("/sys/class/infiniband"):
@@ -145,7 +195,7 @@ def _ports(reader: _Reader) -> dict[str, Any]:
         node_type = reader.text(f"{path}/node_type").partition(":")[0]
         about = {
             "node_type": int(node_type) if node_type.isdigit() else None,
-            "driver": reader.link(f"{path}/device/driver"),
+            "driver": _link(f"{reader.root}{path}/device/driver"),
             "netdevs": reader.names(f"{path}/device/net") or [*filter(None, [reader.text(f"{path}/parent")])],
         }
         for port in reader.names(f"{path}/ports"):
@@ -180,7 +230,7 @@ def _interfaces(reader: _Reader) -> dict[str, Any]:
         known["kind"] = _KINDS.get(int(kind), "other") if kind.isdigit() else ""
         if name == "lo":
             known["kind"] = "loopback"
-        known["is_virtual"] = not reader.exists(f"{path}/device")
+        known["is_virtual"] = not os.path.exists(f"{reader.root}{path}/device")  # noqa: PTH110
         known["speed"] = int(speed) * 1e6 if speed.isdigit() and int(speed) else None
         known["addresses"] = addresses.get(name, [])
         known["lower"] = [entry[6:] for entry in reader.names(path) if entry.startswith("lower_")]
@@ -209,12 +259,11 @@ def _addresses(reader: _Reader) -> dict[str, list[str]]:
 def _counted_by_proc(reader: _Reader) -> dict[str, dict[str, int]]:
     """Return received and sent bytes by interface of this network namespace, nothing where it is not told."""
     found: dict[str, dict[str, int]] = {}
-    try:
-        with open(f"{reader.root}/proc/self/net/dev", "rb", buffering=0) as file:  # noqa: PTH123
-            lines = file.read(1 << 20).decode(errors="replace").splitlines()[2:]
-    except OSError:
-        return found
-    for line in lines:
+    text = ""
+    # Buffered, as one read of the file returns 4 KiB of it at most.
+    with suppress(OSError), open(f"{reader.root}/proc/self/net/dev", "rb") as file:  # noqa: PTH123
+        text = file.read(1 << 20).decode(errors="replace")
+    for line in text.splitlines()[2:]:
         name, _, numbers = line.partition(":")
         fields = numbers.split()
         if len(fields) >= 16 and fields[0].isdigit() and fields[8].isdigit():

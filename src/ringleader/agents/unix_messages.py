@@ -13,15 +13,10 @@ import os
 import struct
 from array import array
 
-from ringleader.agents.fast_stdlib import socket, suppress
+from ringleader.agents.fast_stdlib import Any, Iterator, Sequence, socket, suppress
 
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
-WARM_SOCKET_NAME = "warm.sock"
-"""The socket of a fork server that forks ranks (``warm_rank_server``), in its host's part of a directory."""
+RANKS_SOCKET_NAME = "warm.sock"
+"""The socket of a fork server that forks ranks (`fork_server`), in its host's part of a directory."""
 LARGEST = 32 * 1024
 """Bytes of a message in a packet at most, far below the buffers of sockets; a longer one goes beside it."""
 LARGEST_BESIDE = 64 << 20
@@ -61,6 +56,24 @@ def listen_at(path: str, *, backlog: int) -> socket.socket:
         os.chmod(path, 0o600)  # noqa: PTH101
         sock.listen(backlog)
         sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        address.close()
+    return sock
+
+
+def connected_to(path: str, *, seconds: float) -> socket.socket:
+    """Return a connection to whoever listens at a path; OSError where nobody of our user does.
+
+    ``seconds``: for the connection, and for each message.
+    """
+    sock, address = new_socket(), SocketAddress(path)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(address.address)
+        check_peer(sock)
     except BaseException:
         sock.close()
         raise

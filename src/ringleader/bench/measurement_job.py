@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 from ringleader.errors import RingleaderError, StoppedError
 from ringleader.fabric.facts import document
-from ringleader.launch.job_listener import JobListener
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import JobListener
 from ringleader.plan.job import Job, Placement
 
 START_SECONDS = 120.0

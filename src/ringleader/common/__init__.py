@@ -6,7 +6,7 @@ No module lies here: what is imported below this name is the module of `ringlead
 import importlib
 import sys
 
-from ringleader.alias.finder import AliasFinder
+from ringleader.alias import AliasFinder
 
-sys.meta_path.insert(0, AliasFinder(alias=__name__, real="ringleader.adapters"))
+sys.meta_path.insert(0, AliasFinder({__name__: "ringleader.adapters"}))
 sys.modules[__name__] = importlib.import_module("ringleader.adapters")

@@ -12,8 +12,8 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, StoppedError
 from ringleader.fabric.facts import HostFacts, from_document
 from ringleader.fabric.readers.host import SECONDS
-from ringleader.launch.job_listener import JobListener
 from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import JobListener
 from ringleader.plan.job import Host, Job
 
 PROGRAM = "ringleader.doctor.facts_program"

@@ -17,10 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ringleader.engine.communicator import ANY, Call, Communicator
-from ringleader.engine.pending_operations import numbered
+from ringleader.engine.communicator import Communicator, Mailbox
+from ringleader.engine.negotiation import numbered
 
 QUESTION, ANSWER, VERDICT = 78, 79, 80
 """Tags of the messages."""
@@ -43,24 +42,20 @@ class GroupWait:
     """By number, of each group that the rank is in: how many of its meetings the rank has come to, and
     whether it has anything pending there, so that it may come to another one."""
 
-    def as_list(self) -> list[Any]:
-        """Return it as JSON's values."""
-        return [self.group, self.since, self.words, [[number, *came] for number, came in self.groups.items()]]
+    def encode(self) -> bytes:
+        """Return it as it is sent to rank 0."""
+        return json.dumps(vars(self)).encode()
 
     @classmethod
-    def from_list(cls, fields: Sequence[Any]) -> GroupWait:
-        """Return what `as_list` told."""
-        group, since, words, groups = fields
-        return cls(
-            group=group,
-            since=since,
-            words=words,
-            groups={number: (met, busy) for number, met, busy in groups},
-        )
+    def decode(cls, message: bytes) -> GroupWait:
+        """Return what `encode` made."""
+        fields = json.loads(message)
+        groups = {int(number): tuple(came) for number, came in fields.pop("groups").items()}
+        return cls(**fields, groups=groups)
 
 
 def deadlock_across_groups(waits: Sequence[GroupWait], sets: Mapping[int, Sequence[int]]) -> str:
-    """Return who waits for whom where no rank can go on; empty where one can, or it cannot be told.
+    """Return who waits for whom where no rank can continue; empty where one can, or that is unknown.
 
     ``waits`` are those of all ranks at one moment, in rank order; ``sets`` the ranks of each group. A rank
     waits in vain if a member of its group has not come to this meeting and has nothing pending there: that
@@ -90,10 +85,9 @@ class DeadlockCheck:
     ) -> None:
         """Use the communicator of all ranks; ``sets`` returns the ranks of each group by number."""
         self.patience = patience
-        """A wait is told of when it has lasted for so many seconds."""
+        """A wait is reported when it has lasted for this many seconds."""
         self._control, self._sets = control, sets
-        self._looking = threading.Lock()
-        self._sent: list[tuple[bytes, Any]] = []
+        self._mailbox, self._looking = Mailbox(control), threading.Lock()
         self._awaited: set[int] = set()
         self._answers: dict[int, bytes] = {}
         self._before: dict[int, bytes] = {}
@@ -107,8 +101,8 @@ class DeadlockCheck:
         if self._control.size == 1 or not self._looking.acquire(blocking=False):
             return ""
         try:
-            self._sent = [(text, request) for text, request in self._sent if not request.Test()]
-            state = json.dumps(wait.as_list()).encode()
+            self._mailbox.sent()
+            state = wait.encode()
             words = self._ask(state) if self._control.rank == 0 else self._answer(state, wait.since)
             if words:
                 time.sleep(PAUSE_SECONDS)
@@ -118,7 +112,7 @@ class DeadlockCheck:
 
     def _ask(self, state: bytes) -> str:
         others = range(1, self._control.size)
-        for rank, answer in self._received(ANY, ANSWER):
+        for rank, answer in self._mailbox.received(ANSWER):
             self._answers[rank] = answer
             self._awaited.discard(rank)
         if self._awaited:
@@ -128,11 +122,11 @@ class DeadlockCheck:
             # What this rank did when it asked counts as its answer, and it is to stand there still.
             self._before = answers if answers[0] == state else {}
             if self._before and answers == before:
-                waits = [GroupWait.from_list(json.loads(answers[rank])) for rank in sorted(answers)]
+                waits = [GroupWait.decode(answers[rank]) for rank in sorted(answers)]
                 words = deadlock_across_groups(waits, self._sets())
                 if words:
                     for rank, wait in zip(others, waits[1:], strict=True):
-                        self._send(json.dumps([wait.since, words]).encode(), rank, VERDICT)
+                        self._mailbox.send(json.dumps([wait.since, words]).encode(), rank, VERDICT)
                     return words
             self._ask_at = time.monotonic() + PAUSE_SECONDS
         if time.monotonic() < self._ask_at:
@@ -141,34 +135,22 @@ class DeadlockCheck:
         # One question is with each rank at most, however long it does not look.
         self._answers, self._awaited = {0: state}, set(others)
         for rank in others:
-            self._send(b"?", rank, QUESTION)
+            self._mailbox.send(b"?", rank, QUESTION)
         return ""
 
     def _answer(self, state: bytes, since: float) -> str:
-        for _ in self._received(0, QUESTION):
-            self._send(state, 0, ANSWER)
-        for _, message in self._received(0, VERDICT):
+        for _ in self._mailbox.received(QUESTION, 0):
+            self._mailbox.send(state, 0, ANSWER)
+        for _, message in self._mailbox.received(VERDICT, 0):
             meant, words = json.loads(message)
             if meant == since:
                 return str(words)
         return ""
 
-    def _received(self, source: int, tag: int) -> list[tuple[int, bytes]]:
-        received = []
-        while (found := self._control.probe(source, tag)) is not None:
-            sender, nbytes = found
-            memory = bytearray(nbytes)
-            self._control.receive(memory, sender, tag)
-            received.append((sender, bytes(memory)))
-        return received
-
-    def _send(self, text: bytes, rank: int, tag: int) -> None:
-        self._sent.append((text, self._control.begin(Call.SEND, source=text, peer=rank, tag=tag)))
-
     def drain(self) -> None:
         """Take what nobody read, before the communicator goes."""
         for tag in (QUESTION, ANSWER, VERDICT):
-            self._received(ANY, tag)
+            list(self._mailbox.received(tag))
 
 
 def script_stands_still(waiting_threads: Sequence[int]) -> bool:

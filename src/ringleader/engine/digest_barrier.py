@@ -11,10 +11,9 @@ from array import array
 from collections.abc import Sequence
 
 from ringleader.engine.communicator import Call, Communicator, Segment
-from ringleader.engine.liveness import End, PeerEnd
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import MASK
-from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.peer_wait import End, PeerEnd, PeerWait
 
 PAGE_BYTES = 4096
 SPINS = 6000
@@ -178,7 +177,7 @@ class HostsBarrier(DigestBarrier):
     """The barrier of ranks on several hosts, or on one without shared memory.
 
     First the ranks of one host meet in shared memory, if there is any, then each of them meets its peers on
-    the other hosts. So every rank hears of every rank, and a host sends as few messages as it has ranks.
+    the other hosts. So every rank learns of every rank, and a host sends as few messages as it has ranks.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The engine: operations that a script asks for, agreed between ranks and carried out.
+"""The engine: operations that a script asks for, agreed between ranks in rounds, and carried out.
 
-    submit → `submission_queue` → `negotiation_round` (agree → `execution`)
+    submit → `submission_queue` → barrier with digest → (digests differ: lists → `decide`) → `execution`
     run → lay out → barrier with digest → transport
 
 An operation is put into a queue (`Engine.submit`) or done at once (`Engine.run`), while the script waits and
@@ -8,32 +8,49 @@ nothing else is pending. Where the ranks find that they ask for different things
 becomes pending, as any other. What an operation costs besides the exchange counts there: a script does these
 one after the other.
 
+In a round each rank brings a digest of what it has pending. Where the digests are equal everything can be
+done. Otherwise the ranks exchange their lists, and `negotiation.decide` says what all of them have asked for,
+whatever the order.
+
 An engine is of one group of ranks. Groups have engines of their own, so that none waits for another.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 
-from ringleader.engine.exceptions import HorovodInternalError
-from ringleader.engine.execution import EngineParts, ExchangeTimes, Execution, ReleasedMemory
+from ringleader.engine.exceptions import (
+    HorovodInternalError,
+    MismatchError,
+    NoteMismatchError,
+    is_transport_error,
+    known_to_peers,
+)
+from ringleader.engine.execution import EngineParts, ExchangeTimes, Execution, ReleasedMemory, Several
+from ringleader.engine.fusion_buffer import RoundPlans
 from ringleader.engine.kernels import Array
-from ringleader.engine.negotiation_round import NegotiationRound
+from ringleader.engine.negotiation import Decision, Pending, decide, decode, encode
 from ringleader.engine.operations import (
     GRADIENTS,
+    JOIN,
     MASK,
-    RepeatedWork,
     Signature,
     Work,
     signature_digest,
 )
 from ringleader.engine.submission_queue import SubmissionQueue
-from ringleader.engine.timeline.observer import Stage, activity_of
-from ringleader.engine.transports.registered_memory import PreparedReduction
+from ringleader.engine.timeline import Stage, activity_of
 from ringleader.engine.transports.transport import Region
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
+PAUSE_SECONDS = 0.001
+LONGEST_PAUSE_SECONDS = 0.01
+"""Between two rounds that could do nothing: a tenth of the time since one could, within these limits."""
+NEWS = 0xC2B2AE3D27D4EB4F
+"""Added to the digest of a rank that has something to tell beside its operations."""
 
 
 class Engine:
@@ -44,16 +61,18 @@ class Engine:
         self.ranks, self.transport = parts.ranks, parts.transport
         self.kernels, self.threads = parts.kernels, parts.threads
         self._barrier, self._peer_wait, self._clock = parts.barrier, parts.peer_wait, parts.clock
+        self._limits, self._announce_broken = parts.limits, parts.announce_broken
         self.times = ExchangeTimes(parts.clock)
         """What exchanges of gradients took so far."""
         self._released = ReleasedMemory(parts.transport)
-        self.queue = queue = SubmissionQueue(devices=parts.devices, clock=parts.clock)
-        """What the script asked for, who is told of it, and what carries arrays on devices."""
-        self._execution = Execution(parts, queue)
-        self._round = NegotiationRound(
-            parts, queue, self._execution, released=self._released, times=self.times
+        self.queue = queue = SubmissionQueue(
+            self._run_round, devices=parts.devices, clock=parts.clock, threads=parts.threads
         )
-        queue.work_on(self._round.run, threads=parts.threads)
+        """What the script asked for, who observes it, and what carries arrays on devices."""
+        self._execution, self._plans = Execution(parts, queue), RoundPlans()
+        self._stuck_since: float | None = None
+        self._joined_for = 0
+        self._warn_at = 0.0
         # Methods of the queue, so that they cost no call more.
         self.submit, self.submit_again, self.submit_all = queue.submit, queue.submit_again, queue.submit_all
         self.wait, self.advance = queue.wait, queue.advance
@@ -78,41 +97,45 @@ class Engine:
             if self._met_gradients(work) if gradients else self._met(work):
                 work.done, work.error = True, None
                 return
-            self._negotiate(work)
+            self._ask_others(work)
         except BaseException as error:
-            raised = self._round.failed(error)
+            raised = self._failed(error)
             raise raised from raised.__cause__
         finally:
             queue.lock.release()
         queue.wait(work)
 
-    def run_again(self, again: RepeatedWork, serial: int, array: Array, prepared: PreparedReduction) -> bool:
-        """Do a reduction in place of an array in host memory once more; raises what went wrong.
+    def run_again(
+        self, kept: Work, serial: int, array: Array, out: Array, source: Array, target: Array, address: int
+    ) -> bool:
+        """Do a reduction of an array in host memory once more; raises what went wrong.
 
-        ``prepared`` is what is kept for its memory. Return False, with nothing done, where something else is
-        under way. What it costs besides the exchange counts: it is the most frequent operation.
+        ``kept`` describes it, without arrays. ``source`` and ``target`` are flat arrays over ``array`` and
+        ``out``, and ``address`` is where the array lies if it is reduced in place, else 0. Return False, with
+        nothing done, where something else is under way. What it costs besides the exchange counts: it is the
+        most frequent operation.
         """
         queue = self.queue
         busy = queue.works or queue.broken or queue.observer is not None or self._released.to_tell
         if busy or not queue.lock.acquire(False):
             return False
         try:
-            self._peer_wait.subject = again
-            digest, stage = again.digest(serial), prepared.stage
-            if stage is not None:
-                stage()
-                if self._barrier.agree(digest + prepared.laid_out & MASK):
-                    prepared.reduce()
+            self._peer_wait.subject = kept
+            digest, transport = kept.again(serial), self.transport
+            reduction = transport.reductions.get(id(kept.signature)) or transport.reduction_of(kept.signature)
+            if reduction is not None:
+                staged = reduction.stage(source, address)
+                if self._barrier.agree(digest + staged & MASK):
+                    reduction.reduce(source, target, address, staged)
                     return True
-                work = again.with_array(array, prepared.flat)
+                work = kept.with_arrays(array, out)
             else:
-                work = again.with_array(array, prepared.flat)
-                self.transport.prepare(work, prepared)
+                work = kept.with_arrays(array, out)
                 if self._met(work):
                     return True
-            self._negotiate(work)
+            self._ask_others(work)
         except BaseException as error:
-            raised = self._round.failed(error)
+            raised = self._failed(error)
             raise raised from raised.__cause__
         finally:
             queue.lock.release()
@@ -128,12 +151,6 @@ class Engine:
         self._execution.execute(work, staged=staged)
         return True
 
-    def _negotiate(self, work: Work) -> None:
-        """Find out what the other ranks ask for, with this operation pending here."""
-        work.error, work.done, work.since = None, False, self._clock()
-        self.queue.works[work.name] = work
-        self._round.negotiate([work], blocked=True)
-
     def _met_gradients(self, work: Work) -> bool:
         """Meet the other ranks for gradients and exchange them; False where they ask for something else."""
         before = self._clock()
@@ -145,6 +162,117 @@ class Engine:
             self.times.exchange_seconds += self._clock() - met
         return agreed
 
+    def _ask_others(self, work: Work) -> None:
+        """Find out what the other ranks ask for, with this operation pending here."""
+        work.error, work.done, work.since = None, False, self._clock()
+        self.queue.works[work.name] = work
+        self._negotiate([work], blocked=True)
+
+    # rounds on the queue, whose lock is held in all of them
+
+    def _run_round(self, blocked: bool) -> None:
+        """Meet the other ranks once and do what all have submitted; raises what ends the engine."""
+        queue = self.queue
+        if queue.broken:
+            queue.break_off(queue.broken)
+            return
+        pending = list(queue.works.values())
+        if not pending:
+            return
+        plan, first = self._plans.of(pending), pending[0]
+        try:
+            alone = len(pending) == 1 and first.signature.device == "cpu"
+            staged = self.transport.stage(first) if alone else 0
+            first_staged = 0 if alone else self._execution.stage_first(plan)
+            if first_staged:
+                self._barrier.laying_out(first_staged)
+            self._peer_wait.subject = first if len(pending) == 1 else Several(pending)
+            if queue.observer is not None:
+                queue.observer.mark(Stage.CYCLE)
+                queue.observer.note(Stage.NEGOTIATING, first)
+            digest = plan.digest + staged
+            if self._released.to_tell:
+                # Another change on each rank: they exchange lists also if all have released something.
+                digest += (self.ranks.rank + 1) * NEWS
+            began = self._clock()
+            agreed = self._barrier.agree(digest & MASK)
+            self.times.met(began)
+            if agreed and not plan.joins:
+                self._stuck_since = None
+                if first_staged:
+                    staged = self._barrier.laid_out()
+                self._execution.carry_out_plan(plan, staged=staged)
+            else:
+                self._negotiate(pending, blocked=blocked)
+        except BaseException as error:
+            raised = self._failed(error)
+            raise raised from raised.__cause__
+
+    def _negotiate(self, pending: list[Work], *, blocked: bool) -> None:
+        """Exchange lists with all ranks, which come to the same decision, and do what can be done."""
+        now = self._clock()
+        joins = [work for work in pending if work.name == JOIN]
+        self._joined_for = self._joined_for + 1 if joins else 0
+        # Whoever asks for one more operation does not stand still: another thread of a script is at work.
+        since = max(
+            now if self._stuck_since is None else self._stuck_since, *(work.since for work in pending)
+        )
+        mine = Pending(
+            entries=tuple((work.name, work.signature) for work in pending),
+            ages=tuple(round(now - work.since, 6) for work in pending),
+            blocked=blocked,
+            stuck_seconds=max(now - since, 0.0),
+            offers=self._execution.offers() if joins else (),
+            counted=joins[0].serial if joins else 0,
+            joined_for=self._joined_for,
+            unused=self._released.unused(),
+        )
+        everybody = [decode(message) for message in self._barrier.exchange(encode(mine))]
+        self._carry_out(decide(everybody, limits=self._limits))
+
+    def _carry_out(self, decision: Decision) -> None:
+        if decision.shutdown:
+            raise known_to_peers(decision.shutdown)
+        queue = self.queue
+        self._released.give_back(decision.unused)
+        if decision.stalled and self.ranks.rank == 0 and self._clock() >= self._warn_at:
+            self._warn_at = self._clock() + self._limits.warn
+            texts = list(decision.stalled.values())
+            more = f", and {len(texts) - 4} more" if len(texts) > 4 else ""
+            print(f"ringleader: {'; '.join(texts[:4])}{more}", file=sys.stderr, flush=True)  # noqa: T201
+        for name, text in decision.mismatched.items():
+            if name in queue.works:
+                kind = NoteMismatchError if name in decision.only_notes_differ else MismatchError
+                queue.finish(queue.works[name], kind(text))
+        if decision.last_joined is not None:
+            queue.works[JOIN].out = (decision.last_joined, decision.counted)
+        self._execution.carry_out_ready(decision)
+        if decision.deadlocked:
+            for work in list(queue.works.values()):
+                queue.finish(work, MismatchError(decision.deadlocked))
+        if decision.ready or decision.mismatched or decision.deadlocked:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = self._clock()
+        else:
+            stuck = self._clock() - self._stuck_since
+            time.sleep(min(max(stuck / 10, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+
+    def _failed(self, error: BaseException) -> BaseException:
+        """End the engine, as ranks can no longer agree, and tell the others; return what to raise."""
+        text = f"{self._peer_wait.subject} failed: {type(error).__name__}: {error}"
+        if is_transport_error(error) and not isinstance(error, HorovodInternalError):
+            wrapped = HorovodInternalError(text)
+            wrapped.__cause__ = error
+            error = wrapped
+        first = not self.queue.broken
+        self.queue.break_off(str(error) if isinstance(error, HorovodInternalError) else text)
+        if first and not getattr(error, "known_to_peers", False):
+            self._announce_broken()
+        return error
+
+    # what is asked for besides
+
     @property
     def meetings(self) -> int:
         """Return how often this rank has come to meet the others for operations."""
@@ -154,7 +282,7 @@ class Engine:
         """Take part in the others' reductions with zeros until all ranks join.
 
         Return who was the last, and the largest ``serial`` of all ranks: those that joined early have counted
-        fewer operations than the others, and are to go on as these do.
+        fewer operations than the others, and continue from there.
         """
         work = _control_work("join", serial=serial)
         self.queue.run(work)
@@ -164,8 +292,7 @@ class Engine:
     def agree_on_sets(self, change: str) -> None:
         """Wait until all ranks ask for the same change of the process sets. Collective.
 
-        So a rank that asks for one while others are in an operation is told as any mismatch is:
-        `MismatchError`, on all ranks.
+        Where a rank asks for one while others are in an operation, all ranks get a `MismatchError`.
         """
         self.run(_control_work("process_set", note=change))
 
@@ -192,11 +319,11 @@ class Engine:
         self._released.add(region)
 
     def meet(self) -> None:
-        """Wait until all ranks have called this. Collective; nothing where ranks are uncoupled."""
+        """Wait until all ranks have called this. Collective; nothing among independent ranks."""
         self.run(_control_work("barrier"))
 
     def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
+        """Return a part of a registered region as a region; nothing is allocated or copied."""
         if region.device != "cpu" and self.queue.devices is not None:
             return self.queue.devices.cut(region, start, count)
         return self.transport.cut(region, start, count)

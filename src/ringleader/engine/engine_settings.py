@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringleader.engine.pending_operations import Limits
 from ringleader.plan.job import CONSISTENCY
 
 IN_STEP = "in-step"
@@ -25,13 +24,26 @@ FAMILIES = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    mismatch: float
+    """All ranks may stand still this long with nothing in common. Then it counts as a mistake of the script
+    (until then another thread of it could ask for the missing operation)."""
+    warn: float = float("inf")
+    """A wait this long is reported, and an operation that only some ranks asked for that long ago."""
+    shutdown: float = float("inf")
+    """After this time such an operation is an error, and the engine ends on all ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineSettings:
     """What the launcher left in the environment of this rank."""
 
     launched: bool
     """Whether an MPI launcher started this process; only then is an MPI loaded."""
     elastic: bool = False
-    """Whether a host agent tells this rank of generations, and an MPI proxy does MPI for it."""
+    """Whether a host agent announces generations to this rank, and an MPI proxy does MPI for it."""
     size: int | None
     """Ranks in the job as the launcher counts them, where it says."""
     family: str
@@ -63,11 +75,11 @@ class EngineSettings:
 def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     """Read the environment of a rank. Horovod's variables count where ours are not set."""
     size = next((int(environ[name]) for name in _SIZES[:2] if environ.get(name, "").isdigit()), None)
-    warn = _seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0)
+    warn = seconds_of(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0)
     if _on(environ, "HOROVOD_STALL_CHECK_DISABLE"):
         warn = float("inf")
-    stall = _seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
-    deadline = _seconds(environ, "RINGLEADER_DEADLINE", stall)
+    stall = seconds_of(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
+    deadline = seconds_of(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
     elastic = all(environ.get(name) for name in _ELASTIC)
     consistency = environ.get("RINGLEADER_CONSISTENCY_CHECK", "").lower() or CONSISTENCY[0]
@@ -84,13 +96,13 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
         in_step=environ.get("RINGLEADER_UNCOUPLED", "") == IN_STEP,
         status_file=environ.get("RINGLEADER_STATUS_FILE", ""),
         limits=Limits(
-            mismatch=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
-            warn=_seconds(environ, "RINGLEADER_STALL_WARNING", warn),
+            mismatch=seconds_of(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
+            warn=seconds_of(environ, "RINGLEADER_STALL_WARNING", warn),
             shutdown=min(deadline, stall),
         ),
         deadline_seconds=deadline,
         transport=environ.get("RINGLEADER_TRANSPORT", ""),
-        ranks_per_host=int(_seconds(environ, "RINGLEADER_RANKS_PER_HOST", 0.0)) or None,
+        ranks_per_host=int(seconds_of(environ, "RINGLEADER_RANKS_PER_HOST", 0.0)) or None,
         fusion_bytes=int(fusion) if fusion.isdigit() else None,
         dynamic_sets=_on(environ, "HOROVOD_DYNAMIC_PROCESS_SETS"),
         consistency=consistency,
@@ -101,7 +113,8 @@ def _on(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "").strip().lower() not in ("", "0", "false")
 
 
-def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
+    """Return the seconds that a variable says, the default where it says none."""
     try:
         value = float(environ.get(name, ""))
     except ValueError:

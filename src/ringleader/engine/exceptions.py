@@ -11,11 +11,11 @@ class HorovodInternalError(RuntimeError):
     """
 
     known_to_peers = False
-    """Whether the others have noticed the reason themselves, so that it need not be told them."""
+    """Whether the others have noticed the reason themselves, so that nobody has to tell them."""
 
 
 class MismatchError(HorovodInternalError):
-    """The ranks asked for different things. All of them are told, and can go on."""
+    """The ranks asked for different things. All of them get this error, and can continue."""
 
 
 class NoteMismatchError(MismatchError):

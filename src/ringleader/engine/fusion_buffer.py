@@ -135,7 +135,7 @@ class FusionBuffer:
 
     def _allocate(self, batch: Batch) -> None:
         kernels, signature = self._kernels, batch.signature
-        memory = kernels.part(self._memory_for(signature.dtype), 0, signature.shape[0])
+        memory = self._memory_for(signature.dtype)[: signature.shape[0]]
         batch.copy = self._comm.packed_copy(kernels.address(memory), batch.lengths)
         batch.work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
 

@@ -101,15 +101,9 @@ class Communicators:
 
     def cross_calls(self, peer_wait: PeerWait) -> MpiCalls:
         """Return MPI's calls over the ranks with this local rank, one on each host."""
-        peers = self.cross.numbers_in(self.world.everybody)
-        traffic = CommunicatorTraffic(
-            self.traffic.of_library("mpi"),
-            rank=self.ranks.cross_rank,
-            size=self.ranks.cross_size,
-            host_ranks=(self.ranks.cross_rank,),
-            hosts=self.ranks.cross_size,
-            peers=[self.traffic.peers.setdefault(number, [0, 0]) for number in peers],
-        )
+        rank, size = self.ranks.cross_rank, self.ranks.cross_size
+        line = RankLayout(rank=rank, size=size, host_ranks=(rank,), hosts=size)
+        traffic = count_over(line, self.traffic, "mpi", self.cross.numbers_in(self.world.everybody))
         return MpiCalls(self.cross, peer_wait, polling=True, traffic=traffic)
 
     def new_segment(self, nbytes: int) -> Segment | None:

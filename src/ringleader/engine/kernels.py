@@ -1,6 +1,7 @@
 """The arithmetic that transports need, as a port: each framework brings its own vector kernels.
 
-An *array* below is whatever the framework computes with. Transports never look inside one.
+An *array* below is whatever the framework computes with. Transports take parts of a 1-D one as views, by
+``array[start:stop]``, and never look inside one else.
 """
 
 from __future__ import annotations
@@ -72,11 +73,6 @@ class FlatKernels(Protocol):
         The array may be one of the first two parts.
         """
 
-    def reduction(
-        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
-    ) -> Sequence[Callable[[], None]]:
-        """Return calls that do what `reducer` does with these arrays, for the same work again and again."""
-
 
 class Kernels(Protocol):
     """What a framework adapter brings."""
@@ -101,9 +97,6 @@ class Kernels(Protocol):
 
     def flat(self, array: Array) -> Array:
         """Return a 1-D view of a contiguous array."""
-
-    def part(self, flat: Array, start: int, stop: int) -> Array:
-        """Return the elements from ``start`` to ``stop`` of a 1-D array as a view."""
 
     def count(self, array: Array) -> int:
         """Return the number of elements."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ringleader.engine.communicator import Call, Communicator
@@ -25,7 +26,7 @@ Message = tuple[int, Any, int]
 
 
 class MpiCalls:
-    """One communicator, on which nothing else may go on at the same time."""
+    """One communicator, which nothing else uses at the same time."""
 
     TAG = 11
 
@@ -89,11 +90,17 @@ class MpiCalls:
 
     def messages(self, mine: bytes) -> list[bytes]:
         """Return every rank's bytes, in rank order."""
-        return self.comm.messages(mine, self._run)
+        return self.comm.messages(mine, self._run, partial(self.gather_bytes, counted=False))
 
-    def gather_bytes(self, mine: Any, out: Any, counts: Sequence[int], starts: Sequence[int]) -> None:
-        """Bring every rank's memory into ``out``: ``counts`` bytes of each rank from ``starts`` on."""
-        self.traffic.allgather(counts)
+    def gather_bytes(
+        self, mine: Any, out: Any, counts: Sequence[int], starts: Sequence[int], *, counted: bool = True
+    ) -> None:
+        """Bring every rank's memory into ``out``: ``counts`` bytes of each rank from ``starts`` on.
+
+        ``counted``: whether it is an array of the script's.
+        """
+        if counted:
+            self.traffic.allgather(counts)
         if max(start + count for start, count in zip(starts, counts, strict=True)) > self.most_bytes:
             memory = memoryview(out)
             start, count = starts[self.rank], counts[self.rank]

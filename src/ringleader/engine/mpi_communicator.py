@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from ringleader.engine.communicator import (
     DTYPES,
     KEEPS_ORDER,
     Call,
     Communicator,
+    PackedCopy,
     Request,
     Segment,
     World,
@@ -45,7 +46,7 @@ class MpiCommunicator(Communicator):
     """A communicator of mpi4py's.
 
     Its ranks may be numbered in another order than MPI's: MPI duplicates a communicator without waiting
-    inside of it, but in no other order. Ranks that go on after a failure are numbered anew, while their
+    inside of it, but in no other order. Ranks that continue after a failure are numbered anew, while their
     proxies are the same. A message to or from a peer is one of another number then, and the parts of a
     gathered array are received where they belong. Reductions are as MPI orders them.
     """
@@ -232,62 +233,39 @@ all of its ranks. It mirrors state of the MPI library, which is one per process.
 def free_windows_left() -> None:
     """Free the windows that no group has given back; all ranks do, when they end, and look at them no more.
 
-    MPI's own end would free them, each process in the order of its own table, which differs where ranks were
+    MPI's own end would free them, each process in the order of its table, which differs where ranks were
     in different groups: each would wait in another window for the others. Here the order is one for all.
     """
     for _, window in sorted(_WINDOWS.items()):
         window.free()
 
 
-MOST_PLACES = 2
-"""Datatypes that are kept: where arrays are taken from, and where results go."""
-
-
-class _Places(NamedTuple):
-    addresses: list[int]
-    datatype: Any
-    window: Any
-    """All memory from the first array to the last."""
-
-
-class MpiPackedCopy:
+class MpiPackedCopy(PackedCopy):
     """Copies many arrays by one call of MPI. See `communicator.PackedCopy`.
 
     A framework's copy of one small array costs more than its bytes do. MPI packs all of them at once, by a
-    datatype that holds their addresses. It is kept as long as the arrays lie where they lay.
+    datatype that holds their addresses, over the memory from the first array to the last.
     """
 
     def __init__(self, mpi: Any, *, address: int, lengths: Sequence[int]) -> None:
         """``address`` is that of the memory, ``lengths`` are the bytes of each array, none of them 0."""
-        self._mpi = mpi
-        self._lengths = list(lengths)
-        self._memory = mpi.buffer.fromaddress(address, sum(lengths))
-        self._known: list[_Places] = []
+        super().__init__(lengths)
+        self._mpi, self._memory = mpi, mpi.buffer.fromaddress(address, sum(lengths))
 
     def pack(self, addresses: list[int]) -> None:
-        places = self._places(addresses)
-        places.datatype.Pack(places.window, self._memory, 0, self._mpi.COMM_SELF)
+        datatype, around = self._found(addresses)
+        datatype.Pack(around, self._memory, 0, self._mpi.COMM_SELF)
 
     def unpack(self, addresses: list[int]) -> None:
-        places = self._places(addresses)
-        places.datatype.Unpack(self._memory, 0, places.window, self._mpi.COMM_SELF)
+        datatype, around = self._found(addresses)
+        datatype.Unpack(self._memory, 0, around, self._mpi.COMM_SELF)
 
-    def _places(self, addresses: list[int]) -> _Places:
-        for known in self._known:
-            if known.addresses == addresses:
-                return known
+    def _look_up(self, addresses: list[int]) -> tuple[Any, memoryview]:
         first = min(addresses)
         starts = [address - first for address in addresses]
         datatype = self._mpi.BYTE.Create_hindexed(self._lengths, starts).Commit()
         # MPI counts elements by the length of the memory: it is one datatype long.
-        places = _Places(addresses, datatype, memory_at(first, datatype.extent))
-        if len(self._known) >= MOST_PLACES:
-            self._known.pop(0).datatype.Free()
-        self._known.append(places)
-        return places
+        return datatype, memory_at(first, datatype.extent)
 
-    def close(self) -> None:
-        """Give the datatypes back."""
-        for places in self._known:
-            places.datatype.Free()
-        self._known.clear()
+    def _drop(self, found: tuple[Any, memoryview]) -> None:
+        found[0].Free()

@@ -1,7 +1,9 @@
 """Which of the operations that the ranks asked for can be done now. Pure: every rank gets the same answer.
 
 The engine compares one integer per rank first (see `operations`). Only where these differ do the ranks
-exchange their lists, and each of them calls `decide` on the same lists.
+exchange lists of what each has pending, and each of them calls `decide` on the same lists. Then it is also
+known which operations wait long for some ranks, and whether all ranks wait for each other in this group
+(`deadlock_check`: in different groups).
 
 A rank that has asked for ``join`` takes part in every reduction as if it had asked for it, with zeros;
 joining is done when all ranks have joined.
@@ -9,11 +11,51 @@ joining is done when all ranks have joined.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from ringleader.engine.engine_settings import Limits
 from ringleader.engine.operations import ANYBODY, JOIN, Signature, unnamed_serial
-from ringleader.engine.pending_operations import Limits, Pending, deadlock, numbered, stalls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """What one rank has asked for and not got yet."""
+
+    entries: tuple[tuple[str, Signature], ...]
+    """Name and signature of each operation, in the order in which they were submitted."""
+    ages: tuple[float, ...] = ()
+    """How long ago each of them was asked for, in seconds. Empty: just now."""
+    blocked: bool
+    """Whether the script on that rank stands still until one of them is done."""
+    stuck_seconds: float
+    """How long no operation of that rank could be done although all ranks looked."""
+    offers: tuple[tuple[str, Signature], ...] = ()
+    """Exchanges of gradients that the rank has memory for; reported only by a rank that has joined."""
+    counted: int = 0
+    """Operations that the rank has asked for so far; reported only by a rank that has joined."""
+    joined_for: int = 0
+    """In how many exchanges of lists, with this one, the rank has joined."""
+    unused: tuple[int, ...] = ()
+    """Numbers of the segments of shared memory that the rank needs no more."""
+
+
+def encode(pending: Pending) -> bytes:
+    """Return the list as bytes for the other ranks."""
+    return json.dumps(list(vars(pending).values()), default=Signature.as_list).encode()
+
+
+def decode(message: bytes) -> Pending:
+    """Return the list that another rank encoded."""
+    values = zip(Pending.__dataclass_fields__, json.loads(message), strict=True)
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values
+    }
+    for name in ("entries", "offers"):
+        fields[name] = tuple((operation, Signature.from_list(one)) for operation, one in fields[name])
+    return Pending(**fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +98,18 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
     for name in _common(asked, joined):
         calls = [one.get(name) for one in asked]
         found = [signature for signature in calls if signature is not None]
-        refused = ""
-        if len(found) < len(calls):
-            refused = _refused_with_join(name, found[0], calls)
-        if refused:
-            mismatched[name] = refused
-        elif all(signature == found[0] for signature in found):
+        away, first = [rank for rank, own in enumerate(calls) if own is None], found[0]
+        if away and first.kind not in ANYBODY:
+            kind = first.kind.capitalize()
+            mismatched[name] = f"{kind} '{name}' is not supported while {numbered(away)} joined (hvd.join)."
+        elif all(signature == first for signature in found):
             ready.append(name)
-            if len(found) < len(calls):
-                absent[name] = found[0]
-                if _without_memory(name, found[0], ranks, calls):
-                    copied.add(name)
+            if away:
+                absent[name] = first
+            # A rank that has joined may have no memory for gradients: its optimizer may be gone, or the
+            # others may have cut their buckets anew since.
+            if first.kind == "gradients" and any(dict(ranks[one].offers).get(name) != first for one in away):
+                copied.add(name)
         else:
             mismatched[name] = _differences(name, calls)
             if _subject(found) == NOTES:
@@ -118,29 +161,6 @@ def _different_kinds(asked: Sequence[Mapping[str, Signature]], joined: Sequence[
     return found
 
 
-def _refused_with_join(name: str, signature: Signature, calls: Sequence[Signature | None]) -> str:
-    """Return why the operation cannot be done without the ranks that did not ask for it; empty if it can."""
-    if signature.kind in ANYBODY:
-        return ""
-    away = [rank for rank, own in enumerate(calls) if own is None]
-    return (
-        f"{signature.kind.capitalize()} '{name}' is not supported while {numbered(away)} joined (hvd.join)."
-    )
-
-
-def _without_memory(
-    name: str, signature: Signature, ranks: Sequence[Pending], calls: Sequence[Signature | None]
-) -> bool:
-    """Return whether a rank that has joined has no memory for these gradients.
-
-    Its optimizer may be gone, or the others may have cut their buckets anew since.
-    """
-    away = [rank for rank, own in enumerate(calls) if own is None]
-    return signature.kind == "gradients" and any(
-        dict(ranks[rank].offers).get(name) != signature for rank in away
-    )
-
-
 def _last_joined(ranks: Sequence[Pending]) -> int:
     """Return who joined last; of several in one exchange, who did so least long ago, and the highest.
 
@@ -165,20 +185,70 @@ def _differences(name: str, calls: Sequence[Signature | None]) -> str:
 
 NOTES = "requests"
 """What differs where nothing but the note does."""
+_SUBJECTS = {
+    "kind": "operations",
+    "device": "devices",
+    "dtype": "data types",
+    "shape": "tensor shapes",
+    "op": "reduce operations",
+    "root": "root ranks",
+    "prescale": "scale factors",
+    "postscale": "scale factors",
+}
 
 
 def _subject(calls: Sequence[Signature]) -> str:
     """Name the first field that differs, in the words that scripts look for."""
-    fields = (
-        ("operations", lambda signature: signature.kind),
-        ("devices", lambda signature: signature.device),
-        ("data types", lambda signature: signature.dtype),
-        ("tensor shapes", lambda signature: signature.shape),
-        ("reduce operations", lambda signature: signature.op),
-        ("root ranks", lambda signature: signature.root),
-        ("scale factors", lambda signature: (signature.prescale, signature.postscale)),
-    )
-    for word, value in fields:
-        if len({value(signature) for signature in calls}) > 1:
-            return word
-    return NOTES
+    different = (word for name, word in _SUBJECTS.items() if len({getattr(one, name) for one in calls}) > 1)
+    return next(different, NOTES)
+
+
+# waits
+
+
+def numbered(ranks: Sequence[int], most: int = 8) -> str:
+    shown = ", ".join(map(str, ranks[:most])) + " …" * (len(ranks) > most)
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
+
+
+def quoted(names: Iterable[str], most: int = 4) -> list[str]:
+    every = [f"'{name}'" for name in names]
+    return [*every[:most], f"{len(every) - most} more"] if len(every) > most else every
+
+
+def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]], limits: Limits) -> str:
+    """Return who waits for what where every rank stands still and nothing is common; empty: not so."""
+    if not all(pending.blocked for pending in ranks):
+        return ""
+    if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
+        return ""
+    waits = []
+    for rank, one in enumerate(asked):
+        changes = [f" ({call.note})" for call in one.values() if call.kind == "process_set"]
+        waits.append(f"rank {rank} for {', '.join(quoted(one))}{''.join(changes)}")
+    return "Mismatched operations, and every rank waits: " + "; ".join(waits)
+
+
+def stalls(
+    ranks: Sequence[Pending],
+    asked: Sequence[Mapping[str, Signature]],
+    joined: Sequence[bool],
+    limits: Limits,
+) -> tuple[dict[str, str], str]:
+    """Return words about operations that have waited long, and why that is an error, if it is."""
+    waited: dict[str, float] = {}
+    for pending in ranks:
+        for (name, _), age in zip(pending.entries, pending.ages, strict=False):
+            waited[name] = max(age, waited.get(name, 0.0))
+    told: dict[str, str] = {}
+    late: list[str] = []
+    for name, seconds in waited.items():
+        missing = [rank for rank, one in enumerate(asked) if name not in one and not joined[rank]]
+        if name == JOIN or not missing or seconds <= min(limits.warn, limits.shutdown):
+            continue
+        words = f"'{name}' has waited {seconds:.0f} s for {numbered(missing)} to ask for it too"
+        if seconds > limits.warn:
+            told[name] = words
+        if seconds > limits.shutdown:
+            late.append(words)
+    return told, f"Horovod has been shut down: {late[0]}." if late else ""

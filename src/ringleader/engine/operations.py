@@ -13,6 +13,8 @@ operations that swapped their names, shapes or reductions would have the same su
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -33,6 +35,23 @@ class ReduceOp(IntEnum):
     MIN = 3
     MAX = 4
     PRODUCT = 5
+
+
+def plain_op(op: ReduceOp, postscale: float, size: int) -> tuple[ReduceOp, float]:
+    """Return the reduction that carries ``op`` out and the factor after it: an average is a scaled sum."""
+    if op is ReduceOp.AVERAGE:
+        return ReduceOp.SUM, postscale / size
+    return op, postscale
+
+
+def row_counts(rows: int, size: int) -> list[int]:
+    """Return how many rows each rank gets of a result of ``rows``: the first ones get one more."""
+    return [rows // size + (rank < rows % size) for rank in range(size)]
+
+
+def starts_of(counts: Sequence[int]) -> list[int]:
+    """Return where each part begins when parts lie one after the other, and where the last one ends."""
+    return [0, *itertools.accumulate(counts)]
 
 
 @lru_cache(maxsize=4096)
@@ -125,9 +144,6 @@ class Work:
     devices: where in the order of its device the work stands. For ``launch``, ``array`` is whether this rank
     would, and ``out`` is whether all ranks will.
 
-    ``flat`` is the memory of ``array``, which is also ``out`` then, as a flat array of `FlatKernels`, where
-    whoever submits the work has that at hand; else None.
-
     ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
     that are pending, so that ranks that have the same operations pending sort them alike.
     """
@@ -137,7 +153,6 @@ class Work:
         "digest",
         "done",
         "error",
-        "flat",
         "local_name",
         "name",
         "order",
@@ -173,7 +188,6 @@ class Work:
         self.serial = serial
         self.array = array
         self.out = out
-        self.flat: Any = None
         self.splits = splits
         self.received: tuple[int, ...] = ()
         self.stream_events: Any = None
@@ -198,41 +212,26 @@ class Work:
             self.digest = _bound(signature_digest, (serial + 1) * _ODD & MASK)
             self.order = serial
 
-    def __str__(self) -> str:
-        return f"{self.signature.kind} '{self.name}'"
+    def again(self, serial: int) -> int:
+        """Have a work that is kept without arrays be the operation of this number; return its digest.
 
-
-class RepeatedWork:
-    """A reduction in place that was done and is done again and again, with one array after another."""
-
-    __slots__ = ("_digest", "_local_name", "serial", "signature", "signature_digest")
-
-    def __init__(self, work: Work) -> None:
-        """Describe what ``work`` did, without its arrays."""
-        self.signature = work.signature
-        self.signature_digest = work.signature_digest
-        self.serial = work.serial
-        """Which operation of this rank it is now."""
-        self._local_name = work.local_name
-        self._digest = work.digest
-
-    def digest(self, serial: int) -> int:
-        """Return what `Work.digest` of the operation of this number would be; it is that one from now on."""
+        It is not handed to the engine's queue, so what only the queue needs stays as it was.
+        """
         self.serial = serial
-        if self._local_name is not None:
-            return self._digest
+        if self.local_name is not None:
+            return self.digest
+        self.name = ""  # `__str__` makes it
         product = self.signature_digest * ((serial + 1) * _ODD & MASK)
         return (product ^ product >> 64) & MASK
 
-    def with_array(self, array: Any, flat: Any) -> Work:
-        """Return it as an operation on an array, whose memory is ``flat``."""
-        name, serial = self._local_name, self.serial
-        work = Work(self.signature, self.signature_digest, name=name, serial=serial, array=array, out=array)
-        work.flat = flat
-        return work
+    def with_arrays(self, array: Any, out: Any) -> Work:
+        """Return a new work that does the same with these arrays."""
+        name, serial = self.local_name, self.serial
+        return Work(self.signature, self.signature_digest, name=name, serial=serial, array=array, out=out)
 
     def __str__(self) -> str:
-        return str(self.with_array(None, None))
+        name = self.name or f"{self.signature.kind}.noname.{self.serial}"
+        return f"{self.signature.kind} '{name}'"
 
 
 def unnamed_serial(name: str, signature: Signature) -> int | None:

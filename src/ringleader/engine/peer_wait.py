@@ -1,27 +1,163 @@
-"""Waiting for peers: polling with back-off, which also looks for peers that have ended.
+"""Waiting for peers, and how a rank learns that one has ended.
 
-A wait lasts as long as its peers live. One that has ended or given up makes it a `HorovodInternalError` that
-names the ranks and the operation, and so does the deadline, where the user set one: no time is too long for
-a rank that lives, as it may evaluate while the others wait. Long waits are told, ever less often.
+Waits poll with back-off. A wait lasts as long as its peers live. One that has ended or given up makes it a
+`HorovodInternalError` that names the ranks and the operation, and so does the deadline, where the user set
+one: no time is too long for a rank that lives, as it may evaluate while the others wait. Long waits are
+reported, ever less often.
+
+There are three sources of ends: a flag in the shared memory of the host (`digest_barrier`), a message from a
+rank of another host, and the file in which Ringleader's launcher notes every end. Under a plain ``mpirun``
+there are the first two.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ringleader.engine.communicator import LOOKS, NAP_SHARE, RequestSleep, World, nap_seconds
+from ringleader.engine.communicator import (
+    LOOKS,
+    NAP_SHARE,
+    Communicator,
+    Mailbox,
+    RequestSleep,
+    World,
+    nap_seconds,
+)
 from ringleader.engine.engine_settings import EngineSettings
 from ringleader.engine.exceptions import HorovodInternalError, known_to_peers
-from ringleader.engine.liveness import End, LivenessSource, PeerEnd
-from ringleader.engine.pending_operations import numbered
+from ringleader.engine.negotiation import numbered
 
 LOOK_SECONDS = 0.02
 """How often a long wait looks for ended peers."""
 GRACE_SECONDS = 1.0
 """After a peer ended, a wait that cannot tell whom it waits for gets this long to be done after all."""
+NAP_SECONDS = 0.001
+
+
+class End(IntEnum):
+    """How a rank ended."""
+
+    FINISHED = 1
+    RAISED = 2
+    SHUT_DOWN = 3
+    BROKEN = 4
+    """It lives, but an operation of one of its engines ended with an error, so that this engine does nothing
+    any more."""
+
+
+_IN_WORDS = {
+    End.FINISHED: "has ended",
+    End.RAISED: "ended with an error",
+    End.SHUT_DOWN: "was shut down (hvd.shutdown)",
+    End.BROKEN: "gave up in an operation (see its own error)",
+}
+
+
+class PeerEnd(NamedTuple):
+    """What is known of a rank that takes part no more."""
+
+    end: End
+    exit_code: int | None = None
+    """Of its process, where the launcher knows it."""
+
+    def __str__(self) -> str:
+        code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
+        return _IN_WORDS[self.end] + code
+
+
+LivenessSource = Callable[[], Mapping[int, PeerEnd]]
+"""Returns the ranks that have ended so far, and how."""
+
+
+class StatusFile:
+    """The launcher's file: one JSON object per line, such as ``{"ended": [[0, 3], [7, 7]], "exit_code": 0}``.
+
+    Ranks are pairs of first and last; a single rank may stand as a number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember the file; it need not exist yet."""
+        self._path = path
+        self._read = 0
+        self._ended: dict[int, PeerEnd] = {}
+
+    def __call__(self) -> dict[int, PeerEnd]:
+        """Return every rank that the file says has ended."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except OSError:
+            return self._ended
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            self._note(line)
+        return self._ended
+
+    def _note(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+            ended, code = message.get("ended"), message.get("exit_code")
+            pairs = [(ended, ended)] if isinstance(ended, int) else [(first, last) for first, last in ended]
+            ranks = [rank for first, last in pairs for rank in range(first, last + 1)]
+        except (ValueError, TypeError, AttributeError):
+            return
+        self._ended.update(dict.fromkeys(ranks, PeerEnd(End.FINISHED, code)))
+
+
+class EndMessages:
+    """Messages between hosts: a rank that ends before others tells them."""
+
+    TAG = 77
+
+    def __init__(self, control: Communicator) -> None:
+        """Use a communicator over which nothing else has this tag."""
+        self._mailbox = Mailbox(control)
+        self._ended: dict[int, PeerEnd] = {}
+        self._broken: dict[int, dict[int, PeerEnd]] = {}
+        self._looking = threading.Lock()
+        self.sent = self._mailbox.sent
+
+    def __call__(self) -> dict[int, PeerEnd]:
+        """Return every rank that has said so far that it ends."""
+        self._listen()
+        return dict(self._ended)
+
+    def broken(self, number: int) -> dict[int, PeerEnd]:
+        """Return every rank that has said so far that its engine of a process set is broken."""
+        self._listen()
+        return dict(self._broken.get(number, {}))
+
+    def _listen(self) -> None:
+        # Two threads that saw the same message would wait for it both, and one of them for ever.
+        if self._looking.acquire(blocking=False):
+            try:
+                for source, message in self._mailbox.received(self.TAG):
+                    how, number = array("i", message)
+                    known = self._broken.setdefault(number, {}) if how == End.BROKEN else self._ended
+                    known[source] = PeerEnd(End(how))
+            finally:
+                self._looking.release()
+
+    def send(self, how: End, ranks: Sequence[int], *, number: int = 0) -> None:
+        """Tell ``ranks``; does not wait for them. ``number`` is that of a process set, for `End.BROKEN`."""
+        for rank in ranks:
+            self._mailbox.send(array("i", [how, number]).tobytes(), rank, self.TAG)
+
+    def drain(self, seconds: float) -> None:
+        """Have messages sent, for at most this long."""
+        end = time.monotonic() + seconds
+        while not self.sent() and time.monotonic() < end:
+            time.sleep(NAP_SECONDS)
 
 
 class PeerWait:
@@ -41,9 +177,9 @@ class PeerWait:
     ) -> None:
         """Take the sources that tell which ranks have ended.
 
-        ``why_broken`` says why none of the ranks can go on, empty as long as they can: in an elastic job the
-        end of one is the end of the generation. ``sleep``: where something wakes this rank when requests are
-        done, as MPI proxies do.
+        ``why_broken`` says why none of the ranks can continue, empty as long as they can: in an elastic job
+        the end of one is the end of the generation. ``sleep``: where something wakes this rank when requests
+        are done, as MPI proxies do.
         """
         self._rank = rank
         self._liveness_sources = liveness_sources
@@ -52,7 +188,7 @@ class PeerWait:
         self._clock = clock
         self._say = say
         self.why_broken = why_broken
-        """Says why none of the ranks can go on."""
+        """Says why none of the ranks can continue."""
         self._sleep = sleep
         self.subject: object = ""
         """What is being waited for, in words; the engine sets it before an operation."""

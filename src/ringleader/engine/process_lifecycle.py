@@ -1,4 +1,8 @@
-"""The session of this process: opened by ``init``, closed by ``shutdown`` or at exit; never a child's."""
+"""The session of this process: opened by ``init``, closed by ``shutdown`` or at exit; never a child's.
+
+Ranks end together: each tells the others how, and waits for them if it can. `session` holds what lives
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,28 @@ import atexit
 import os
 import signal
 import sys
+import time
+from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from ringleader.agents.training_progress import Reporter, report_fd
 from ringleader.engine import mpi_library
-from ringleader.engine.communicator import Segment
+from ringleader.engine.communicator import Call, Segment
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.engine.framework_adapter import FrameworkAdapter
-from ringleader.engine.liveness import End
 from ringleader.engine.mpi_communicator import free_windows_left
-from ringleader.engine.session import Session, is_broken, leave_generation, open_session
+from ringleader.engine.mpi_proxy.membership import ELASTIC
+from ringleader.engine.peer_wait import End, EndMessages, PeerEnd
+from ringleader.engine.session import Session, open_session
 from ringleader.engine.traffic import as_report
+
+FAREWELL_SECONDS = 0.3
+"""A rank that ends this much before its peers on other hosts tells them."""
+DRAIN_SECONDS = 0.2
+"""How long a rank that does not wait for the others has its messages to them sent."""
 
 
 def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple[bool, list[Segment]]:
@@ -32,26 +44,95 @@ def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple
         why=f"Horovod has been shut down: rank {session.ranks.rank} called hvd.shutdown() or ended."
     )
     session.timelines.stop()
-    elastic = session.membership is not None
     if session.traffic:
         Reporter(report_fd(os.environ)).write(as_report(session.traffic))
-    if session.shutdown_barrier is None:
+    if session.base is None:
         return True, []
-    if elastic and (rejoins or session.membership.broken()):
+    if session.membership is not None and (rejoins or session.membership.broken()):
         # Some rank will never come, or all are on their way to the next generation, where they meet. What
         # this one has is its own, so nothing of it is given back.
         left = session.registry.free(together=False)
-        leave_generation()
+        ELASTIC.leave()
         return how is End.SHUT_DOWN, left
-    together, give_back = session.shutdown_barrier.meet(how, session.group.flags, clean=clean)
+    together, give_back = _end_together(session, how, clean=clean)
     left = session.registry.free(together=give_back)
     if give_back:
         if session.deadlock_check is not None:
             session.deadlock_check.drain()
-        session.shutdown_barrier.free()
+        session.base.free()
     if how is not End.RAISED:  # then its end is to be noticed
-        leave_generation()
+        ELASTIC.leave()
     return together, left
+
+
+def _end_together(session: Session, how: End, *, clean: bool) -> tuple[bool, bool]:
+    """Tell the peers that this rank ends, and wait until all of them end too.
+
+    Return whether all did, none by raising, and whether what they own together can be given back: that is
+    not so if one of them is not ``clean``, as it left in the middle of an operation. A peer that has gone
+    without a word is not waited for; standard error tells which.
+    """
+    ranks, flags, messages = session.ranks, session.group.flags, session.end_messages
+    assert messages is not None
+    near = ranks.host_ranks if flags else (ranks.rank,)
+    away = [rank for rank in range(ranks.size) if rank not in near]
+    if flags:
+        flags.announce_end(how)
+    try:
+        if how is not End.RAISED:
+            return _barrier_of_ends(session, how, messages, away, clean=clean)
+    except HorovodInternalError as error:
+        text = f"ringleader: {error}; rank {ranks.rank} ends without the others"
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        return False, False
+    except BaseException:
+        # An interrupt, or a signal's handler: the others must not wait for this rank inside MPI.
+        if flags:
+            flags.announce_end(End.RAISED)
+        messages.send(End.RAISED, away)
+        messages.drain(DRAIN_SECONDS)
+        raise
+    messages.send(how, away)
+    messages.drain(DRAIN_SECONDS)
+    return False, False
+
+
+def _barrier_of_ends(
+    session: Session, how: End, messages: EndMessages, away: list[int], *, clean: bool
+) -> tuple[bool, bool]:
+    base, peer_wait, flags = session.base, session.end_wait, session.group.flags
+    assert base is not None and peer_wait is not None
+    barrier, start, told, raised = base.begin(Call.BARRIER), time.monotonic(), not away, False
+
+    def ends() -> dict[int, PeerEnd]:
+        """Return the ranks known to have ended."""
+        return {**messages(), **(flags.ended() if flags else {})}
+
+    def over() -> bool:
+        nonlocal told, raised
+        if barrier.Test():
+            return True
+        if not told and time.monotonic() - start > FAREWELL_SECONDS:
+            messages.send(how, away)
+            told = True
+        if away and told:
+            messages.sent()
+        raised = any(one.end is End.RAISED for one in ends().values())
+        return raised
+
+    def missing() -> list[int]:
+        ended = {session.ranks.rank, *ends()}
+        return [rank for rank in range(session.ranks.size) if rank not in ended]
+
+    peer_wait.subject = "its end, which takes all ranks"
+    peer_wait.until(over, missing)
+    if raised:
+        return False, False
+    mine, least = array("i", [int(clean)]), array("i", [0])
+    peer_wait.until_done(
+        base.begin(Call.ALLREDUCE, source=mine, target=least, dtype="int32", operation="MIN")
+    )
+    return True, bool(least[0])
 
 
 NEW: Sequence[int] = ()
@@ -111,8 +192,10 @@ class Process:
                     entry=NEW if is_new else entry,
                 )
             except BaseException as error:
-                again = is_new and isinstance(error, HorovodInternalError) and is_broken()
-                leave_generation()
+                member = ELASTIC.membership
+                broken = member is not None and member.broken()
+                again = is_new and isinstance(error, HorovodInternalError) and broken
+                ELASTIC.leave()
                 if not again:
                     raise
         self.session.timelines.begin()
@@ -134,7 +217,7 @@ class Process:
         session = self.session
         if session is None:
             return
-        alone = session.shutdown_barrier is None
+        alone = session.base is None
         session.timelines.forked()
         session.registry.forked("" if alone else FORKED)
         if alone:

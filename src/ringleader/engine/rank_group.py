@@ -27,15 +27,15 @@ from ringleader.engine.group_communicators import (
     open_shared_flags,
 )
 from ringleader.engine.launch_order import LaunchOrder
-from ringleader.engine.liveness import End, EndMessages, LivenessSource, PeerEnd
-from ringleader.engine.peer_wait import PeerWait, peer_wait_for
+from ringleader.engine.peer_wait import End, EndMessages, LivenessSource, PeerEnd, PeerWait, peer_wait_for
+from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.engine.transports.pipeline import Pieces
 from ringleader.engine.transports.plain_mpi import MpiReducer, MpiTransport
-from ringleader.engine.transports.registered_memory import RegisteredMemory
-from ringleader.engine.transports.staged_reductions import STAGING_BYTES
 from ringleader.engine.transports.transport import Transport
-from ringleader.engine.transports.window import CHUNK_BYTES, WindowTransport
+from ringleader.engine.window.staged_reductions import STAGING_BYTES
+from ringleader.engine.window.window_transport import WindowTransport
 
 BROKEN_SECONDS = 0.2
 """So long an engine that ends by itself sees to it that the other hosts hear of it."""
@@ -288,10 +288,19 @@ def _transport(
         kernels,
         me=ranks.local_rank,
         slices=ranks.least_local,
-        chunk_bytes=CHUNK_BYTES,
         new_segment=lambda nbytes: _new_segment(comms, nbytes),
         free_segment=comms.give_back,
     )
+    cross = None
+    if not one_host:
+        cross = MpiReducer(
+            comms.cross_calls(peer_wait),
+            kernels,
+            between_hosts=True,
+            pieces=Pieces(),
+            everybody=plain.mpi_calls,
+            sends=ranks.local_rank < ranks.least_local,
+        )
     window = WindowTransport(
         kernels=kernels,
         flags=flags,
@@ -299,7 +308,7 @@ def _transport(
         registered=registered,
         plain=plain,
         traffic=comms.traffic,
-        cross=None if one_host else MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True),
+        cross=cross,
         equal=ranks.homogeneous,
     )
     return window, meeting

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,19 +16,17 @@ from ringleader.engine import mpi_library
 from ringleader.engine.communicator import Communicator, World
 from ringleader.engine.deadlock_check import DeadlockCheck, GroupWait, script_stands_still
 from ringleader.engine.engine import Engine
-from ringleader.engine.engine_settings import EngineSettings, read_settings
+from ringleader.engine.engine_settings import EngineSettings, Limits, read_settings
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.group_communicators import RankLayout, any_oversubscribed, checked_ranks
-from ringleader.engine.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.mpi_communicator import mpi_world
+from ringleader.engine.mpi_proxy.membership import ELASTIC
 from ringleader.engine.operations import Work
-from ringleader.engine.peer_wait import peer_wait_for
-from ringleader.engine.pending_operations import Limits
+from ringleader.engine.peer_wait import EndMessages, LivenessSource, PeerWait, StatusFile, peer_wait_for
 from ringleader.engine.process_set_registry import ProcessSetRegistry
 from ringleader.engine.rank_group import Group, SessionParts, lone_group, open_group
-from ringleader.engine.shutdown import ShutdownBarrier
-from ringleader.engine.timeline.recording import Timelines, read_timeline_options
+from ringleader.engine.timeline import Timelines, read_timeline_options
 
 
 class Callbacks:
@@ -65,9 +62,11 @@ class Session(SessionParts):
     requested: Any = None
     """The communicator or ranks that ``init`` was given, None for all."""
     base: Communicator | None = None
-    """The communicator that the ranks' numbers are of, None for a rank that is alone."""
-    shutdown_barrier: ShutdownBarrier | None = None
-    """How ranks end together, None for a rank that is alone."""
+    """The communicator that the ranks' numbers are of, for what they tell each other outside of operations;
+    None for a rank that is alone."""
+    end_wait: PeerWait | None = None
+    """How this rank waits for the ends of the others: it knows which processes are gone, and by nothing else
+    that ranks have ended. None for a rank that is alone."""
     at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
     at_join: Callbacks = field(default_factory=Callbacks)
@@ -135,10 +134,10 @@ class Session(SessionParts):
         return self.group.ranks
 
     def _exchange(self) -> Callable[[bytes, str], list[bytes]]:
-        if self.shutdown_barrier is None:
+        if self.base is None:
             return lambda message, words: [message]
         peer_wait = peer_wait_for(self.ranks.rank, self.liveness_sources, self.settings, self.world)
-        mpi_calls = MpiCalls(self.shutdown_barrier.control, peer_wait, polling=True)
+        mpi_calls = MpiCalls(self.base, peer_wait, polling=True)
 
         def exchange(message: bytes, words: str) -> list[bytes]:
             peer_wait.subject = words
@@ -187,8 +186,8 @@ def open_session(
 
     ``comm`` is an mpi4py communicator to live on, or a list of ranks among those that the launcher started;
     None for all of them. ``dynamic``: process sets can be added later, whatever the environment says.
-    ``with_sets``: whether this rank has process sets to register. ``entry``: what in an elastic job the loop
-    around training tells those of the other ranks, plain numbers.
+    ``with_sets``: whether this rank has process sets to register. ``entry``: plain numbers that in an elastic
+    job the loop around training gives to those of the other ranks.
     `ValueError` where this rank is not among the ranks.
     """
     settings = read_settings(environ)
@@ -207,7 +206,7 @@ def open_session(
             "sets": with_sets,
             "entry": entry,
         }
-    world = open_world(settings, arrival)
+    world = ELASTIC.join(environ, arrival) if settings.elastic else mpi_world(mpi_library.load(settings))
     everybody = world.everybody
     if chosen:
         base = everybody.part(checked_ranks(chosen, everybody), tag=0)
@@ -237,43 +236,9 @@ def open_session(
     session.liveness_sources.extend([end_messages, *gone])
     if group.flags is not None:
         session.liveness_sources.append(group.flags.ended)
-    peer_wait = peer_wait_for(group.ranks.rank, gone, settings, world)
-    session.shutdown_barrier = ShutdownBarrier(control, group.ranks, end_messages, peer_wait)
+    session.end_wait = peer_wait_for(group.ranks.rank, gone, settings, world)
     session.begin(group)
     return session
-
-
-def open_world(settings: EngineSettings, arrival: Mapping[str, Any]) -> World:
-    """Return the ranks of the job, in an elastic one those of its next generation.
-
-    ``arrival``: what all of these are to know of this one, plain values. Raises `WorldError` where the
-    library that was loaded is not the launcher's, or no generation begins.
-    """
-    if not settings.elastic:
-        return mpi_world(mpi_library.load(settings))
-    from ringleader.engine.mpi_proxy.membership import ELASTIC
-
-    return ELASTIC.join(os.environ, arrival)
-
-
-_MEMBERSHIP = f"{__package__}.mpi_proxy.membership"
-
-
-def is_broken() -> bool:
-    """Return whether this rank is in a generation of an elastic job that is over because a member ended."""
-    if _MEMBERSHIP not in sys.modules:
-        return False
-    from ringleader.engine.mpi_proxy.membership import ELASTIC
-
-    return ELASTIC.membership is not None and ELASTIC.membership.broken()
-
-
-def leave_generation() -> None:
-    """In an elastic job take part in the present generation no more; `open_world` joins the next one."""
-    if _MEMBERSHIP in sys.modules:
-        from ringleader.engine.mpi_proxy.membership import ELASTIC
-
-        ELASTIC.leave()
 
 
 def _shared(settings: EngineSettings) -> dict[str, Any]:
@@ -290,7 +255,7 @@ def _shared(settings: EngineSettings) -> dict[str, Any]:
 def _agreed(
     settings: EngineSettings, world: World, comm: Communicator
 ) -> tuple[EngineSettings, bool | None, bool]:
-    """Return the settings with rank 0's word on all that ranks must decide alike.
+    """Return the settings, with rank 0's where ranks must decide alike.
 
     In an elastic job also whether a host has fewer processors than it needs, and whether any rank has process
     sets to register; it has brought all of that to the ranks with the beginning of the generation.

@@ -1,9 +1,8 @@
 """The queue of operations that a rank has asked for and not got yet.
 
 An operation is submitted under a name that no other one has which is pending here. Whoever waits for one
-carries out rounds on the queue (see `negotiation_round`): there is no other thread to hand over to on the
-way. Only where operations are pending and the script does something else does the progress thread go on
-with them.
+carries out rounds on the queue (see `engine`): there is no other thread to hand over to on the way. Only
+where operations are pending and the script does something else does the progress thread continue with them.
 """
 
 from __future__ import annotations
@@ -11,34 +10,37 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.framework_adapter import DeviceTransport
 from ringleader.engine.operations import Work
-from ringleader.engine.timeline.observer import Observer, Stage
+from ringleader.engine.timeline import Observer, Stage
 
 GRACE_SECONDS = 0.0005
 """A script that has just asked for something is about to ask for more, or to wait; the progress thread leaves
 it this long to do so."""
 LONGEST_GRACE_SECONDS = 0.005
-"""What has been pending for so long the progress thread does, whatever the script is about."""
+"""What has been pending for this long the progress thread does, whatever the script does."""
 OUT_OF_THE_WAY_SECONDS = 0.005
 """How often the progress thread looks while the script itself is waiting for operations."""
-
-
-class RunRound(Protocol):
-    """Meets the other ranks once and does what all have asked for; the queue's lock is held."""
-
-    def __call__(self, *, blocked: bool) -> None:
-        """Run it; ``blocked``: the script stands still meanwhile."""
 
 
 class SubmissionQueue:
     """What one rank asked of one engine."""
 
-    def __init__(self, *, devices: DeviceTransport | None, clock: Callable[[], float]) -> None:
-        """Begin empty; `work_on` says what waiting does."""
+    def __init__(
+        self,
+        run_round: Callable[[bool], None],
+        *,
+        devices: DeviceTransport | None,
+        clock: Callable[[], float],
+        threads: bool,
+    ) -> None:
+        """Begin empty.
+
+        ``run_round`` meets the other ranks once and does what all have asked for, while the lock is held; it
+        is given whether the script stands still meanwhile. ``threads``: whether a second thread may run it.
+        """
         self.works: dict[str, Work] = {}
         """By name. Also touched without the lock, by operations of a dict that are one step."""
         self.lock = threading.Lock()
@@ -46,27 +48,29 @@ class SubmissionQueue:
         self.broken = ""
         """Why nothing can be done any more, empty as long as it can."""
         self.observer: Observer | None = None
-        """Is told what operations go through, where a timeline is written."""
+        """Notes what operations go through, where a timeline is written."""
         self.devices = devices
         """Carries arrays that are not in host memory."""
-        self._clock = clock
         self.waiting_threads: list[int] = []
         """Numbers of the threads of the script that wait for operations."""
+        self._run_round, self._clock, self._threads = run_round, clock, threads
         self._helpers = 0
         self._newest = 0.0
-        self._run_round: RunRound
-        self._progress: ProgressThread | None = None
+        self._stopping = False
+        self._begin_without_thread()
 
-    def work_on(self, run_round: RunRound, *, threads: bool) -> None:
-        """Say how a round is run; ``threads``: whether a second thread may."""
-        self._run_round = run_round
-        self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS) if threads else None
+    def _begin_without_thread(self) -> None:
+        """Have a progress thread started when it is first needed."""
+        self._thread: threading.Thread | None = None
+        self._wakeup = threading.Event()
+        self._awake = not self._threads
+        """Whether the thread knows that there is something to do, or there is to be none."""
 
     def submit(self, work: Work) -> None:
         """Ask for an operation and do not wait. A name that is still pending here is a `ValueError`."""
         self._add((work,))
-        if self._progress is not None:
-            self._progress.wake()
+        if not self._awake:
+            self._wake()
 
     def submit_again(self, work: Work) -> None:
         """Ask once more for an operation on the host that was done without an error; see `submit`."""
@@ -77,15 +81,14 @@ class SubmissionQueue:
         work.done = False
         work.since = self._newest = self._clock()
         self.works[work.name] = work
-        progress = self._progress
-        if progress is not None and not progress.awake:
-            progress.wake()
+        if not self._awake:
+            self._wake()
 
     def submit_all(self, works: Sequence[Work]) -> None:
         """Ask for several at once: the ranks see all of them or none. Errors as for `submit`, before any."""
         self._add(works)
-        if self._progress is not None:
-            self._progress.wake()
+        if not self._awake:
+            self._wake()
 
     def _add(self, works: Sequence[Work]) -> None:
         if self.broken:
@@ -93,7 +96,10 @@ class SubmissionQueue:
         now = self._newest = self._clock()
         for work in works:
             if work.name in self.works:
-                raise _pending_already(work)
+                raise ValueError(
+                    f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is "
+                    "still pending on this rank. Wait for it, or give this one another name."
+                )
             work.error, work.done, work.since = None, False, now
             if work.signature.device != "cpu":
                 self.devices_for(work).submitted(work)
@@ -126,7 +132,7 @@ class SubmissionQueue:
                         if not work.done and self.works.get(work.name) is not work:
                             raise HorovodInternalError(f"{work} was not asked for")
                         if not work.done:
-                            self._run_round(blocked=True)
+                            self._run_round(True)
             finally:
                 self.waiting_threads.remove(thread)
         if work.error is not None:
@@ -145,7 +151,7 @@ class SubmissionQueue:
         try:
             with self.lock:
                 if not work.done and self.works.get(work.name) is work:
-                    self._run_round(blocked=blocked)
+                    self._run_round(blocked)
         finally:
             self._helpers -= 1
 
@@ -164,6 +170,41 @@ class SubmissionQueue:
         for work in list(self.works.values()):
             self.finish(work, HorovodInternalError(why))
 
+    def forked(self, why: str) -> None:
+        """Continue in a forked child, where only the thread that forked is left.
+
+        Where ``why`` is not empty it is the error of every operation from now on.
+        """
+        self.lock = threading.Lock()
+        self._begin_without_thread()
+        self.waiting_threads.clear()
+        self._helpers = 0
+        if why:
+            self.broken = why
+
+    # the progress thread, which continues with what is pending while the script does something else
+
+    def _wake(self) -> None:
+        self._awake = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ringleader-progress", daemon=True)
+            self._thread.start()
+        self._wakeup.set()
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            self._wakeup.wait()
+            self._wakeup.clear()
+            nap = GRACE_SECONDS
+            while nap and not self._stopping:
+                time.sleep(nap)
+                nap = self._work_in_background()
+                if not nap:
+                    # What was submitted before this line woke nobody, so it is looked for once more.
+                    self._awake = False
+                    nap = self._work_in_background()
+                    self._awake = nap > 0
+
     def _work_in_background(self) -> float:
         """Run one round if something is pending and nobody else is at it; return when to come again."""
         pending = list(self.works.values())
@@ -175,86 +216,18 @@ class SubmissionQueue:
         quiet = now - self._newest >= GRACE_SECONDS or now - pending[0].since >= LONGEST_GRACE_SECONDS
         if quiet and self.lock.acquire(blocking=False):
             try:
-                self._run_round(blocked=False)
+                self._run_round(False)
             except Exception:
-                return 0.0  # whoever waits for one of these operations is told
+                return 0.0  # whoever waits for one of these operations gets it
             finally:
                 self.lock.release()
         return GRACE_SECONDS if self.works else 0.0
 
-    def forked(self, why: str) -> None:
-        """Go on in a forked child, where only the thread that forked is left.
-
-        With ``why`` not empty every operation from now on is an error of these words.
-        """
-        self.lock = threading.Lock()
-        self.work_on(self._run_round, threads=self._progress is not None)
-        self.waiting_threads.clear()
-        self._helpers = 0
-        if why:
-            self.broken = why
-
     def stop(self, timeout: float) -> bool:
-        """Stop the progress thread; return whether it ended in time."""
-        return self._progress is None or self._progress.stop(timeout)
-
-
-class ProgressThread:
-    """A thread that goes on with what is pending while the script does something else.
-
-    It sleeps until woken, then works as long as there is something to do.
-    """
-
-    def __init__(self, work: Callable[[], float], grace: float) -> None:
-        """Take the piece of work; it returns after how many seconds to come again, 0 for when woken.
-
-        ``grace`` is the time from the first wake to the first piece of work. The thread starts when first
-        needed.
-        """
-        self._work = work
-        self._grace = grace
-        self._wakeup = threading.Event()
-        self.awake = False
-        """Whether it knows that there is something to do."""
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-
-    def wake(self) -> None:
-        """Say that there is something to do."""
-        if self.awake:
-            return
-        self.awake = True
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="ringleader-progress", daemon=True)
-            self._thread.start()
-        self._wakeup.set()
-
-    def _serve(self) -> None:
-        while not self._stopping:
-            self._wakeup.wait()
-            self._wakeup.clear()
-            nap = self._grace
-            while nap and not self._stopping:
-                time.sleep(nap)
-                nap = self._work()
-                if not nap:
-                    # What was submitted before this line woke nobody, so it is looked for once more.
-                    self.awake = False
-                    nap = self._work()
-                    self.awake = nap > 0
-
-    def stop(self, timeout: float) -> bool:
-        """End the thread after the piece of work that is going on; return whether it ended in time."""
+        """End the progress thread after the work that it is at; return whether it ended in time."""
         self._stopping = True
         self._wakeup.set()
         if self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()
         return True
-
-
-def _pending_already(work: Work) -> ValueError:
-    return ValueError(
-        f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is still pending "
-        "on this rank. Wait for it, or give this one another name."
-    )

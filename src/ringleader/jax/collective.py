@@ -10,10 +10,11 @@ forever. An ordered call was measured to take 450 µs, one without order 250 to 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +22,15 @@ import numpy
 from jax.experimental import io_callback
 
 from ringleader.adapters.array_operations import OPERATIONS
-from ringleader.adapters.numpy_adapter import Array
+from ringleader.adapters.compression import Compressor, NoneCompressor, run_compressed
+from ringleader.adapters.numpy_adapter import Array, dtype_name
 from ringleader.adapters.process_sets import ProcessSet, group_of
 from ringleader.adapters.reductions import Average, Sum
 from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.exceptions import HorovodInternalError
-from ringleader.jax.arrays import shapes_of, to_jax, to_numpy
-from ringleader.jax.basics import after_programs
+
+LONGEST_NAME = 40
+"""Characters of a tree's keys that an operation's name has."""
 
 try:
     from jax._src.core import trace_state_clean as _is_untraced
@@ -37,16 +40,29 @@ except ImportError:  # a version of JAX that has it elsewhere: only constants of
         return True
 
 
+def after_programs() -> None:
+    """Wait until compiled programs that were called have ended.
+
+    A call returns before its program ends, and what the script does next must come after the program's
+    operations on every rank. Raises the error of a program that failed.
+    """
+    jax.effects_barrier()
+
+
 def is_traced(leaves: Sequence[Any]) -> bool:
     """Return whether a call is part of a program that JAX makes, by its arguments or where it stands."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) or not _is_untraced()
 
 
+ALLREDUCE, ALLTOALL, REDUCESCATTER = OPERATIONS.allreduce, OPERATIONS.alltoall, OPERATIONS.reducescatter
+ALLGATHER = OPERATIONS.allgather_rows
+
+
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """An operation of one kind; a subclass says which. See `operation_kinds.GradientCalls` too."""
+    """An operation on all leaves of a tree. See `operation_kinds.GradientCalls` too."""
 
-    operation: ClassVar[Operation]
+    operation: Operation
     """What the engine does with the leaves."""
     name: str
     """Tells the operation from others; equal on all ranks."""
@@ -54,54 +70,24 @@ class Collective:
     arguments: tuple[Any, ...] = ()
     """What the operation takes after the process set."""
     inputs: tuple[jax.ShapeDtypeStruct, ...] = ()
-    """Shapes and types of the leaves, set by `apply`."""
-
-    def outputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Return the shapes of the results of a traced call, which must be known before it runs."""
-        return self.inputs
-
-    def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
-        """Exchange arrays of the host; raises what the engine raises."""
-        if len(arrays) == 1:
-            return (self.operation.run(arrays[0], self.name, self.process_set, *self.arguments),)
-        return self.operation.run_group(arrays, self.name, self.process_set, *self.arguments)
-
-    def gradients(self, grads: list[Any]) -> Sequence[Any]:
-        """Return the gradients of the inputs for those of the outputs."""
-        assert self.operation.gradient is not None
-        return self.operation.gradient(self, grads, self.counts(traced=is_traced(grads)))
-
-    def counts(self, *, traced: bool) -> Sequence[Any]:
-        """Return, for each result, how many rows came from each rank, where the gradient asks for that."""
-        return [()] * len(self.inputs)
-
-    def reduce(self, grads: Sequence[Any], arguments: tuple[Any, ...]) -> Sequence[Any]:
-        """See `GradientCalls`."""
-        name = f"{self.name}.grad"
-        return Allreduce(name=name, process_set=self.process_set, arguments=arguments).apply(grads)
-
-    def gather(self, grads: Sequence[Any]) -> Sequence[Any]:
-        """See `GradientCalls`; there are as many rows as in the inputs."""
-        rows = tuple(like.shape[0] for like in self.inputs)
-        return Allgather(name=f"{self.name}.grad", process_set=self.process_set, rows=rows).apply(grads)
-
-    def own_rows(self, whole: Any, counts: Sequence[int], rank: int) -> Any:
-        """See `GradientCalls`."""
-        start = sum(counts[:rank])
-        return whole[start : start + counts[rank]]
-
-    def zeros(self, likes: Sequence[Any]) -> Sequence[Any]:
-        """See `GradientCalls`."""
-        return [jnp.zeros_like(one) for one in likes]
+    """Shapes and types of the leaves, set by `apply` where it is traced."""
+    rows: tuple[int, ...] | None = None
+    """Rows of an allgather's results where they are known; None: every rank brings as many as this one."""
 
     def apply(self, leaves: Sequence[Any]) -> list[Any]:
-        """Do the operation on arrays or tracers; the results are differentiable."""
+        """Do the operation on arrays or tracers; the results are differentiable.
+
+        What this rank sees to be wrong is refused, also while a program is traced.
+        """
+        group = group_of(self.process_set, self.operation.title)
+        for leaf in leaves:
+            self.operation.check(group, leaf.shape, dtype_name(leaf), *self.arguments)
         if not leaves:
             return []
-        told = replace(self, inputs=shapes_of(leaves))
-        if is_traced(leaves):
-            return list(_differentiable(told, *leaves))
-        return list(told.exchange(leaves))
+        if not is_traced(leaves):
+            return list(self.exchange(leaves))
+        shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+        return list(_differentiable(replace(self, inputs=shapes), *leaves))
 
     def exchange(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Do the operation on arrays now, or on tracers when the program runs."""
@@ -123,30 +109,108 @@ class Collective:
     def _check_place(self, leaves: Sequence[Any]) -> None:
         """Refuse transformations that have no meaning for this, and programs in which several devices, or
         several processes, would come to it."""
-        title = self.operation.title.lower()
+        title = f"hvd.{self.operation.title.lower()}"
         tracers = {type(leaf).__name__ for leaf in leaves}  # JAX does not offer the classes
         if "BatchTracer" in tracers:
             raise ValueError(
-                f"hvd.{title} is inside jax.vmap, which would exchange each element by itself; "
-                f"call hvd.{title} outside, on what jax.vmap returns"
+                f"{title} is inside jax.vmap, which would exchange each element by itself; "
+                f"call {title} outside, on what jax.vmap returns"
             )
         if "JVPTracer" in tracers:
             raise ValueError(
-                f"hvd.{title} has first derivatives in reverse mode (jax.grad, jax.vjp) alone; "
+                f"{title} has first derivatives in reverse mode (jax.grad, jax.vjp) alone; "
                 "take others of what one rank computes, and exchange those"
             )
         mesh = jax.sharding.get_abstract_mesh()
         if any(mesh.shape[axis] > 1 for axis in mesh.manual_axes):
             raise ValueError(
-                f"hvd.{title} is inside shard_map or pmap, where each device would call it and "
+                f"{title} is inside shard_map or pmap, where each device would call it and "
                 "nothing says which devices belong together; reduce over the devices first (jax.lax.psum), "
-                f"and call hvd.{title} outside"
+                f"and call {title} outside"
             )
         if jax.process_count() > 1:
             raise ValueError(
-                f"hvd.{title} cannot be compiled after jax.distributed.initialize(), where one "
+                f"{title} cannot be compiled after jax.distributed.initialize(), where one "
                 "process would call it for all; use JAX's own collectives within jit, or leave that call out"
             )
+
+    def outputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Return the shapes of the results of a traced call, which must be known before it runs."""
+        ranks = group_of(self.process_set, self.operation.title).ranks
+        if self.operation is REDUCESCATTER:
+            rows = [scattered_rows(like.shape[0], ranks.rank, ranks.size) for like in self.inputs]
+        elif self.operation is ALLGATHER:
+            rows = list(self.rows or [like.shape[0] * ranks.size for like in self.inputs])
+        else:
+            return self.inputs
+        return tuple(
+            jax.ShapeDtypeStruct((count, *like.shape[1:]), like.dtype)
+            for count, like in zip(rows, self.inputs, strict=True)
+        )
+
+    def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
+        """Exchange arrays of the host, and check what a compiled program took for granted."""
+        if len(arrays) == 1:
+            results = (self.operation.run(arrays[0], self.name, self.process_set, *self.arguments),)
+        else:
+            results = self.operation.run_group(arrays, self.name, self.process_set, *self.arguments)
+        if self.operation not in (ALLGATHER, ALLTOALL):
+            return results
+        for _rows, counts in results if traced and self.rows is None else ():
+            if len(set(counts)) > 1:
+                title = self.operation.title
+                raise HorovodInternalError(
+                    f"{title} under jax.jit needs as many rows on every rank, and there are {counts}, by "
+                    f"rank; pad the arrays, or call hvd.{title.lower()} outside of jit"
+                )
+        return [rows for rows, _counts in results]
+
+    def gradients(self, grads: list[Any]) -> Sequence[Any]:
+        """Return the gradients of the inputs for those of the outputs."""
+        if self.operation is ALLREDUCE and self.arguments[0] not in (Average, Sum):
+            raise NotImplementedError(
+                f"hvd.allreduce with op={self.arguments[0].name.title()} has no gradient"
+            )
+        if self.operation.gradient is None:  # an alltoall's go back to where the rows came from
+            return self._of_gradients(self.operation, self.arguments).apply(grads)
+        return self.operation.gradient(self, grads, self._counts(traced=is_traced(grads)))
+
+    def _counts(self, *, traced: bool) -> Sequence[Any]:
+        """Return, for each result, how many rows came from each rank, where the gradient asks for that."""
+        if self.operation is not ALLGATHER:
+            return [()] * len(self.inputs)
+        size = group_of(self.process_set, self.operation.title).ranks.size
+        if self.rows is not None:  # those of a reducescatter
+            return [[scattered_rows(whole, rank, size) for rank in range(size)] for whole in self.rows]
+        own = [like.shape[0] for like in self.inputs]
+        if traced:
+            return [[rows] * size for rows in own]
+        after_programs()
+        mine, name = numpy.array([own], "int64"), f"{self.name}.rows"
+        return OPERATIONS.allgather.run(mine, name, self.process_set).T.tolist()
+
+    def _of_gradients(self, operation: Operation, arguments: tuple[Any, ...]) -> Collective:
+        return Collective(
+            operation=operation, name=f"{self.name}.grad", process_set=self.process_set, arguments=arguments
+        )
+
+    def reduce(self, grads: Sequence[Any], arguments: tuple[Any, ...]) -> Sequence[Any]:
+        """See `GradientCalls`."""
+        return self._of_gradients(ALLREDUCE, arguments).apply(grads)
+
+    def gather(self, grads: Sequence[Any]) -> Sequence[Any]:
+        """See `GradientCalls`; there are as many rows as in the inputs."""
+        rows = tuple(like.shape[0] for like in self.inputs)
+        return replace(self._of_gradients(ALLGATHER, ()), rows=rows).apply(grads)
+
+    def own_rows(self, whole: Any, counts: Sequence[int], rank: int) -> Any:
+        """See `GradientCalls`."""
+        start = sum(counts[:rank])
+        return whole[start : start + counts[rank]]
+
+    def zeros(self, likes: Sequence[Any]) -> Sequence[Any]:
+        """See `GradientCalls`."""
+        return [jnp.zeros_like(one) for one in likes]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -171,111 +235,83 @@ def _backward(collective: Collective, _residuals: None, grads: tuple[Any, ...]) 
 _differentiable.defvjp(_forward, _backward)
 
 
-# kinds
+# trees of arrays, and arrays of JAX's and of NumPy's: on CPUs the same memory, both ways
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allreduce(Collective):
-    """A reduction of every leaf, whose gradient is the same reduction of the gradients."""
+def flatten(tree: Any, title: str) -> tuple[list[Any], Any, str]:
+    """Return the leaves of a tree as arrays or tracers, what puts them together, and a name for such trees.
 
-    operation = OPERATIONS.allreduce
+    Numbers and NumPy's arrays become JAX's, floats with the bits that it has (32, unless told). The name is
+    the same for trees of the same keys on all ranks. Raises `ValueError` for a leaf that cannot be exchanged,
+    naming it and the operation (``title``).
+    """
+    pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
+    paths = [jax.tree_util.keystr(path) for path, _leaf in pairs]
+    leaves = [_leaf(leaf, path, title) for path, (_path, leaf) in zip(paths, pairs, strict=True)]
+    return leaves, structure, _tree_name(paths)
 
-    def gradients(self, grads: list[Any]) -> Sequence[Any]:
-        """See `Collective`."""
-        if self.arguments[0] not in (Average, Sum):
-            raise NotImplementedError(
-                f"hvd.allreduce with op={self.arguments[0].name.title()} has no gradient"
+
+def _tree_name(paths: Sequence[str]) -> str:
+    """Return a name for a tree: its keys, or of many the first and the last and a digest."""
+    name = ",".join(paths)
+    if len(name) <= LONGEST_NAME:
+        return name or "array"
+    return f"{paths[0][:LONGEST_NAME]}..{paths[-1][:LONGEST_NAME]}.{zlib.crc32(name.encode()):08x}"
+
+
+def _leaf(leaf: Any, path: str, title: str) -> Any:
+    where = f"{title}: the leaf {path} of the tree" if path else f"{title}: the argument"
+    if not isinstance(leaf, jax.Array):  # tracers are instances, too
+        try:
+            given, leaf = leaf, jnp.asarray(leaf)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"{where} is not an array or a number of JAX's: {error}") from None
+        if leaf.dtype.kind in "iu" and not numpy.array_equal(given, leaf):
+            raise ValueError(
+                f"{where} has integers that need 64 bits, and JAX has 32; "
+                'jax.config.update("jax_enable_x64", True) gives it 64'
             )
-        return super().gradients(grads)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Allgather(Collective):
-    """All ranks' rows of every leaf, whose gradient is this rank's rows of the average."""
-
-    operation = OPERATIONS.allgather_rows
-    rows: tuple[int, ...] | None = None
-    """Rows of the results where they are known; None: every rank brings as many as this one."""
-
-    def outputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Return the shapes of the results."""
-        size = group_of(self.process_set, self.operation.title).ranks.size
-        rows = self.rows or tuple(like.shape[0] * size for like in self.inputs)
-        return tuple(
-            jax.ShapeDtypeStruct((count, *like.shape[1:]), like.dtype)
-            for count, like in zip(rows, self.inputs, strict=True)
+    elif not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable:
+        raise ValueError(
+            f"{where} is spread over several processes of jax.distributed; use JAX's own collectives for it"
         )
-
-    def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
-        """Gather arrays of the host, and check what a compiled program took for granted."""
-        pairs = super().run(arrays, traced=traced)
-        for _rows, counts in pairs if traced and self.rows is None else ():
-            if len(set(counts)) > 1:
-                raise HorovodInternalError(
-                    f"Allgather under jax.jit needs as many rows on every rank, and there are {counts}, by "
-                    "rank; pad the arrays, or call hvd.allgather outside of jit"
-                )
-        return [rows for rows, _counts in pairs]
-
-    def counts(self, *, traced: bool) -> Sequence[Any]:
-        """See `Collective`. Where rows are known they are those of a reducescatter."""
-        size = group_of(self.process_set, self.operation.title).ranks.size
-        if self.rows is not None:
-            return [[scattered_rows(whole, rank, size) for rank in range(size)] for whole in self.rows]
-        own = [like.shape[0] for like in self.inputs]
-        if traced:
-            return [[rows] * size for rows in own]
-        after_programs()
-        everyones = OPERATIONS.allgather.run(
-            numpy.array([own], "int64"), f"{self.name}.rows", self.process_set
-        )
-        return everyones.T.tolist()
+    try:
+        dtype_name(leaf)
+    except (ValueError, AttributeError):
+        raise ValueError(f"{where} has elements of type {leaf.dtype}, which cannot be exchanged") from None
+    return leaf
 
 
-@dataclass(frozen=True, kw_only=True)
-class Broadcast(Collective):
-    """The root's leaves on all ranks; the gradient is the average, on the root."""
-
-    operation = OPERATIONS.broadcast
+def to_numpy(array: jax.Array) -> Array:
+    """Return the elements of an array: on a CPU in the same memory, which must not be written."""
+    return numpy.asarray(array)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alltoall(Collective):
-    """Equal parts of the rows of every leaf for each rank; the gradient goes back the same way."""
+def to_jax(array: Array, like: jax.Array) -> jax.Array:
+    """Return an array of a result, on the devices of ``like``; on a CPU in the result's memory.
 
-    operation = OPERATIONS.alltoall
-
-    def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
-        """Exchange rows of arrays of the host, and check what a compiled program took for granted."""
-        pairs = super().run(arrays, traced=traced)
-        for array, (rows, counts) in zip(arrays, pairs, strict=True):
-            if traced and rows.shape != array.shape:
-                raise HorovodInternalError(
-                    f"Alltoall under jax.jit needs as many rows on every rank; this one got {counts}, in the "
-                    "order of ranks; call hvd.alltoall outside of jit"
-                )
-        return [rows for rows, _counts in pairs]
-
-    def gradients(self, grads: list[Any]) -> Sequence[Any]:
-        """Return the gradients to where the rows came from."""
-        return replace(self, name=f"{self.name}.grad").apply(grads)
+    JAX takes aligned memory without a copy, so nothing else may use the result any more.
+    """
+    place: Any = None
+    if getattr(like, "committed", True):
+        place = like.sharding if like.shape == array.shape else min(like.devices(), key=lambda one: one.id)
+    return jax.device_put(array, place, may_alias=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reducescatter(Collective):
-    """This rank's rows of the reduction of every leaf; the gradient is all ranks' gradients, gathered."""
-
-    operation = OPERATIONS.reducescatter
-
-    def outputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Return the shapes of the results."""
-        ranks = group_of(self.process_set, self.operation.title).ranks
-        return tuple(
-            jax.ShapeDtypeStruct(
-                (scattered_rows(like.shape[0], ranks.rank, ranks.size), *like.shape[1:]), like.dtype
-            )
-            for like in self.inputs
-        )
+def on_tree(
+    operation: Operation,
+    tree: Any,
+    name: str | None,
+    process_set: ProcessSet,
+    arguments: tuple[Any, ...] = (),
+    compression: type[Compressor] = NoneCompressor,
+) -> Any:
+    """Return a tree like another one with the results of an operation on its leaves."""
+    leaves, structure, tree_name = flatten(tree, operation.title)
+    collective = Collective(
+        operation=operation, name=name or tree_name, process_set=process_set, arguments=arguments
+    )
+    return jax.tree_util.tree_unflatten(structure, run_compressed(compression, leaves, collective.apply))
 
 
 def scattered_rows(whole: int, rank: int, size: int) -> int:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy
@@ -39,8 +39,14 @@ class _Extension(Structure):
     _fields_ = (("struct_size", c_size_t), ("type", c_int), ("next", c_void_p))
 
 
-class _Version(Structure):
-    _fields_ = (("struct_size", c_size_t), ("extensions", c_void_p), ("major", c_int), ("minor", c_int))
+class _Extensible(Structure):
+    """How most structures begin."""
+
+    _fields_: ClassVar[Any] = (("struct_size", c_size_t), ("extensions", c_void_p))
+
+
+class _Version(_Extensible):
+    _fields_ = (("major", c_int), ("minor", c_int))
 
 
 class _Metadata(Structure):
@@ -51,54 +57,33 @@ class _MetadataExtension(Structure):
     _fields_ = (("base", _Extension), ("metadata", POINTER(_Metadata)))
 
 
-class _ErrorArguments(Structure):
-    _fields_ = (("struct_size", c_size_t), ("extensions", c_void_p), ("message", c_char_p), ("code", c_int))
+class _ErrorArguments(_Extensible):
+    _fields_ = (("message", c_char_p), ("code", c_int))
 
 
 _CreateError = ctypes.CFUNCTYPE(c_void_p, POINTER(_ErrorArguments))
 
 
-class _Api(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extensions", c_void_p),
-        ("version", _Version),
-        ("internal", c_void_p),
-        ("create_error", _CreateError),
-    )
+class _Api(_Extensible):
+    _fields_ = (("version", _Version), ("internal", c_void_p), ("create_error", _CreateError))
 
 
-class _Buffer(Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extensions", c_void_p),
-        ("dtype", c_int),
-        ("data", c_void_p),
-        ("rank", c_int64),
-        ("dims", POINTER(c_int64)),
-    )
+class _Buffer(_Extensible):
+    _fields_ = (("dtype", c_int), ("data", c_void_p), ("rank", c_int64), ("dims", POINTER(c_int64)))
 
 
-class _Values(Structure):
+class _Values(_Extensible):
     """Arguments or results."""
 
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("extensions", c_void_p),
-        ("size", c_int64),
-        ("types", c_void_p),
-        ("values", POINTER(POINTER(_Buffer))),
-    )
+    _fields_ = (("size", c_int64), ("types", c_void_p), ("values", POINTER(POINTER(_Buffer))))
 
 
 class _Scalar(Structure):
     _fields_ = (("dtype", c_int), ("value", POINTER(c_int64)))
 
 
-class _Attributes(Structure):
+class _Attributes(_Extensible):
     _fields_ = (
-        ("struct_size", c_size_t),
-        ("extensions", c_void_p),
         ("size", c_int64),
         ("types", c_void_p),
         ("names", c_void_p),

@@ -8,12 +8,9 @@ from ringleader.adapters import names
 from ringleader.adapters.basics import init as init
 from ringleader.adapters.names import *
 from ringleader.adapters.util import nccl_built as nccl_built
-from ringleader.jax import basics, operations
-from ringleader.jax.basics import *
+from ringleader.jax import operations
 from ringleader.jax.compression import Compression as Compression
 from ringleader.jax.operations import *
 
 if not TYPE_CHECKING:  # which goes by the imports above
-    __all__ = sorted(
-        {"Compression", "init", "nccl_built", *names.__all__, *basics.__all__, *operations.__all__}
-    )
+    __all__ = sorted({"Compression", "init", "nccl_built", *names.__all__, *operations.__all__})

@@ -5,30 +5,38 @@ Arguments and their order are those of `ringleader.torch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy
 
-from ringleader.adapters.compression import run_compressed
-from ringleader.adapters.numpy_adapter import dtype_name
-from ringleader.adapters.operation_kinds import (
-    check_reduction,
-    check_rows,
-    check_scattered_reduction,
-    check_splits,
-)
-from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters import basics, object_exchange
+from ringleader.adapters.array_operations import OPERATIONS
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
 from ringleader.engine.operations import ReduceOp
-from ringleader.jax.arrays import flatten, to_jax, to_numpy
-from ringleader.jax.basics import after_programs
-from ringleader.jax.collective import Allgather, Allreduce, Alltoall, Broadcast, Reducescatter, is_traced
+from ringleader.jax.collective import after_programs, flatten, is_traced, on_tree, to_jax, to_numpy
 from ringleader.jax.compression import Compression, Compressor
 
-__all__ = ["allgather", "allreduce", "alltoall", "broadcast", "broadcast_parameters", "reducescatter"]
+__all__ = [
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_parameters",
+    "join",
+    "reducescatter",
+    "shutdown",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def allreduce(
@@ -49,22 +57,8 @@ def allreduce(
     they differ; from a compiled program that is a `jax.errors.JaxRuntimeError` whose text has that name.
     """
     chosen = handle_average_backwards_compatibility(op, average)
-    leaves, structure, tree_name = flatten(tensor, "Allreduce")
-    words = (chosen, prescale_factor, postscale_factor)
-    collective = Allreduce(name=name or tree_name, process_set=process_set, arguments=words)
-    return jax.tree_util.tree_unflatten(structure, run_reduction(collective, leaves, compression))
-
-
-def run_reduction(collective: Allreduce, leaves: Sequence[Any], compression: type[Compressor]) -> list[Any]:
-    """Reduce arrays or tracers in their compressed form; refuse what this rank sees to be wrong."""
-    group = group_of(collective.process_set, collective.operation.title)
-
-    def reduce(small: Sequence[Any]) -> list[Any]:
-        for leaf in small:
-            check_reduction(collective.arguments[0], dtype_name(leaf), group)
-        return collective.apply(small)
-
-    return run_compressed(compression, leaves, reduce)
+    arguments = (chosen, prescale_factor, postscale_factor)
+    return on_tree(OPERATIONS.allreduce, tensor, name, process_set, arguments, compression)
 
 
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
@@ -72,12 +66,7 @@ def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = gl
 
     The first dimension may differ between ranks, but not under `jax.jit`; the others and the type are equal.
     """
-    leaves, structure, tree_name = flatten(tensor, "Allgather")
-    group_of(process_set, "Allgather")
-    for leaf in leaves:
-        check_rows(leaf.shape, "gathered")
-    collective = Allgather(name=name or tree_name, process_set=process_set)
-    return jax.tree_util.tree_unflatten(structure, collective.apply(leaves))
+    return on_tree(OPERATIONS.allgather_rows, tensor, name, process_set)
 
 
 def broadcast(
@@ -90,10 +79,7 @@ def broadcast(
 
     ``root_rank`` counts among all ranks; `ValueError` where it is not in the set.
     """
-    leaves, structure, tree_name = flatten(tensor, "Broadcast")
-    group_of(process_set, "Broadcast").root(root_rank)
-    collective = Broadcast(name=name or tree_name, process_set=process_set, arguments=(root_rank,))
-    return jax.tree_util.tree_unflatten(structure, collective.apply(leaves))
+    return on_tree(OPERATIONS.broadcast, tensor, name, process_set, (root_rank,))
 
 
 def alltoall(
@@ -108,21 +94,9 @@ def alltoall(
     they tell how many rows each rank gets; rows after these go nowhere, and the result is a pair: the rows,
     and how many came from each rank (int32).
     """
-    leaves, structure, tree_name = flatten(tensor, "Alltoall")
-    size = group_of(process_set, "Alltoall").ranks.size
-    for leaf in leaves:
-        check_rows(leaf.shape, "split")
-    if splits is not None:
-        return _split(leaves, splits, name or tree_name, process_set)
-    for leaf in leaves:
-        check_splits(leaf.shape[0], None, size)
-    collective = Alltoall(name=name or tree_name, process_set=process_set, arguments=(None,))
-    return jax.tree_util.tree_unflatten(structure, collective.apply(leaves))
-
-
-def _split(
-    leaves: list[Any], splits: Sequence[int] | jax.Array, name: str, process_set: ProcessSet
-) -> tuple[jax.Array, jax.Array]:
+    if splits is None:
+        return on_tree(OPERATIONS.alltoall, tensor, name, process_set, (None,))
+    leaves, _structure, tree_name = flatten(tensor, "Alltoall")
     if len(leaves) != 1:
         raise ValueError("hvd.alltoall with splits is for one array, not for a tree")
     if is_traced([*leaves, splits]):
@@ -132,7 +106,7 @@ def _split(
         )
     after_programs()
     counts = numpy.asarray(splits).tolist()
-    rows, received = Alltoall.operation.run(to_numpy(leaves[0]), name, process_set, counts)
+    rows, received = OPERATIONS.alltoall.run(to_numpy(leaves[0]), name or tree_name, process_set, counts)
     return to_jax(rows, leaves[0]), jnp.asarray(received, "int32")
 
 
@@ -150,18 +124,8 @@ def reducescatter(
     The first ``rows % size`` ranks get one row more than the others. ``op`` is Average or Sum;
     `HorovodInternalError` for any other.
     """
-    leaves, structure, tree_name = flatten(tensor, "Reducescatter")
-    group = group_of(process_set, "Reducescatter")
-    words = (ReduceOp(op), prescale_factor, postscale_factor)
-    collective = Reducescatter(name=name or tree_name, process_set=process_set, arguments=words)
-
-    def reduce(small: Sequence[Any]) -> list[Any]:
-        for leaf in small:
-            check_rows(leaf.shape, "scattered")
-            check_scattered_reduction(op, dtype_name(leaf), group)
-        return collective.apply(small)
-
-    return jax.tree_util.tree_unflatten(structure, run_compressed(compression, leaves, reduce))
+    arguments = (ReduceOp(op), prescale_factor, postscale_factor)
+    return on_tree(OPERATIONS.reducescatter, tensor, name, process_set, arguments, compression)
 
 
 def broadcast_parameters(
@@ -173,20 +137,44 @@ def broadcast_parameters(
     `jax.random` are broadcast too. Leaves that are not arrays, as Python's numbers, stay as they are.
     """
     leaves, structure = jax.tree_util.tree_flatten(params)
-    there = [at for at, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | numpy.ndarray)]
-    keys = {at for at in there if jax.dtypes.issubdtype(leaves[at].dtype, jax.dtypes.prng_key)}
+    chosen: list[Any] = [leaf if isinstance(leaf, jax.Array | numpy.ndarray) else None for leaf in leaves]
+    kinds = {
+        at: jax.random.key_impl(leaf)
+        for at, leaf in enumerate(chosen)
+        if leaf is not None and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    }
+    for at in kinds:
+        chosen[at] = jax.random.key_data(chosen[at])
     # By their paths, so that ranks with other trees are told so.
-    chosen = jax.tree_util.tree_unflatten(
-        structure,
-        [
-            (jax.random.key_data(leaf) if at in keys else leaf) if at in there else None
-            for at, leaf in enumerate(leaves)
-        ],
-    )
-    told = iter(jax.tree_util.tree_leaves(broadcast(chosen, root_rank, process_set=process_set)))
-    for at in there:
-        data = next(told)
-        leaves[at] = (
-            jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaves[at])) if at in keys else data
-        )
+    tree = jax.tree_util.tree_unflatten(structure, chosen)
+    told = iter(jax.tree_util.tree_leaves(broadcast(tree, root_rank, process_set=process_set)))
+    for at, leaf in enumerate(chosen):
+        if leaf is not None:
+            leaves[at] = next(told)
+    for at, kind in kinds.items():
+        leaves[at] = jax.random.wrap_key_data(leaves[at], impl=kind)
     return jax.tree_util.tree_unflatten(structure, leaves)
+
+
+def shutdown() -> None:
+    """Part from the other ranks, when compiled programs that still run have ended; `init` may follow."""
+    try:
+        after_programs()
+    finally:
+        basics.shutdown()
+
+
+def _after_programs(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that waits for compiled programs first."""
+
+    @wraps(function)
+    def waiting(*args: P.args, **words: P.kwargs) -> T:
+        after_programs()
+        return function(*args, **words)
+
+    return waiting
+
+
+barrier, join = _after_programs(basics.barrier), _after_programs(basics.join)
+broadcast_object = _after_programs(object_exchange.broadcast_object)
+allgather_object = _after_programs(object_exchange.allgather_object)

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.numpy_adapter import Array
-from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.adapters.reductions import Average, Sum
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
+from ringleader.adapters.reductions import Average
 from ringleader.adapters.step_metrics import SessionMetrics
 from ringleader.engine.operations import ReduceOp
-from ringleader.jax.arrays import flatten
-from ringleader.jax.collective import Allreduce
+from ringleader.jax.collective import ALLREDUCE, Collective, flatten
 from ringleader.jax.compression import Compression, Compressor
-from ringleader.jax.operations import run_reduction
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -55,18 +54,20 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: at least 1")
     inner = optax.with_extra_args_support(optimizer)
     metrics = SessionMetrics()
+    reduction = (op, 1 / gradient_predivide_factor, float(gradient_predivide_factor))
 
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
-        leaves, structure, _tree_name = flatten(updates, "DistributedOptimizer")
-        words: tuple[Any, ...] = (op, 1.0, 1.0)
-        if gradient_predivide_factor != 1.0:
-            size = group_of(process_set, "Allreduce").ranks.size
-            words = (Sum, 1 / gradient_predivide_factor, gradient_predivide_factor / size)
+        leaves, structure, tree_name = flatten(updates, "DistributedOptimizer")
         exchange = GradientExchange(
-            name=name or _tree_name, process_set=process_set, arguments=words, metrics=metrics
+            operation=ALLREDUCE,
+            name=name or tree_name,
+            process_set=process_set,
+            arguments=reduction,
+            metrics=metrics,
         )
-        reduced = jax.tree_util.tree_unflatten(structure, run_reduction(exchange, leaves, compression))
-        return inner.update(reduced, state, params, **extra_args)
+        reduced = run_compressed(compression, leaves, exchange.apply)
+        taken = jax.tree_util.tree_unflatten(structure, reduced)
+        return inner.update(taken, state, params, **extra_args)
 
     reducing = optax.GradientTransformationExtraArgs(inner.init, update)
     if backward_passes_per_step == 1:
@@ -75,7 +76,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientExchange(Allreduce):
+class GradientExchange(Collective):
     """The reduction of a step's gradients."""
 
     metrics: SessionMetrics

@@ -143,7 +143,9 @@ class LearningRateScheduleCallback(_OfOneKeras, _Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the optimizer, and the number of steps where it is needed."""
-        self._rate = LearningRate(self.model, momentum_correction=self.momentum_correction)
+        self._optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        self._momentum: float | None = None
+        self._corrects = self.momentum_correction and self._reads_momentum()
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
@@ -169,15 +171,40 @@ class LearningRateScheduleCallback(_OfOneKeras, _Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Give the optimizer its momentum back."""
-        self._rate.restore_momentum()
+        if self._momentum is not None:
+            self._optimizer.momentum = self._momentum
+            self._momentum = None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Log the learning rate as ``lr``."""
         if logs is not None:
-            logs["lr"] = self._rate.value
+            logs["lr"] = self._current_rate()
+
+    def _current_rate(self) -> float:
+        if backend() == "jax":
+            self.model.jax_state_sync()  # while it fits, the trainer holds what the variables are
+        return float(as_array(self._optimizer.learning_rate))
 
     def _set(self, epoch: float) -> None:
-        self._rate.set(self.initial_lr * self.multiplier(epoch))
+        """Set the learning rate, and the momentum that goes with it for one batch."""
+        rate, before = self.initial_lr * self.multiplier(epoch), self._current_rate()
+        if rate != before or callable(getattr(self._optimizer, "_learning_rate", None)):  # a schedule
+            self._optimizer.learning_rate = rate
+        if self._corrects and rate != before and before > 0:
+            self._momentum = float(as_array(self._optimizer.momentum))
+            self._optimizer.momentum = self._momentum * rate / before
+
+    def _reads_momentum(self) -> bool:
+        """Return whether the optimizer has a momentum that a change reaches.
+
+        In a compiled step a number would be what it was when that was traced, for all time.
+        """
+        if not getattr(self._optimizer, "momentum", None):
+            return False
+        if is_keras2() and hasattr(self._optimizer, "_hyper"):
+            return True  # a variable
+        compiled = backend() != "torch" or self.model.jit_compile
+        return bool(self.model.run_eagerly) or not compiled
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -217,7 +244,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         """Log the learning rate, and say when the warm-up is over."""
         super().on_epoch_end(epoch, logs)
         if epoch == self.warmup_epochs - 1 and self.verbose and rank() == 0:
-            print(f"\nEpoch {epoch + 1}: the learning rate has reached {self._rate.value:g}")  # noqa: T201
+            print(f"\nEpoch {epoch + 1}: the learning rate has reached {self._current_rate():g}")  # noqa: T201
 
 
 class BestModelCheckpoint(_OfOneKeras, _ModelCheckpoint):
@@ -255,51 +282,3 @@ class BestModelCheckpoint(_OfOneKeras, _ModelCheckpoint):
     def _save_model(self, *args: Any, **kwargs: Any) -> None:
         if rank() == 0:
             super()._save_model(*args, **kwargs)
-
-
-class LearningRate:
-    """Reads and sets the learning rate; scales the momentum with it for one batch."""
-
-    def __init__(self, model: Any, *, momentum_correction: bool) -> None:
-        """Take the optimizer of a model that is compiled."""
-        self._model = model
-        self._optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        self._momentum: float | None = None
-        self._corrects = momentum_correction and self._reads_momentum()
-
-    @property
-    def value(self) -> float:
-        """Return the learning rate."""
-        if backend() == "jax":
-            self._model.jax_state_sync()  # while it fits, the trainer holds what the variables are
-        return float(as_array(self._optimizer.learning_rate))
-
-    def set(self, rate: float) -> None:
-        """Set the learning rate, and the momentum that goes with it for one batch."""
-        before = self.value
-        if rate != before or self._is_schedule():
-            self._optimizer.learning_rate = rate
-        if self._corrects and rate != before and before > 0:
-            self._momentum = float(as_array(self._optimizer.momentum))
-            self._optimizer.momentum = self._momentum * rate / before
-
-    def restore_momentum(self) -> None:
-        """Give the optimizer its momentum back."""
-        if self._momentum is not None:
-            self._optimizer.momentum = self._momentum
-            self._momentum = None
-
-    def _is_schedule(self) -> bool:
-        return callable(getattr(self._optimizer, "_learning_rate", None))
-
-    def _reads_momentum(self) -> bool:
-        """Return whether the optimizer has a momentum that a change reaches.
-
-        In a compiled step a number would be what it was when that was traced, for all time.
-        """
-        if not getattr(self._optimizer, "momentum", None):
-            return False
-        if is_keras2() and hasattr(self._optimizer, "_hyper"):
-            return True  # a variable
-        compiled = backend() != "torch" or self._model.jit_compile
-        return bool(self._model.run_eagerly) or not compiled

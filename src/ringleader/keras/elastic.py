@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from ringleader.adapters.commit_layout import Captured
 from ringleader.adapters.elastic import CommitError, State, run_fn
 from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from ringleader.adapters.numpy_adapter import Array
-from ringleader.adapters.variables_state import ModelState, Read, Write
+from ringleader.adapters.variables_state import ModelState, Read, Write, assign
 from ringleader.keras.generation import backend, check_generation, keras
 from ringleader.keras.values import as_array
 
@@ -46,7 +45,9 @@ class KerasState(ModelState):
         """Take a model that is built; without an ``optimizer`` the one that it was compiled with counts."""
         check_generation(model, "model")
         read, write = _values()
-        super().__init__(model, optimizer, read=read, write=write, build=runs_eagerly(), **kwargs)
+        # Without a session variables have values.
+        eager = backend() != "tensorflow" or bool(import_module("tensorflow").executing_eagerly())
+        super().__init__(model, optimizer, read=read, write=write, build=eager, **kwargs)
 
     def captured(self) -> Mapping[str, Captured]:
         """See `ModelState`."""
@@ -55,27 +56,13 @@ class KerasState(ModelState):
         return super().captured()
 
 
-def runs_eagerly() -> bool:
-    """Return whether variables have values without a session."""
-    return backend() != "tensorflow" or bool(import_module("tensorflow").executing_eagerly())
-
-
 def _values() -> tuple[Read, Write]:
     """Return what reads and writes variables of the script's Keras."""
     if backend() == "tensorflow":
         session = getattr(keras().backend, "get_session", None)
         values = import_module("ringleader.tensorflow.elastic").VariableValues(session)
         return values.read, values.write
-    return _read, _write
-
-
-def _read(variables: Sequence[Any]) -> list[Array]:
-    return [as_array(one) for one in variables]
-
-
-def _write(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+    return lambda variables: [as_array(one) for one in variables], assign
 
 
 class CommitStateCallback(_Callback):

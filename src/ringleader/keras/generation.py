@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from ringleader.adapters.basics import begin_session
-from ringleader.adapters.compression import ArrayCompression
 from ringleader.adapters.numpy_adapter import NumpyAdapter
 from ringleader.adapters.process_sets import ProcessSet
 
@@ -60,7 +59,9 @@ def backend() -> str:
 
 def check_optimizer(optimizer: Any) -> None:
     """Refuse what is not an optimizer of the script's Keras, with a `ValueError` that names the cure."""
-    if isinstance(optimizer, optimizer_classes()):
+    optimizers = keras().optimizers
+    legacy = getattr(optimizers, "legacy", None) if is_keras2() else None
+    if isinstance(optimizer, (optimizers.Optimizer, legacy.Optimizer) if legacy else optimizers.Optimizer):
         return
     check_generation(optimizer, "optimizer")
     families = _packages(optimizer)
@@ -88,13 +89,6 @@ def _packages(value: Any) -> set[str]:
     return {base.__module__.partition(".")[0] for base in type(value).__mro__}
 
 
-def optimizer_classes() -> tuple[type, ...]:
-    """Return the base classes of the optimizers of the script's Keras."""
-    optimizers = keras().optimizers
-    legacy = getattr(optimizers, "legacy", None) if is_keras2() else None
-    return (optimizers.Optimizer, legacy.Optimizer) if legacy else (optimizers.Optimizer,)
-
-
 def _title(module: str) -> str:
     return "Keras 2 (tf_keras)" if module == "tf_keras" else "Keras 3 (keras)"
 
@@ -113,27 +107,21 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
 
 def cuda_built() -> bool:
     """Return whether the backend is built for GPUs of Nvidia."""
-    return _built("cuda_built", "cuda")
+    return _built("cuda")
 
 
 def rocm_built() -> bool:
     """Return whether the backend is built for GPUs of AMD."""
-    return _built("rocm_built", "rocm")
+    return _built("rocm")
 
 
-def _built(question: str, platform: str) -> bool:
+def _built(platform: str) -> bool:
     if backend() == "jax":
         from jax.extend.backend import backends
 
         return platform in backends()
-    return bool(getattr(import_module(f"ringleader.{backend()}"), question)())
+    return bool(getattr(import_module(f"ringleader.{backend()}"), f"{platform}_built")())
 
 
-def _compression() -> Any:
-    if backend() == "jax":
-        return ArrayCompression
-    return import_module(f"ringleader.{backend()}.compression").Compression
-
-
-Compression: Any = _compression()
+Compression: Any = import_module(f"ringleader.{backend()}.compression").Compression
 """What makes gradients smaller for the wire, the backend's own: ``none``, ``fp16``, ``bf16``."""

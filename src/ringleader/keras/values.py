@@ -12,8 +12,10 @@ from typing import Any
 import numpy
 
 from ringleader.adapters.array_operations import ALLGATHER, ALLREDUCE, BROADCAST, REDUCESCATTER
+from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
+from ringleader.adapters.variables_state import assign, build_for, variables_of
 from ringleader.keras.generation import Compression, backend, is_keras2, keras
 
 __all__ = [
@@ -38,13 +40,13 @@ def allreduce(
 ) -> Any:
     """Return the reduction of a value over the ranks, their mean if nothing is said. Collective."""
     op = handle_average_backwards_compatibility(op, average)
-    context = None
-    compressed = compression is not Compression.none
-    if compressed:
-        value, context = compression.compress(as_tensor(value))
     words = (process_set, op, prescale_factor, postscale_factor)
-    result = _on_array(value, lambda array: ALLREDUCE.run(array, name, *words))
-    return compression.decompress(result, context) if compressed else result
+
+    def reduce(values: list[Any]) -> list[Any]:
+        return [_on_array(one, lambda array: ALLREDUCE.run(array, name, *words)) for one in values]
+
+    value = value if compression is Compression.none else as_tensor(value)
+    return run_compressed(compression, [value], reduce)[0]
 
 
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
@@ -70,9 +72,12 @@ def as_array(value: Any) -> numpy.ndarray[Any, Any]:
     """Return a value, or the value of a variable, as a NumPy array."""
     if isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, list, tuple)):
         return numpy.asarray(value)
-    if backend() == "tensorflow":
-        return numpy.asarray(_evaluated(value))
-    return numpy.asarray(keras().ops.convert_to_numpy(value))
+    if backend() != "tensorflow":
+        return numpy.asarray(keras().ops.convert_to_numpy(value))
+    if hasattr(value, "numpy"):
+        return numpy.asarray(value.numpy())
+    # Where there is a graph only, it is computed in Keras' session.
+    return numpy.asarray(keras().backend.get_value(value) if is_keras2() else value)
 
 
 def as_tensor(value: Any) -> Any:
@@ -94,13 +99,6 @@ def _on_array(value: Any, operation: Callable[[Any], Any]) -> Any:
     return as_tensor(result)
 
 
-def _evaluated(value: Any) -> Any:
-    """Return what a tensor of TensorFlow holds, computed in Keras' session where there is a graph only."""
-    if hasattr(value, "numpy"):
-        return value.numpy()
-    return keras().backend.get_value(value) if is_keras2() else value
-
-
 # variables
 
 
@@ -118,8 +116,7 @@ def broadcast_variables(
     results = BROADCAST.run_group(arrays, "broadcast_variables", process_set, root_rank)
     if process_set.rank() == root_rank and process_set is global_process_set:
         return
-    for variable, result in zip(chosen, results, strict=True):
-        variable.assign(result)
+    assign(chosen, results)
 
 
 def broadcast_global_variables(root_rank: int) -> None:
@@ -146,25 +143,14 @@ def state_of(model: Any) -> list[Any]:
 
     Not the states of random numbers: ranks may drop out other units.
     """
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        return list(model.weights)
-    held = optimizer.variables
-    return [*model.weights, *(held() if callable(held) else held)]
+    return [*model.weights, *variables_of(getattr(model, "optimizer", None))]
 
 
 def build_optimizer(model: Any) -> None:
     """Create the optimizer's variables, which it otherwise does in the first step."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is None or not model.built or not model.trainable_variables:
-        return
-    if not is_keras2():
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-    elif hasattr(optimizer, "build"):
-        optimizer.build(model.trainable_variables)
-    else:
-        optimizer._create_all_weights(model.trainable_variables)
+    if optimizer is not None and model.built and model.trainable_variables:
+        build_for(optimizer, model.trainable_variables)
 
 
 def same_on_all_ranks(numbers: Iterable[int]) -> bool:

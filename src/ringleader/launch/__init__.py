@@ -2,5 +2,5 @@
 
 ``prepare`` decides everything, ``launch_job`` does it. ``host_probe`` asks the hosts, over ``ssh``.
 ``mpirun`` is the MPI's own launcher; ``supervision`` is the loop while ranks run. ``exit_reason``
-says how the job ended, ``lost_components`` which host or process it lost.
+says how the job ended and what it lost.
 """

@@ -71,4 +71,4 @@ def _seconds(seconds: float) -> str:
 def event_json(event: Event) -> dict[str, Any]:
     """Return an event as JSON values; ``at`` in seconds from the job's start."""
     values = {one.name: getattr(event, one.name) for one in fields(event)}
-    return values | {"at": round(event.at, 4), "seconds": round(event.seconds, 4)}
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from ringleader.agents import job_directory
 from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
-from ringleader.launch import open_files_limit, signals
+from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files, open_files_needed
 from ringleader.launch.outcome import Listener, Outcome, Restart
 from ringleader.launch.prepare import Prepared, Prober, prepare
 from ringleader.launch.supervision.agent_connections import AgentServer
@@ -29,8 +29,8 @@ from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
     from ringleader.launch.outcome import JobExit
+    from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.supervisor import Supervisor
-    from ringleader.launch.warm_hosts import WarmHosts
 
 EARLY_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
@@ -46,7 +46,7 @@ def launch(
     payload: bytes | None = None,
     prober: Prober = probe,
     early: float = EARLY_SECONDS,
-    standby: MpirunStandby | None = None,
+    standby: MpirunProcess | None = None,
 ) -> Outcome:
     """Run a job to its end.
 
@@ -66,8 +66,8 @@ def launch(
     starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
-            with contextlib.closing(standby or MpirunStandby()) as standby:
-                outcome = starts.start(standby, caught)
+            with contextlib.closing(standby or MpirunProcess()) as mpirun:
+                outcome = starts.start(mpirun, caught)
             if outcome is not None:
                 return outcome
             standby = None
@@ -98,43 +98,34 @@ class _Starts:
         self.first_ranks: float | None = None
         """When ranks ran for the first time (``time.monotonic``)."""
         self.restarts: list[Restart] = []
-        self.warm: WarmHosts | None = None
+        self.preforked: PreforkedHosts | None = None
         if job.warm:
-            from ringleader.launch.warm_hosts import WarmHosts  # few jobs need it
+            from ringleader.launch.preforked_hosts import PreforkedHosts  # few jobs need it
 
-            self.warm = WarmHosts(job)
+            self.preforked = PreforkedHosts(job)
 
     def close(self) -> None:
         """End what has outlived the starts."""
-        if self.warm is not None:
-            self.warm.close()
+        if self.preforked is not None:
+            self.preforked.close()
 
-    def start(self, standby: MpirunStandby, caught: int | None) -> Outcome | None:
+    def start(self, mpirun: MpirunProcess, caught: int | None) -> Outcome | None:
         """Start all ranks and stay until they have ended; ``None``: they are to start again."""
         prepared = self._prepared(caught)
         if prepared is None:
             return None
-        if self.warm is not None:
-            if self.warm.directory:
-                prepared = replace(prepared, warm_ranks=self.warm.directory)
+        if self.preforked is not None:
+            if self.preforked.directory:
+                prepared = replace(prepared, warm_ranks=self.preforked.directory)
             else:
-                self.warm.start(prepared, self.environ)
+                self.preforked.start(prepared, self.environ)
         with contextlib.closing(prepared):
-            run = self._supervised(prepared, standby, caught)
+            run = self._supervised(prepared, mpirun, caught)
         if self.first_ranks is None and run.started_at is not None:
             self.first_ranks = run.began + run.started_at
-        from ringleader.launch.exit_reason import follows_a_restart, job_exit  # imported by the supervisor
+        from ringleader.launch.exit_reason import follows_a_restart  # imported by the supervisor
 
-        ended = job_exit(
-            ends=run.ends(),
-            cause=run.cause,
-            mpirun_code=run.mpirun.exit_code,
-            output=run.mpirun.output(),
-            mpi=prepared.mpi,
-            aborts=run.aborts(),
-            root_cause=run.losses.root_cause(),
-        )
-        left = self.job.max_restarts - len(self.restarts)
+        ended, left = run.job_exit(), self.job.max_restarts - len(self.restarts)
         if follows_a_restart(ended, run.cause, interrupted=run.interrupted, left=left):
             self._again(ended.reason, ended)
             return None
@@ -188,16 +179,16 @@ class _Starts:
         self.restarts.append(restart)
         self.listener.warning(str(restart))
 
-    def _supervised(self, prepared: Prepared, standby: MpirunStandby, caught: int | None) -> Supervisor:
+    def _supervised(self, prepared: Prepared, mpirun: MpirunProcess, caught: int | None) -> Supervisor:
         """Start mpirun and stay until all has ended; remove what is left, in any case."""
         job, plan, listener = prepared.job, prepared.plan, self.listener
         token = os.urandom(32).hex()
         with contextlib.ExitStack() as stack:
-            needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
-            allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
+            needed = open_files_needed(plan, files=job.output_dir is not None)
+            allowed = stack.enter_context(open_files(needed, mpirun.process.pid))
             files = None
             if job.output_dir is not None:
-                from ringleader.launch.rank_output.output_files import opened
+                from ringleader.launch.rank_output import opened
 
                 files = stack.enter_context(opened(job.output_dir, plan.size, listener))
             selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
@@ -210,34 +201,37 @@ class _Starts:
                 ranks=plan.size,
                 lost_after=job.lost_after,
             )
-            mpirun = MpirunProcess(
+            stack.callback(mpirun.close)
+            stack.callback(server.close)
+            mpirun.start(
                 selector,
-                standby,
                 argv=prepared.command.argv,
                 environment=prepared.mpirun_environment(port=server.port, token=token),
                 directory=prepared.directory,
                 key=prepared.key,
                 grace=job.grace,
             )
-            stack.callback(mpirun.close)
-            stack.callback(server.close)
             # mpirun and the agents start meanwhile.
+            from ringleader.launch.supervision.session import Channels
             from ringleader.launch.supervision.supervisor import Supervisor
             from ringleader.render import library_log_variables  # noqa: F401 - the first start needs it
 
-            supervisor = Supervisor(
-                prepared,
-                selector,
-                server,
-                mpirun,
+            channels = Channels(
+                selector=selector,
+                server=server,
                 listener=listener,
                 files=files,
                 stdin=self.stdin,
                 payload=self.payload,
                 open_files=allowed,
+            )
+            supervisor = Supervisor(
+                prepared,
+                channels,
+                mpirun,
                 early=self.early,
                 earlier=0.0 if self.first_ranks is None else time.monotonic() - self.first_ranks,
-                warnings=tuple if self.warm is None else self.warm.warnings,
+                warnings=tuple if self.preforked is None else self.preforked.warnings,
             )
             with signals.caught(signals.WHILE_RUNNING) as others:
                 supervisor.run(caught, others)
@@ -251,13 +245,13 @@ class _Starts:
         proof = None
         if any(state.traffic for state in ranks):
             # Only now, as no job should start later for it.
-            from ringleader.launch.transport_evidence import judged_proof
+            from ringleader.launch.job_transport import judged_proof
 
             message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
             variables = {**prepared.environ, **message["env"]}
             proof = judged_proof(prepared.plan, prepared.mpi, variables, ranks, warn=self.listener.warning)
         if self.job.require:
-            from ringleader.launch.transport_requirement import judged_exit
+            from ringleader.launch.job_transport import judged_exit
 
             ended = judged_exit(self.job.require, ended, proof)
         return Outcome(

@@ -58,7 +58,8 @@ class RankEnd:
     seconds: float
     """From its start to its end."""
     at: float
-    """Seconds from the job's start to this rank's end, by the launcher's clock."""
+    """Seconds from the job's start to this rank's end, by the launcher's clock; to the exception, where one
+    left its script and its exit handlers ran on."""
     stopped: str = ""
     """Who ended it, where it did not end by itself (``ringleader``, the MPI); then it is not a failure."""
     orphaned: bool = False

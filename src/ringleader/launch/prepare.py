@@ -189,7 +189,10 @@ def prepare(
                 listener.warning(f"{report.where}: {what}; to allow more time: --start-timeout")
         plan = place(job, probed.facts)
         if job.require:
-            _check_wires(job, plan)
+            from ringleader.launch.job_transport import faults_at_start  # few jobs need it
+
+            if faults := faults_at_start(job.require, plan):
+                raise RefusedError(faults)
         settings = job_settings(job, plan, mpi, probed.facts, environ)
         if full := why_unusable(environ.get("TMPDIR", "")):
             listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
@@ -229,14 +232,6 @@ def prepare(
         run_id=run_id or job_id,
         restart=restart,
     )
-
-
-def _check_wires(job: Job, plan: Plan) -> None:
-    """Raise RefusedError where it is known now that the plan cannot meet ``--require``."""
-    from ringleader.launch.transport_requirement import faults_at_start  # few jobs need it
-
-    if faults := faults_at_start(job.require, plan):
-        raise RefusedError(faults)
 
 
 def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:

@@ -64,12 +64,6 @@ class GradientReduction:
         group = group_of(chosen, "Allreduce")
         return group.ranks.size > 1 and group.engine.transport.name != "uncoupled"
 
-    def _meet(self) -> None:
-        """Meet the others where ranks are in step but exchange nothing."""
-        chosen = self._settings.process_set
-        if chosen.included() is not False:
-            group_of(chosen, "Allreduce").engine.meet()
-
     def reduce(self, gradients: Named) -> None:
         """Replace gradients by the mean of all ranks'.
 
@@ -80,7 +74,9 @@ class GradientReduction:
         if not gradients:
             return
         if not self.others:
-            self._meet()
+            chosen = self._settings.process_set
+            if chosen.included() is not False:  # ranks that are in step, and exchange nothing
+                group_of(chosen, "Allreduce").engine.meet()
             return
         metrics = self.metrics()
         metrics.gradient()

@@ -78,8 +78,8 @@ def allreduce_(
 ) -> NDArray:
     """Reduce the array over the ranks of a process set in place, and return it. See `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    _run_in_place(ALLREDUCE_IN_PLACE, tensor, name, process_set, chosen, prescale_factor, postscale_factor)
-    return tensor
+    words = (chosen, prescale_factor, postscale_factor)
+    return _run_in_place(ALLREDUCE_IN_PLACE, tensor, name, process_set, *words)
 
 
 def grouped_allreduce(
@@ -109,13 +109,10 @@ def grouped_allreduce_(
 ) -> Sequence[NDArray]:
     """Reduce several arrays in place, and return them."""
     chosen = handle_average_backwards_compatibility(op, average)
+    words = (chosen, prescale_factor, postscale_factor)
     if tensors:
         views = [writeable_view(tensor) for tensor in tensors]
-        _checked(
-            lambda: ALLREDUCE_IN_PLACE.run_group(
-                views, name, process_set, chosen, prescale_factor, postscale_factor
-            )
-        )
+        _checked(lambda: ALLREDUCE_IN_PLACE.run_group(views, name, process_set, *words))
     return tensors
 
 
@@ -161,8 +158,7 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> NDArray:
     """Replace the array's values by those of ``root_rank``, and return it."""
-    _run_in_place(BROADCAST_IN_PLACE, tensor, name, process_set, root_rank)
-    return tensor
+    return _run_in_place(BROADCAST_IN_PLACE, tensor, name, process_set, root_rank)
 
 
 def alltoall(
@@ -226,9 +222,10 @@ def _run(
 
 def _run_in_place(
     operation: Operation, tensor: NDArray, name: str | None, process_set: ProcessSet, *arguments: Any
-) -> None:
+) -> NDArray:
     view = writeable_view(tensor)
     _checked(lambda: operation.run(view, name, process_set, *arguments))
+    return tensor
 
 
 def _run_group(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ipaddress import IPv6Address
 
 from ringleader.errors import Fault
+from ringleader.option_fields import WrongValueError
 from ringleader.plan.job import Host
 from ringleader.value_class import dataclass
 
@@ -33,14 +34,6 @@ class Parsed:
     faults: tuple[Fault, ...] = ()
 
 
-class _BadWordError(Exception):
-    """A word that names no host: what is wrong, and what to write instead."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.what, self.hint = what, hint
-
-
 def parse_host_list(text: str, where: str = "-H") -> Parsed:
     """Read ``h1:2,alice@h2,[fe80::1]:4``."""
     hosts: list[Host] = []
@@ -48,9 +41,9 @@ def parse_host_list(text: str, where: str = "-H") -> Parsed:
     for number, word in enumerate((word.strip() for word in text.split(",")), start=1):
         try:
             if not word:
-                raise _BadWordError("empty", "write h1:2,h2:2 without a comma at either end")
+                raise WrongValueError("empty", "write h1:2,h2:2 without a comma at either end")
             name, slots = _name_and_slots(word)
-        except _BadWordError as bad:
+        except WrongValueError as bad:
             place = f"{where} {word[:80]}" if word.isprintable() and word else f"{where} entry {number}"
             faults.append(Fault(where=place, what=bad.what, hint=bad.hint))
         else:
@@ -71,7 +64,7 @@ def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:
             continue
         try:
             hosts.append(_host_of_line(words))
-        except _BadWordError as bad:
+        except WrongValueError as bad:
             faults.append(Fault(where=f"{where}:{number}", what=bad.what, hint=bad.hint))
     if not hosts and not faults:
         faults.append(Fault(where=where, what="names no host", hint="write one host a line: h1 slots=2"))
@@ -100,7 +93,8 @@ def add_slots(one: Host, other: Host) -> Host:
     limit = None
     if one.max_slots is not None and other.max_slots is not None:
         limit = one.max_slots + other.max_slots
-    return replace(one, slots=_or_one(one.slots) + _or_one(other.slots), max_slots=limit)
+    slots = sum(1 if count is None else count for count in (one.slots, other.slots))
+    return replace(one, slots=slots, max_slots=limit)
 
 
 def apply_torchrun(
@@ -130,17 +124,13 @@ def apply_torchrun(
     return chosen, local * max(1, len(chosen)), ()
 
 
-def _or_one(slots: int | None) -> int:
-    return 1 if slots is None else slots
-
-
 def _count(option: str, text: str | None, hint: str, faults: list[Fault]) -> int | None:
     """Read a count of at least 1, or note a fault."""
     if text is None:
         return None
     try:
         return _number(text)
-    except _BadWordError as bad:
+    except WrongValueError as bad:
         faults.append(Fault(where=option, what=bad.what, hint=hint))
         return None
 
@@ -152,14 +142,14 @@ def _host_of_line(words: list[str]) -> Host:
     for word in words[1:]:
         key, equals, value = word.partition("=")
         if key not in _KEYS or not equals:
-            raise _BadWordError(f"{word!r} is not understood", "a line is: NAME slots=2, or NAME:2")
+            raise WrongValueError(f"{word!r} is not understood", "a line is: NAME slots=2, or NAME:2")
         key = key.replace("-", "_")
         if key in given:
-            raise _BadWordError(f"{key} is given twice")
+            raise WrongValueError(f"{key} is given twice")
         given[key] = _number(value, key)
     limit = given.get("max_slots")
     if limit is not None and limit < given.get("slots", 1):
-        raise _BadWordError(f"max_slots={limit} is below slots={given.get('slots', 1)}")
+        raise WrongValueError(f"max_slots={limit} is below slots={given.get('slots', 1)}")
     return Host(name=name, slots=given.get("slots"), max_slots=limit)
 
 
@@ -167,11 +157,11 @@ def _name_and_slots(word: str) -> tuple[str, int | None]:
     """Split ``name``, ``name:2``, ``user@name:2``, ``[fe80::1]:2`` or ``fe80::1``."""
     user, at, rest = word.rpartition("@")
     if at and not _USER.fullmatch(user):
-        raise _BadWordError(f"{user!r} is not a user name", "write user@host")
+        raise WrongValueError(f"{user!r} is not a user name", "write user@host")
     if rest.startswith("["):
         name, bracket, after = rest[1:].partition("]")
         if not bracket or ":" not in name or (after and not after.startswith(":")):
-            raise _BadWordError(f"{rest!r} is not an IPv6 address with slots", "write [fe80::1]:2")
+            raise WrongValueError(f"{rest!r} is not an IPv6 address with slots", "write [fe80::1]:2")
         slots = after[1:] if after else None
     elif rest.count(":") > 1:
         name, slots = rest, None
@@ -188,11 +178,13 @@ def _check_name(name: str) -> None:
         try:
             IPv6Address(name)
         except ValueError:
-            raise _BadWordError(f"{name!r} is not an IPv6 address", "write [fe80::1]:2 for 2 slots") from None
+            raise WrongValueError(
+                f"{name!r} is not an IPv6 address", "write [fe80::1]:2 for 2 slots"
+            ) from None
     elif not name:
-        raise _BadWordError("a host's name is missing", "write h1:2")
+        raise WrongValueError("a host's name is missing", "write h1:2")
     elif not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-        raise _BadWordError(
+        raise WrongValueError(
             f"{name[:80]!r} is not a host name", "names hold letters, digits, dots, hyphens, underscores"
         )
 
@@ -200,12 +192,12 @@ def _check_name(name: str) -> None:
 def _number(text: str, what: str = "slots") -> int:
     """Read a count from 1 to a million."""
     if not (text.isascii() and text.isdigit()):
-        raise _BadWordError(f"{text[:80]!r} is not a number of {what}", "write a whole number from 1")
+        raise WrongValueError(f"{text[:80]!r} is not a number of {what}", "write a whole number from 1")
     value = int(text[:20])
     if value < 1:
-        raise _BadWordError(
+        raise WrongValueError(
             f"{value} {what}", "a host takes at least 1 rank; leave the host out to give it none"
         )
     if value > _LARGEST:
-        raise _BadWordError(f"{text[:20]} {what} are more than any host has", f"at most {_LARGEST}")
+        raise WrongValueError(f"{text[:20]} {what} are more than any host has", f"at most {_LARGEST}")
     return value

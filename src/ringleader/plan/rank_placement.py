@@ -8,6 +8,7 @@ Ranks are numbered so that those of one host are consecutive under ``Placement.S
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ringleader.errors import Fault, RequestError
@@ -233,18 +234,8 @@ def place(job: Job, facts: tuple[HostFacts, ...]) -> Plan:
     if np > capacity:
         raise RequestError(_too_many(job, facts, slots, np, capacity))
     counts = _counts(slots, limits, np, job.placement)
-    found = [
-        Fault(
-            where=f"host {fact.host.name}",
-            what=f"{count} ranks for {len(fact.gpus)} GPU{'s' if len(fact.gpus) > 1 else ''}",
-            hint="give it at most one rank for each GPU, or add --share-gpus",
-        )
-        for fact, count in zip(facts, counts, strict=True)
-        if fact.gpus and count > len(fact.gpus) and not job.share_gpus
-    ]
-    if found:
+    if found := [*_gpu_faults(job, facts, counts), *_process_faults(facts, counts)]:
         raise RequestError(found)
-    _check_processes(facts, counts)
     plan = _numbered(job, facts, counts)
     _check_master_port(job, plan)
     return plan
@@ -254,19 +245,22 @@ PROCESSES_OF_A_RANK = 2
 """The script and its agent; most scripts start more."""
 
 
-def _check_processes(facts: tuple[HostFacts, ...], counts: list[int]) -> None:
-    """Refuse more ranks than a host can have processes for: its MPI would try for minutes and then fail."""
-    found = [
-        Fault(
-            where=f"host {fact.host.name}",
-            what=f"{count} ranks need {PROCESSES_OF_A_RANK * count} processes; it allows {fact.processes}",
-            hint="ask for fewer ranks; the limits are ulimit -u, the container's pids limit, kernel.pid_max",
-        )
-        for fact, count in zip(facts, counts, strict=True)
-        if 0 <= fact.processes < PROCESSES_OF_A_RANK * count
-    ]
-    if found:
-        raise RequestError(found)
+def _gpu_faults(job: Job, facts: tuple[HostFacts, ...], counts: list[int]) -> Iterator[Fault]:
+    hint = "give it at most one rank for each GPU, or add --share-gpus"
+    for fact, count in zip(facts, counts, strict=True):
+        if fact.gpus and count > len(fact.gpus) and not job.share_gpus:
+            what = f"{count} ranks for {len(fact.gpus)} GPU{'s' if len(fact.gpus) > 1 else ''}"
+            yield Fault(where=f"host {fact.host.name}", what=what, hint=hint)
+
+
+def _process_faults(facts: tuple[HostFacts, ...], counts: list[int]) -> Iterator[Fault]:
+    """Yield where more ranks are than a host can have processes for: its MPI would try for minutes."""
+    hint = "ask for fewer ranks; the limits are ulimit -u, the container's pids limit, kernel.pid_max"
+    for fact, count in zip(facts, counts, strict=True):
+        needed = PROCESSES_OF_A_RANK * count
+        if 0 <= fact.processes < needed:
+            what = f"{count} ranks need {needed} processes; it allows {fact.processes}"
+            yield Fault(where=f"host {fact.host.name}", what=what, hint=hint)
 
 
 def _check_master_port(job: Job, plan: Plan) -> None:

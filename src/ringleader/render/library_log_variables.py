@@ -1,13 +1,13 @@
 """Variables by which NCCL and UCX write a log of what they use into the job's directory. Pure.
 
-The agent sets those of a library only where the rank's environment has none (``agents/library_logs``).
+The agent sets those of a library only where the rank's environment has none (``agents/rank_evidence``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ringleader.agents.library_logs import DIRECTORY
+from ringleader.agents.rank_evidence import DIRECTORY
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 

@@ -164,7 +164,6 @@ def rank_environment(
     caller: Mapping[str, str],
     python: str,
     settings: Mapping[str, str] | None = None,
-    inject: str = "",
     run_id: str = "",
     restart: int = 0,
 ) -> RankEnvironment:
@@ -172,9 +171,8 @@ def rank_environment(
 
     ``caller`` is the launcher's whole environment, ``python`` the absolute path of the interpreter whose
     directory goes in front of PATH, ``settings`` what fits the transports of its host (weaker than all the
-    rest), ``inject`` the directory that goes in front of PYTHONPATH (empty: the
-    agent puts its own there, as only it knows where it lies on its host), ``run_id`` what names the job in
-    all its starts (empty: ``job_id``), ``restart`` how often all ranks were started again until now.
+    rest), ``run_id`` what names the job in all its starts (empty: ``job_id``), ``restart`` how often ranks
+    were started again until now. PYTHONPATH is the agent's to complete, as only it knows where it is.
     """
     asked = dict(job.env)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
@@ -186,8 +184,6 @@ def rank_environment(
     if "CUDA_VISIBLE_DEVICES" not in asked and place.visible_gpus is not None:
         values["CUDA_VISIBLE_DEVICES"] = place.visible_gpus
     values["PATH"] = search_path(job, caller, python)
-    if inject:
-        values["PYTHONPATH"] = _in_front(inject, users.get("PYTHONPATH", ""))
     if users.get("LD_LIBRARY_PATH") and mpi.library:
         # The MPI completes this variable for what it starts; ours replaces that, so it must be complete too.
         values["LD_LIBRARY_PATH"] = f"{users['LD_LIBRARY_PATH']}:{PurePosixPath(mpi.library).parent}"

@@ -1,15 +1,35 @@
 """Horovod's launcher, by its paths: the command ``horovodrun``, `run`, and what scripts import beside them.
 
-`launch` is the command; `option_table` its options, `command_line` and `common.util.config_parser` read them,
-`job_request` makes a job of them. Names are Horovod's.
+`launch` is the command; `option_table` has its options, `command_line` reads them, `job_request` makes a job
+of them. `settings`, `hosts` and `shell_commands` are small parts of Horovod's that scripts import.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+
+from ringleader.alias import AliasFinder
+
+MODULES = {
+    "": ("common", "elastic", "util"),
+    ".command_line": ("config_parser",),
+    ".hosts": ("discovery", "host_hash", "worker"),
+    ".launch": ("gloo_run", "mpi_run"),
+    ".settings": ("codec", "constants", "driver", "env", "secret", "timeout"),
+    ".shell_commands": ("safe_shell_exec", "threads"),
+}
+"""This package and modules of it → names of Horovod's that stand for them.
+
+``runner.common.util.codec`` is ``runner.util.codec``, that is ``runner.codec``, and that is ``settings``.
+"""
+
+sys.meta_path.insert(
+    0, AliasFinder({f"{__name__}.{name}": __name__ + own for own, names in MODULES.items() for name in names})
+)
 
 
 class _HorovodArgs:

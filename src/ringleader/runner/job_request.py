@@ -13,8 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, collected
-from ringleader.horovod_elastic import elastic_options
-from ringleader.horovod_run import START_TIMEOUT, accepts_new_host_keys, mpirun_words
+from ringleader.horovod_run import (
+    START_TIMEOUT,
+    accepts_new_host_keys,
+    elastic_options,
+    mpirun_words,
+    seconds_of,
+)
 from ringleader.option_fields import words_of
 from ringleader.plan.batch_system import find_allocation
 from ringleader.plan.elastic_options import ElasticOptions
@@ -22,9 +27,9 @@ from ringleader.plan.host_list import merge_hosts, parse_host_list, parse_hostfi
 from ringleader.plan.job import Host, Job, Ssh
 from ringleader.render.mpirun_command import KEPT, OUTER_MPI
 from ringleader.render.rank_environment import NEVER_FORWARDED, OF_THE_COMMAND_LINE, RESERVED
-from ringleader.runner.common.util import config_parser
-from ringleader.runner.common.util.env import is_exportable
+from ringleader.runner.command_line import set_env_from_args
 from ringleader.runner.option_table import NO_GLOO, OPTIONS, HorovodrunOptions
+from ringleader.runner.settings import is_exportable
 
 OUR_MPI, OUR_SSH_CONFIG = f"{OF_THE_COMMAND_LINE}RUN_MPI", f"{OF_THE_COMMAND_LINE}RUN_SSH_CONFIG"
 """Defaults of ``ringleader run`` that count here too: Horovod has no options for them."""
@@ -78,7 +83,7 @@ def job_request(
         faults.append(Fault(where="COMMAND", what="nothing to run", hint=EXAMPLE))
     elastic: ElasticOptions | None = None
     with collected(faults):
-        elastic = _elastic(options, environ)
+        elastic = elastic_options(vars(options), environ)
     slots = sum(host.slots or 0 for host in hosts)
     if options.num_proc is not None and all(host.slots for host in hosts) and 0 < slots < options.num_proc:
         named = ",".join(f"{host.name}:{host.slots}" for host in hosts)
@@ -87,7 +92,7 @@ def job_request(
     notes = _unused(options, elastic)
     words, bind = _words(options, faults, notes)
     variables: dict[str, str] = {}
-    config_parser.set_env_from_args(variables, options)
+    set_env_from_args(variables, options)
     if options.tcp_flag:
         variables |= {name: value for name, value in TCP_ONLY.items() if name not in environ}
     elsewhere = bool(hosts or options.host_discovery_script)
@@ -186,20 +191,6 @@ def _hosts(
     return ()
 
 
-def _elastic(options: HorovodrunOptions, environ: Mapping[str, str]) -> ElasticOptions | None:
-    return elastic_options(
-        np=options.num_proc,
-        least=options.min_num_proc,
-        most=options.max_num_proc,
-        script=options.host_discovery_script,
-        slots=options.slots,
-        reset_limit=options.reset_limit,
-        cooldown=options.cooldown_range,
-        timeout=options.elastic_timeout,
-        environ=environ,
-    )
-
-
 def _unused(options: HorovodrunOptions, elastic: ElasticOptions | None) -> list[str]:
     """Return a sentence for each reason why options that are given change nothing."""
     by_reason: dict[str, list[str]] = {}
@@ -243,9 +234,7 @@ def _start_timeout(options: HorovodrunOptions, environ: Mapping[str, str], fault
         if options.start_timeout < 0:
             faults.append(Fault(where="--start-timeout", what=f"{options.start_timeout} seconds"))
         return float(abs(options.start_timeout))
-    text = environ.get(START_TIMEOUT, "")
-    try:
-        return float(text) if text else Job.start_timeout
-    except ValueError:
-        faults.append(Fault(where=START_TIMEOUT, what=f"{text!r} is not a number of seconds"))
-        return Job.start_timeout
+    seconds = None
+    with collected(faults):
+        seconds = seconds_of(environ, START_TIMEOUT)
+    return Job.start_timeout if seconds is None else seconds

@@ -1,7 +1,7 @@
-"""The command ``horovodrun``, and what scripts import from ``horovod.runner.launch``.
+"""The command ``horovodrun``, commands on ranks with Horovod's settings, and which MPI there is.
 
-Path, names and meanings are Horovod's: `parse_args`, `run_commandline`, `check_build`, `_run`. What the
-options become here is decided in `job_request`.
+Horovod's paths are ``horovod.runner`` with ``launch``, ``gloo_run`` and ``mpi_run``; names and meanings are
+Horovod's. What the options become here is decided in `job_request`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ringleader.adapters.util import gloo_built, mpi_built, nccl_built
+from ringleader import __version__
+from ringleader.adapters.util import (
+    ccl_built,
+    ddl_built,
+    extension_available,
+    gloo_built,
+    mpi_built,
+    nccl_built,
+)
+from ringleader.errors import RingleaderError
 from ringleader.horovod_run import IGNORED, NAMES, elastic_failure_text, failure_text
-from ringleader.runner.job_request import JobRequest, job_request, same_command
+from ringleader.plan.job import Family, check
+from ringleader.runner.job_request import job_request, same_command
 from ringleader.runner.option_table import OPTIONS, HorovodrunOptions, options_of
 from ringleader.text_files import read_text
 
@@ -26,7 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = ["check_build", "gloo_built", "mpi_built", "nccl_built", "parse_args", "run_commandline"]
 
-
+FRAMEWORKS = {
+    "TensorFlow": "tensorflow",
+    "PyTorch": "torch",
+    "MXNet": "mxnet",
+    "Keras": "keras",
+    "JAX": "jax",
+}
 _OF_RUN = (NAMES - {*IGNORED, "num_proc"}) | {"hosts", "use_gloo"}
 """Options that are keywords of `run` too."""
 
@@ -46,10 +62,27 @@ def parse_args() -> Namespace:
 
 
 def check_build(verbose: bool = False) -> NoReturn:
-    """Print which frameworks, MPIs and transports are there, and leave."""
-    from ringleader.runner.check_build import build_text
+    """Print which frameworks, MPIs and transports are there, and leave.
 
-    sys.stdout.write(build_text())
+    The lists and their words are Horovod's, which scripts look for: ``[X] PyTorch``.
+    """
+    mpi = mpi_built() and mpi_available()
+    lists = {
+        "Available Frameworks": {name: extension_available(module) for name, module in FRAMEWORKS.items()},
+        "Available Controllers": {"MPI": mpi, "Gloo": gloo_built()},
+        "Available Tensor Operations": {
+            "NCCL": bool(nccl_built()),
+            "DDL": ddl_built(),
+            "CCL": ccl_built(),
+            "MPI": mpi,
+            "Gloo": gloo_built(),
+        },
+    }
+    lines = [f"Horovod v{__version__}:"]
+    for title, entries in lists.items():
+        lines += ["", f"{title}:"]
+        lines += [f"    [{'X' if there else ' '}] {name}" for name, there in entries.items()]
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.exit(0)
 
 
@@ -71,15 +104,31 @@ def _command_line() -> int:
     return outcome.exit_code
 
 
-def run_settings(
+def gloo_run(
     settings: Any,
     nics: Iterable[str] | None,
     env: Mapping[str, str],
+    server_ip: str,
     command: Sequence[str],
-    *,
-    use_gloo: bool,
 ) -> None:
-    """Run a command with Horovod's settings to its end, in the environment ``env``; see `gloo_run`."""
+    """Run a command to its end; RuntimeError where a rank fails. MPI starts the ranks.
+
+    ``settings``: `ringleader.runner.settings.Settings`. ``env``: the launcher's environment. ``server_ip`` is
+    not needed: ranks find the launcher by themselves.
+    """
+    _run_settings(settings, nics, env, command, mpi=False)
+
+
+def mpi_run(
+    settings: Any, nics: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
+) -> None:
+    """Run a command to its end; RuntimeError where a rank fails. See `gloo_run`."""
+    _run_settings(settings, nics, env, command, mpi=True)
+
+
+def _run_settings(
+    settings: Any, nics: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str], *, mpi: bool
+) -> None:
     values = vars(settings) | {"mpi_args": settings.extra_mpi_args, "nics": nics, "command": command}
     values |= {"start_timeout": None, "verbose": bool(settings.verbose)}
     timeout = settings.start_timeout
@@ -87,7 +136,46 @@ def run_settings(
     if timeout is not None:
         options = replace(options, start_timeout=max(1, int(timeout.remaining())))
     outcome = run_command(options, environ={"PATH": os.environ.get("PATH", os.defpath)} | dict(env))
-    _raise_of(outcome, mpi=not use_gloo)
+    _raise_of(outcome, mpi=mpi)
+
+
+def _get_min_start_hosts(settings: Any) -> int:
+    """Return how many hosts an elastic job waits for at its start: 1, as nothing is tried between two."""
+    return 1
+
+
+def mpi_available(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether there is an MPI that can start ranks: ours, or on the PATH of ``env``."""
+    return _family(env) is not None
+
+
+def is_open_mpi(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether Open MPI starts the ranks."""
+    return _family(env) in (Family.OPENMPI4, Family.OPENMPI5)
+
+
+def is_mpich(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether MPICH, or one of its family, starts the ranks."""
+    return _family(env) is Family.MPICH
+
+
+def is_intel_mpi(env: Mapping[str, str] | None = None) -> bool:
+    """Return whether Intel MPI starts the ranks."""
+    return _family(env) is Family.INTEL
+
+
+def is_spectrum_mpi(env: Mapping[str, str] | None = None) -> bool:
+    """Return False: IBM's MPI is not among those that are driven here."""
+    return False
+
+
+def _family(env: Mapping[str, str] | None) -> Family | None:
+    from ringleader.launch.mpirun.mpi_discovery import find_mpi
+
+    try:
+        return find_mpi(None, environ=os.environ if env is None else env).family
+    except RingleaderError:
+        return None
 
 
 def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Outcome:
@@ -97,19 +185,20 @@ def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Ou
     """
     from ringleader.cli import interrupts
     from ringleader.cli.run.command import check_program, check_ssh_files, is_here
-    from ringleader.errors import RingleaderError
-    from ringleader.plan.job import check
 
     request = job_request(options, environ=environ, read=read_text, current_dir=str(Path.cwd()))
     job = check(request.job)
     check_ssh_files(job)
     if is_here(job):
         check_program(job, environ)
-    _tell_of(request, verbose=bool(options.verbose))
+    for note in request.notes:
+        _tell(note)
+    if options.verbose:
+        _tell(f"the same as: {same_command(request)}")
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
-        from ringleader.launch.rank_output.output_streams import descriptor
+        from ringleader.launch.rank_output import descriptor
     listener = terminal(prefix=True, quiet=False, label=label_of(options))
     try:
         outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))
@@ -128,13 +217,6 @@ def label_of(options: HorovodrunOptions) -> Callable[[int, str], bytes]:
     if not options.prefix_output_with_timestamp:
         return lambda rank, stream: (number % (rank, stream)).encode()
     return lambda rank, stream: (time.strftime("%a %b %d %H:%M:%S %Y") + number % (rank, stream)).encode()
-
-
-def _tell_of(request: JobRequest, *, verbose: bool) -> None:
-    for note in request.notes:
-        _tell(note)
-    if verbose:
-        _tell(f"the same as: {same_command(request)}")
 
 
 def _tell(text: str) -> None:

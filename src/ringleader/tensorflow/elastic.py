@@ -11,8 +11,8 @@ import tensorflow as tf
 from ringleader.adapters.elastic import CommitError, run_fn
 from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from ringleader.adapters.numpy_adapter import Array
-from ringleader.adapters.variables_state import ModelState, VariablesState
-from ringleader.tensorflow.session_operations import renew_waiting_nodes
+from ringleader.adapters.variables_state import ModelState, VariablesState, assign
+from ringleader.tensorflow.sessions import renew_waiting_nodes
 
 __all__ = [
     "CommitError",
@@ -92,22 +92,14 @@ class VariableValues:
     def read(self, variables: Sequence[Any]) -> list[Array]:
         """Return the values."""
         if tf.executing_eagerly():
-            return [_array(one) for one in variables]
-        values: list[Array] = self._session().run(list(variables)) if variables else []
-        return values
+            values = [one.value for one in variables]  # a property in Keras 3, a method elsewhere
+            return [(one() if callable(one) else one).numpy() for one in values]
+        return self._session().run(list(variables)) if variables else []
 
     def write(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
         """Give each variable its value."""
         if tf.executing_eagerly():
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
-            return
+            return assign(variables, values)
         session = self._session()
         for variable, value in zip(variables, values, strict=True):
             variable.load(value, session)
-
-
-def _array(variable: Any) -> Array:
-    value = variable.value  # a property in Keras 3, a method elsewhere
-    array: Array = (value() if callable(value) else value).numpy()
-    return array

@@ -14,22 +14,17 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.adapters.array_operations import ALLGATHER, ALLREDUCE
+from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.gradient_settings import GradientSettings, checked_groups
 from ringleader.adapters.handles import synchronize_all
-from ringleader.adapters.process_sets import ProcessSet, group_of, number_of
+from ringleader.adapters.process_sets import group_of, number_of
 from ringleader.adapters.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 from ringleader.adapters.step_metrics import session_metrics
 from ringleader.engine.exceptions import MismatchError
 from ringleader.engine.kernels import Array
 from ringleader.engine.operations import ReduceOp
-from ringleader.tensorflow.eager_tensors import (
-    array_of,
-    as_tensor,
-    is_recording,
-    refuse_jit_compile,
-    tensor_over,
-    tensorflow_error,
-)
+from ringleader.tensorflow.differentiable_operation import HostExchange, any_rows
+from ringleader.tensorflow.eager_tensors import as_tensor
 from ringleader.tensorflow.operations import allgather, allreduce, grouped_allreduce
 
 HINT = (
@@ -99,84 +94,79 @@ class GradientExchange:
         """``name`` is how messages call the exchange; one of that name is under way at a time."""
         self.settings = settings
         self._name = name
-        self.local: set[int] = set()
-        """Keys of variables, or sources of a tape, whose gradients are this rank's and not exchanged."""
-
-    def with_local(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Return reduced gradients, of `local` variables this rank's divided by the number of ranks.
-
-        They are not divided without ``scale_local_gradients``.
-        """
-        found = list(gradients)
-        shared = [at for at, one in enumerate(variables) if key(one) not in self.local]
-        reduced = self([found[at] for at in shared], [variables[at] for at in shared])
-        for at, gradient in zip(shared, reduced, strict=True):
-            found[at] = gradient
-        if self.settings.scale_local_gradients and len(shared) < len(found):
-            size = self.settings.process_set.size()
-            for at in set(range(len(found))) - set(shared):
-                found[at] = divided(found[at], size)
-        return found
+        self.local: dict[int, Any] = {}
+        """By `key`: variables, or sources of a tape, whose gradients are this rank's and not exchanged."""
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
-        """Return the reduced gradients, None where one is None.
+        """Return the reduced gradients, None where one is None; of `local` variables this rank's.
 
-        ``variables`` are those of the gradients, needed where groups of variables were given. A rank outside
-        of the process set gets its own gradients back.
+        These are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
+        ``variables`` are those of the gradients, needed where some are local, or groups of variables were
+        given. A rank outside of the process set gets its own gradients back.
         """
         settings, found = self.settings, list(gradients)
         if settings.process_set.included() is False:
             return found
+        local = {at for at, one in enumerate(variables or ()) if key(one) in self.local} if self.local else ()
+        shared = [at for at, one in enumerate(found) if one is not None and at not in local]
+        sparse = [at for at in shared if isinstance(found[at], tf.IndexedSlices)]
         if settings.sparse_as_dense:
-            found = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in found]
-        dense = [at for at, one in enumerate(found) if one is not None and not _sparse(one)]
-        sparse = [at for at, one in enumerate(found) if _sparse(one)]
-        if not dense and not sparse:
-            return found
+            for at in sparse:
+                found[at] = tf.convert_to_tensor(found[at])
+            sparse = []
+        if shared:
+            self._exchange(found, [at for at in shared if at not in sparse], sparse, variables)
+        if settings.scale_local_gradients:
+            for at in local:
+                found[at] = divided(found[at], settings.process_set.size())
+        return found
+
+    def _exchange(
+        self, found: list[Any], dense: list[int], sparse: list[int], variables: Sequence[Any] | None
+    ) -> None:
+        """Replace gradients, dense and sparse ones at these places, by the reduced ones."""
+        settings = self.settings
         if sparse and settings.op not in (Average, Sum):
             raise NotImplementedError(
                 f"op={settings.op.name.title()} has no meaning for tf.IndexedSlices; pass "
                 "sparse_as_dense=True, or op=hvd.Average or hvd.Sum"
             )
-        packed = [settings.compression.compress(as_tensor(found[at])) for at in dense]
         rows = [part for at in sparse for part in (found[at].values, found[at].indices)]
-        step = Exchange(
+        step = StepExchange(
             name=self._name,
             reduction=settings.reduction,
             process_set=settings.process_set,
             groups=grouped(settings.groups, dense, variables),
             gathered=len(rows),
         )
-        results = reduce_tensors(step, [tensor for tensor, _context in packed], rows)
-        for at, (_tensor, context), result in zip(dense, packed, results, strict=False):
-            found[at] = settings.compression.decompress(result, context)
+        results: list[Any] = []
+
+        def exchange(small: list[Any]) -> list[Any]:
+            results.extend(step.apply([*small, *rows]))
+            return results[: len(dense)]
+
+        tensors = [as_tensor(found[at]) for at in dense]
+        for at, one in zip(dense, run_compressed(settings.compression, tensors, exchange), strict=True):
+            found[at] = one
         parts = iter(results[len(dense) :])
-        for at, values, indices in zip(sparse, parts, parts, strict=False):
+        for at, values, indices in zip(sparse, parts, parts, strict=True):
             if settings.op is Average:
                 values = values / tf.cast(settings.process_set.size(), values.dtype)
             found[at] = tf.IndexedSlices(values, indices, found[at].dense_shape)
-        return found
-
-
-def _sparse(gradient: Any) -> bool:
-    return isinstance(gradient, tf.IndexedSlices)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
-    """The exchange of one step, on arrays."""
+class StepExchange(HostExchange):
+    """The exchange of one step's gradients: dense ones, then values and indices of sparse ones in turns."""
 
-    name: str
-    """How messages call it, the same on all ranks."""
     reduction: tuple[ReduceOp, float, float]
     """The reduction, the factor before it, the factor after it."""
-    process_set: ProcessSet
     groups: tuple[tuple[int, ...], ...]
     """Places of the arrays that are reduced together: all or none."""
     gathered: int
-    """The last so many arrays are gathered: values and indices of sparse gradients in turns."""
+    """The last so many arrays are gathered."""
 
-    def run(self, *arrays: Array) -> list[Array]:
+    def exchange(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Return the results, new arrays in the order of the arrays."""
         metrics = session_metrics()
         metrics.exchange()
@@ -203,63 +193,36 @@ class Exchange:
         metrics.step()
         return results
 
+    def shapes(self, inputs: Sequence[Any]) -> list[Any]:
+        """See `HostExchange`."""
+        dense = len(inputs) - self.gathered
+        return [one.shape if at < dense else any_rows(one.shape) for at, one in enumerate(inputs)]
 
-def reduce_tensors(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    """Return the results for dense tensors and for rows to gather, whatever mode TensorFlow is in."""
-    tensors = [*dense, *rows]
-    if tf.executing_eagerly():
-        if not is_recording():
-            return _eagerly(step, tensors)
-    elif not tf.compat.v1.get_default_graph().building_function:
-        return _in_session(step, dense, rows)
-    else:
-        refuse_jit_compile()
+    def gradients(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], upstream: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Return what derivatives of higher order need: the same exchange of the results' gradients."""
+        if self.gathered:
+            raise NotImplementedError(
+                "derivatives of exchanged tf.IndexedSlices are not supported; pass sparse_as_dense=True"
+            )
+        return replace(self, name=f"{self.name}.gradient").apply(upstream)
 
-    @tf.custom_gradient
-    def differentiable(*inputs: Any) -> Any:
-        outputs = _eagerly(step, inputs) if tf.executing_eagerly() else _traced(step, inputs)
-        return outputs, lambda *upstream: _backward(step, upstream)
-
-    return list(differentiable(*tensors))
-
-
-def _eagerly(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
-    try:
-        return [tensor_over(array) for array in step.run(*map(array_of, tensors))]
-    except (ValueError, MismatchError) as error:
-        raise tensorflow_error(error) from error
-
-
-def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
-    outputs = tf.numpy_function(step.run, tensors, [tensor.dtype for tensor in tensors], name=step.name)
-    for at, (output, tensor) in enumerate(zip(outputs, tensors, strict=True)):
-        shape = tensor.shape
-        if at >= len(tensors) - step.gathered:
-            shape = tf.TensorShape([None]).concatenate(shape[1:])
-        output.set_shape(shape)
-    return list(outputs)
-
-
-def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    op, prescale, postscale = step.reduction
-    words: dict[str, Any] = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
-    words["process_set"] = step.process_set
-    results: list[Any] = [None] * len(dense)
-    # All gradients are no group here: the exchange of the first ones goes on while the others are computed.
-    for places in step.groups if len(step.groups) > 1 else ():
-        members = [dense[at] for at in places]
-        for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
-            results[at] = result
-    for at, tensor in enumerate(dense):
-        if results[at] is None:
-            results[at] = allreduce(tensor, **words)
-    return [*results, *(allgather(tensor, process_set=step.process_set) for tensor in rows)]
-
-
-def _backward(step: Exchange, upstream: Sequence[Any]) -> list[Any]:
-    """Return what derivatives of higher order need: the same exchange of the results' gradients."""
-    if step.gathered:
-        raise NotImplementedError(
-            "derivatives of exchanged tf.IndexedSlices are not supported; pass sparse_as_dense=True"
-        )
-    return reduce_tensors(replace(step, name=f"{step.name}.gradient"), list(upstream), [])
+    def apply(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """See `HostExchange`."""
+        if tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function:
+            return super().apply(inputs)
+        dense = len(inputs) - self.gathered
+        op, prescale, postscale = self.reduction
+        words: dict[str, Any] = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
+        words["process_set"] = self.process_set
+        results: list[Any] = [None] * dense
+        # All gradients are no group here: the exchange of the first ones goes on while others are computed.
+        for places in self.groups if len(self.groups) > 1 else ():
+            members = [inputs[at] for at in places]
+            for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
+                results[at] = result
+        for at, tensor in enumerate(inputs[:dense]):
+            if results[at] is None:
+                results[at] = allreduce(tensor, **words)
+        return [*results, *(allgather(tensor, process_set=self.process_set) for tensor in inputs[dense:])]

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.adapters.gradient_settings import GradientSettings
+from ringleader.adapters.gradient_settings import weights_of
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average
 from ringleader.tensorflow.compression import Compression
@@ -22,11 +22,7 @@ NAME = "DistributedGradientTape_Allreduce"
 class DistributedTape:
     """What stands in front of the class of the wrapped tape."""
 
-    def init_tape(self, settings: GradientSettings) -> None:
-        """Begin with no sources of this rank's own."""
-        self._exchange = GradientExchange(settings, NAME)
-        self._local_sources: dict[int, Any] = {}
-        """Kept here, as what they are known by may not be another's."""
+    _exchange: GradientExchange
 
     @property
     def process_set(self) -> ProcessSet:
@@ -43,8 +39,7 @@ class DistributedTape:
 
         They are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
         """
-        self._local_sources[key(source)] = source
-        self._exchange.local.add(key(source))
+        self._exchange.local[key(source)] = source
 
     @traced_as_written
     def gradient(
@@ -63,7 +58,7 @@ class DistributedTape:
         found = super().gradient(  # type: ignore[misc]
             target, sources, output_gradients, unconnected_gradients=unconnected_gradients
         )
-        reduced = self._exchange.with_local(tf.nest.flatten(found), tf.nest.flatten(sources))
+        reduced = self._exchange(tf.nest.flatten(found), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(
@@ -76,8 +71,9 @@ class DistributedTape:
         """Return (source, gradient) pairs of the local sources, and of the others."""
         gradients = self.gradient(target, sources, output_gradients, use_generic_names)
         pairs = list(zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True))
-        local = [pair for pair in pairs if key(pair[0]) in self._local_sources]
-        return local, [pair for pair in pairs if key(pair[0]) not in self._local_sources]
+        is_local = self._exchange.local
+        local = [pair for pair in pairs if key(pair[0]) in is_local]
+        return local, [pair for pair in pairs if key(pair[0]) not in is_local]
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -102,23 +98,17 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 
     `ValueError` where the arguments contradict each other.
     """
-    settings = checked_settings(
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    words = dict(locals())
+    for name in ("gradtape", "device_dense", "device_sparse"):
+        del words[name]
+    settings = checked_settings(**words)
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}")
     cls = _class_of(gradtape.__class__)
     tape = cls.__new__(cls)
     tape.__dict__.update(gradtape.__dict__)
     tape._recording = False
-    tape.init_tape(settings)
+    tape._exchange = GradientExchange(settings, NAME)
     return tape
 
 
@@ -148,24 +138,10 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
 
     ``local_layers`` is a layer or several. See `DistributedTape.register_local_source`.
     """
-    layers = [] if local_layers is None else local_layers
-    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
-    if not all(hasattr(layer, "trainable_weights") for layer in layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            tape.register_local_source(variable)
+    words = dict(locals())  # all but the layers are of a `DistributedGradientTape`
+    kind = "All local layers must be of tf.keras.layers.Layer type."
+    variables = weights_of(words.pop("local_layers"), kind)
+    tape = DistributedGradientTape(**words)
+    for variable in variables:
+        tape.register_local_source(variable)
     return tape

@@ -14,20 +14,12 @@ from ringleader.adapters.array_operations import OPERATIONS
 from ringleader.adapters.basics import rank
 from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.numpy_adapter import empty_like
-from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.engine.exceptions import MismatchError
 from ringleader.engine.operations import ReduceOp
 from ringleader.tensorflow.compression import Compression, Compressor
-from ringleader.tensorflow.differentiable_operation import (
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
-    BROADCAST,
-    REDUCESCATTER,
-    Call,
-    static_value,
-)
+from ringleader.tensorflow.differentiable_operation import Call, static_value
 from ringleader.tensorflow.eager_tensors import (
     argument_error,
     array_of,
@@ -38,6 +30,8 @@ from ringleader.tensorflow.eager_tensors import (
     tensorflow_error,
 )
 from ringleader.tensorflow.util import called_as_written, traced_as_written
+
+GATHER = OPERATIONS.allgather_rows
 
 __all__ = [
     "allgather",
@@ -82,32 +76,52 @@ def allreduce(
             OPERATIONS.allreduce, tensor, name, process_set, chosen, prescale_factor, postscale_factor
         )
     factors = (prescale_factor, postscale_factor)
-    return _reduce_any(tensor, compression, chosen, factors, name, process_set, ignore_name_scope)
+    return _reduce([tensor], compression, chosen, factors, name, process_set, ignore_name_scope)[0]
 
 
 @traced_as_written
-def _reduce_any(
-    tensor: Any,
+def _reduce(
+    tensors: Sequence[Any],
     compression: type[Compressor],
     op: ReduceOp,
     factors: tuple[float, float],
     name: str | None,
     process_set: ProcessSet,
     ignore_name_scope: bool,
-) -> Any:
-    """Return the reduction of a tensor of any kind, eagerly or in a graph."""
-    if isinstance(tensor, tf.IndexedSlices):
-        return reduce_sparse([tensor], name, op, factors, process_set, ignore_name_scope)[0]
-    call = Call(
-        name=name,
-        process_set=process_set,
-        arguments=(op, *factors),
-        ignore_name_scope=ignore_name_scope,
-    )
-    return run_compressed(compression, [tensor], lambda small: ALLREDUCE.run(small, call)[0])[0]
+    *,
+    grouped: bool = False,
+) -> list[Any]:
+    """Return the reductions of tensors of any kind, of one unless ``grouped``, eagerly or in a graph."""
+    results: list[Any] = list(tensors)
+    sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
+    dense = [at for at in range(len(tensors)) if at not in sparse]
+    if sparse and op not in (Average, Sum):
+        raise NotImplementedError(
+            f"tf.IndexedSlices can be summed or averaged, and op is {ReduceOp(op).name.title()}; "
+            "use sparse_as_dense=True, or tf.convert_to_tensor"
+        )
+    if sparse and factors != (1.0, 1.0):
+        raise NotImplementedError("prescale_factor and postscale_factor are not for tf.IndexedSlices")
+    if sparse:
+        # The slices of all ranks: an index may come several times, and counts each time.
+        parts = [part for at in sparse for part in (tensors[at].values, tensors[at].indices)]
+        base = f"{name}.sparse" if grouped and name is not None else name
+        call = Call(base, process_set, GATHER, grouped=True, unscoped=ignore_name_scope)
+        gathered = iter(call.run(parts)[0])
+        for at, values, indices in zip(sparse, gathered, gathered, strict=True):
+            if op == Average:
+                values = values / tf.cast(process_set.size(), values.dtype)
+            results[at] = tf.IndexedSlices(values, indices, dense_shape=tensors[at].dense_shape)
+    if dense:
+        operation, arguments = OPERATIONS.allreduce, (op, *factors)
+        call = Call(name, process_set, operation, arguments, grouped=grouped, unscoped=ignore_name_scope)
+        reduced = run_compressed(compression, [tensors[at] for at in dense], lambda small: call.run(small)[0])
+        for at, one in zip(dense, reduced, strict=True):
+            results[at] = one
+    return results
 
 
-@traced_as_written
+@called_as_written
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -123,29 +137,8 @@ def grouped_allreduce(
 ) -> list[Any]:
     """Return the reductions of several tensors over the ranks of a process set; see `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    results: list[Any] = list(tensors)
-    sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
-    dense = [at for at in range(len(tensors)) if at not in sparse]
-    if sparse:
-        slices = [tensors[at] for at in sparse]
-        base = None if name is None else f"{name}.sparse"
-        factors = (prescale_factor, postscale_factor)
-        reduced = reduce_sparse(slices, base, chosen, factors, process_set, ignore_name_scope)
-        for at, one in zip(sparse, reduced, strict=True):
-            results[at] = one
-    if dense:
-        call = Call(
-            name=name,
-            process_set=process_set,
-            arguments=(chosen, prescale_factor, postscale_factor),
-            grouped=True,
-            ignore_name_scope=ignore_name_scope,
-        )
-        dense_ones = [tensors[at] for at in dense]
-        reduced = run_compressed(compression, dense_ones, lambda small: ALLREDUCE.run(small, call)[0])
-        for at, one in zip(dense, reduced, strict=True):
-            results[at] = one
-    return results
+    factors = (prescale_factor, postscale_factor)
+    return _reduce(tensors, compression, chosen, factors, name, process_set, ignore_name_scope, grouped=True)
 
 
 @traced_as_written
@@ -159,15 +152,7 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Return the reduction of a dense tensor, its sum if nothing is said: what `allreduce` is made of."""
-    return allreduce(
-        tensor,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    return allreduce(**locals())
 
 
 @traced_as_written
@@ -181,46 +166,7 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Return the reductions of dense tensors, sums if nothing is said."""
-    return grouped_allreduce(
-        tensors,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
-        ignore_name_scope=ignore_name_scope,
-        name=name,
-    )
-
-
-def reduce_sparse(
-    slices: Sequence[tf.IndexedSlices],
-    name: str | None,
-    op: ReduceOp,
-    factors: tuple[float, float],
-    process_set: ProcessSet,
-    ignore_name_scope: bool,
-) -> list[tf.IndexedSlices]:
-    """Return the slices of all ranks; of an Average the values are divided by the number of ranks.
-
-    Values and indices travel together. An index may come several times, and counts each time.
-    """
-    if op not in (Average, Sum):
-        raise NotImplementedError(
-            f"tf.IndexedSlices can be summed or averaged, and op is {ReduceOp(op).name.title()}; "
-            "use sparse_as_dense=True, or tf.convert_to_tensor"
-        )
-    if factors != (1.0, 1.0):
-        raise NotImplementedError("prescale_factor and postscale_factor are not for tf.IndexedSlices")
-    parts = [part for one in slices for part in (one.values, one.indices)]
-    call = Call(name=name, process_set=process_set, grouped=True, ignore_name_scope=ignore_name_scope)
-    gathered = ALLGATHER.run(parts, call)[0]
-    reduced = []
-    for one, values, indices in zip(slices, gathered[::2], gathered[1::2], strict=True):
-        if op == Average:
-            ranks = group_of(process_set, "Allreduce").ranks.size
-            values = values / tf.cast(ranks, values.dtype)
-        reduced.append(tf.IndexedSlices(values, indices, dense_shape=one.dense_shape))
-    return reduced
+    return grouped_allreduce(**locals())
 
 
 @traced_as_written
@@ -236,8 +182,7 @@ def allgather(
     """
     if is_unrecorded(tensor):
         return run_eagerly(OPERATIONS.allgather, tensor, name, process_set)
-    call = Call(name=name, process_set=process_set, ignore_name_scope=ignore_name_scope)
-    return ALLGATHER.run([tensor], call)[0][0]
+    return Call(name, process_set, GATHER, unscoped=ignore_name_scope).run([tensor])[0][0]
 
 
 @traced_as_written
@@ -250,8 +195,8 @@ def grouped_allgather(
     """Return each tensor joined from those of all ranks of a process set; see `allgather`."""
     if not tensors:
         return []
-    call = Call(name=name, process_set=process_set, grouped=True, ignore_name_scope=ignore_name_scope)
-    return list(ALLGATHER.run(tensors, call)[0])
+    call = Call(name, process_set, GATHER, grouped=True, unscoped=ignore_name_scope)
+    return list(call.run(tensors)[0])
 
 
 @traced_as_written
@@ -268,10 +213,8 @@ def broadcast(
     """
     if is_unrecorded(tensor):
         return run_eagerly(OPERATIONS.broadcast, tensor, name, process_set, root_rank)
-    call = Call(
-        name=name, process_set=process_set, arguments=(root_rank,), ignore_name_scope=ignore_name_scope
-    )
-    return BROADCAST.run([tensor], call)[0][0]
+    call = Call(name, process_set, OPERATIONS.broadcast, (root_rank,), unscoped=ignore_name_scope)
+    return call.run([tensor])[0][0]
 
 
 @traced_as_written
@@ -289,29 +232,13 @@ def broadcast_(
     inner = [_tensorflow_variable(variable) for variable in variables]
     if not inner:
         return []
-    if tf.executing_eagerly():
-        return _into_variables(inner, root_rank, name, process_set)
-    call = Call(name=name, process_set=process_set, arguments=(root_rank,), grouped=True)
-    values, _rows = BROADCAST.run(inner, call)
-    return [
-        tf.convert_to_tensor(tf.compat.v1.assign(variable, value))
-        for variable, value in zip(inner, values, strict=True)
-    ]
-
-
-def _tensorflow_variable(variable: Any) -> Any:
-    """Return TensorFlow's variable, which is within one of Keras 3."""
-    value = getattr(variable, "value", None)
-    inner = value if isinstance(value, tf.Variable) else variable
-    if not hasattr(inner, "assign"):
-        raise argument_error(f"only variables take over values, and this is {type(variable).__name__}")
-    return inner
-
-
-def _into_variables(
-    variables: Sequence[Any], root_rank: int, name: str | None, process_set: ProcessSet
-) -> list[Any]:
-    values = [variable.read_value() for variable in variables]
+    if not tf.executing_eagerly():
+        values, _rows = Call(name, process_set, OPERATIONS.broadcast, (root_rank,), grouped=True).run(inner)
+        return [
+            tf.convert_to_tensor(tf.compat.v1.assign(variable, value))
+            for variable, value in zip(inner, values, strict=True)
+        ]
+    values = [variable.read_value() for variable in inner]
     check_types(values)
     is_root = rank() == root_rank
     arrays = [array_of(value) for value in values]
@@ -322,12 +249,20 @@ def _into_variables(
         OPERATIONS.broadcast_in_place.run_group(arrays, name, process_set, root_rank)
     except (ValueError, MismatchError) as error:
         raise tensorflow_error(error) from error
-    if is_root:
-        return values
-    values = [tensor_over(array) for array in arrays]
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+    if not is_root:
+        values = [tensor_over(array) for array in arrays]
+        for variable, value in zip(inner, values, strict=True):
+            variable.assign(value)
     return values
+
+
+def _tensorflow_variable(variable: Any) -> Any:
+    """Return TensorFlow's variable, which is within one of Keras 3."""
+    value = getattr(variable, "value", None)
+    inner = value if isinstance(value, tf.Variable) else variable
+    if not hasattr(inner, "assign"):
+        raise argument_error(f"only variables take over values, and this is {type(variable).__name__}")
+    return inner
 
 
 @traced_as_written
@@ -345,8 +280,8 @@ def alltoall(
     Without it, rows go in equal parts.
     """
     arguments = (None if splits is None else static_value(_counts(splits)),)
-    call = Call(name=name, process_set=process_set, arguments=arguments, ignore_name_scope=ignore_name_scope)
-    (output,), (received,) = ALLTOALL.run([tensor], call)
+    call = Call(name, process_set, OPERATIONS.alltoall, arguments, unscoped=ignore_name_scope)
+    (output,), (received,) = call.run([tensor])
     return output if splits is None else (output, received)
 
 
@@ -371,14 +306,9 @@ def _scatter(
 ) -> list[Any]:
     if op not in (Average, Sum):
         raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    call = Call(
-        name=name,
-        process_set=process_set,
-        arguments=(op, *factors),
-        grouped=grouped,
-        ignore_name_scope=ignore_name_scope,
-    )
-    return run_compressed(compression, tensors, lambda small: REDUCESCATTER.run(small, call)[0])
+    operation, arguments = OPERATIONS.reducescatter, (op, *factors)
+    call = Call(name, process_set, operation, arguments, grouped=grouped, unscoped=ignore_name_scope)
+    return run_compressed(compression, tensors, lambda small: call.run(small)[0])
 
 
 @traced_as_written

@@ -10,6 +10,7 @@ The class is made when it is first asked for: Keras takes seconds to import, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
@@ -73,7 +74,8 @@ def _statistics(
     return tf.cast(joint, values.dtype), tf.cast(variance, values.dtype), tf.maximum(count, 1.0)
 
 
-def _make_class() -> Any:
+@cache
+def _class() -> Any:
     base: Any = tf.keras.layers.BatchNormalization
     legacy = not base.__module__.startswith("keras.")
 
@@ -103,36 +105,29 @@ def _make_class() -> Any:
         def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             if group_of(self.process_set, "SyncBatchNormalization").ranks.size == 1:
                 return super()._moments(inputs, *args, **kwargs)
-            if legacy:
-                return self._legacy_moments(inputs, *args, **kwargs)
-            return self._keras_moments(inputs, *args, **kwargs)
+            moments = self._legacy_moments if legacy else self._keras_moments
+            return moments(inputs, *args, **kwargs)
 
         def _legacy_moments(
             self, inputs: Any, reduction_axes: Sequence[int], keep_dims: bool, mask: Any = None
         ) -> Any:
             """Return what Keras 2 asks for."""
-            weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
-            mean, variance = joint_moments(inputs, list(reduction_axes), self.process_set, weights)
+            mean, variance = self._keras_moments(inputs, mask, list(reduction_axes))
             if keep_dims:
                 shape = [1 if at in reduction_axes else size for at, size in enumerate(inputs.shape)]
                 mean, variance = tf.reshape(mean, shape), tf.reshape(variance, shape)
             return mean, variance
 
-        def _keras_moments(self, inputs: Any, mask: Any) -> Any:
+        def _keras_moments(self, inputs: Any, mask: Any, axes: Sequence[int] | None = None) -> Any:
             """Return what Keras 3 asks for."""
             weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
-            return joint_moments(inputs, self._reduction_axes, self.process_set, weights)
+            return joint_moments(inputs, axes or self._reduction_axes, self.process_set, weights)
 
     return SyncBatchNormalization
-
-
-_CLASSES: dict[str, Any] = {}
 
 
 def __getattr__(name: str) -> Any:
     """Make the class where it is asked for."""
     if name != "SyncBatchNormalization":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    if name not in _CLASSES:
-        _CLASSES[name] = _make_class()
-    return _CLASSES[name]
+    return _class()

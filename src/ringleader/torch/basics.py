@@ -34,9 +34,7 @@ class TorchAdapter(TorchKernels):
         """Return a transport for CPU tensors over Gloo: the same code that uses NCCL on GPUs."""
         if context.mpi_calls is None:
             return context.host
-        return DistributedTransport(
-            "gloo", context, context.mpi_calls, self, adasum=context.host, watch=self._watch
-        )
+        return DistributedTransport("gloo", context, self, adasum=context.host, watch=self._watch)
 
     def device_transport(self, context: TransportContext) -> DeviceTransport:
         """Return what carries tensors on GPUs; nothing is set up before the first of them."""

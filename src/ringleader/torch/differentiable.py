@@ -10,7 +10,7 @@ import torch
 
 from ringleader.adapters.operation_kinds import OperationKinds, TensorKind
 from ringleader.adapters.process_sets import ProcessSet
-from ringleader.adapters.submit_operation import Operation, describe_work
+from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.kernels import TorchKernels, dtype_name
@@ -52,12 +52,6 @@ def into_tensor(work: Work, tensor: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             tensor.copy_(out)
     return tensor
-
-
-def describe(kind: str, data: torch.Tensor, out: torch.Tensor | None, **words: Any) -> Work:
-    """Describe an operation on a contiguous tensor; for the words see `describe_work`."""
-    words |= {"dtype": dtype_name(data), "shape": data.shape, "device": _device(data)}
-    return describe_work(kind, data, out, **words)
 
 
 def _device(data: torch.Tensor) -> str:

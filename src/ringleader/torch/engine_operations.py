@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from ringleader.adapters.handles import finish
 from ringleader.engine.engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
-from ringleader.torch.differentiable import describe
+from ringleader.torch.differentiable import OPERATIONS
 from ringleader.torch.kernels import TorchKernels
 
 
@@ -21,16 +22,15 @@ def reduction(
     postscale: float = 1.0,
 ) -> Work:
     """Return the work that reduces a contiguous tensor in place over the ranks."""
-    words = {"op": op, "prescale": prescale, "postscale": postscale}
-    return describe("allreduce", tensor, tensor, name=name, serial=0, **words)
+    return OPERATIONS.describe(
+        "allreduce", tensor, tensor, name=name, serial=0, op=op, prescale=prescale, postscale=postscale
+    )
 
 
 def reduce_all(engine: Engine, works: Sequence[Work]) -> None:
     """Do several reductions; they may be under way together."""
-    for work in works:
-        engine.submit(work)
-    for work in works:
-        engine.wait(work)
+    engine.submit_all(works)
+    finish(engine, works)
 
 
 def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: float = 1.0) -> torch.Tensor:
@@ -41,7 +41,7 @@ def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: floa
 
 def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensors of all ranks joined along the first dimension, which may differ."""
-    work = describe("allgather", tensor.contiguous(), None, name=name, serial=0)
+    work = OPERATIONS.describe("allgather", tensor.contiguous(), None, name=name, serial=0)
     engine.run(work)
     result: torch.Tensor = work.out
     return result

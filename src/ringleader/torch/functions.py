@@ -8,7 +8,13 @@ from typing import Any, cast
 import torch
 
 from ringleader.adapters.basics import rank, size
-from ringleader.adapters.commit_layout import Captured, UnpicklableError, put_together, take_apart
+from ringleader.adapters.commit_layout import (
+    ArrayCodec,
+    Captured,
+    UnpicklableError,
+    put_together,
+    take_apart,
+)
 from ringleader.adapters.handles import synchronize_all
 from ringleader.adapters.object_exchange import allgather_object, broadcast_object
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
@@ -53,21 +59,34 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     sharded = wrapped if isinstance(wrapped, ShardedMixin) else None
     state = optimizer.state_dict() if sharded is None else sharded.state_dict_of(root_rank)
     outline, tensors = _outline(state) if rank() == root_rank else (None, [])
-    outline, shapes = broadcast_object((outline, [(t.shape, t.dtype) for t in tensors]), root_rank)
+    facts = [(tensor.shape, tensor.dtype, tensor.device.type) for tensor in tensors]
+    outline, facts = broadcast_object((outline, facts), root_rank)
     if rank() != root_rank:
-        tensors = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
+        tensors = [torch.empty(shape, dtype=dtype) for shape, dtype, _kind in facts]
     else:
-        # On the CPU: the others do not know where the root's tensors lie, and load theirs where they belong.
+        # On the CPU: the others do not know where the root's tensors lie.
         tensors = [tensor.detach().cpu().contiguous() for tensor in tensors]
     synchronize_all([broadcast_async_(one, root_rank, f"optimizer.{at}") for at, one in enumerate(tensors)])
     if rank() != root_rank:
-        state = _filled(outline, tensors)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        homes = {kind: _home(kind, parameters) for _shape, _dtype, kind in facts}
+        moved = [one.to(homes[kind]) for one, (_shape, _dtype, kind) in zip(tensors, facts, strict=True)]
+        state = _filled(outline, moved)
     if rank() != root_rank or sharded is not None:
         with loading_in_place(optimizer):
             optimizer.load_state_dict(state)
         _keep_types(optimizer, state)
     if isinstance(optimizer, OptimizerMixin) and not state["state"]:
         optimizer.show_zeros()
+
+
+def _home(kind: str, parameters: Iterable[torch.Tensor]) -> torch.device:
+    """Return where tensors that the root has on a kind of device belong here: beside the parameters on one.
+
+    Loading a state moves tensors of its dictionaries and lists, but none within a script's own object.
+    """
+    devices = (parameter.device for parameter in parameters)
+    return next((device for device in devices if device.type == kind), torch.device("cpu"))
 
 
 def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -81,14 +100,11 @@ def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None
                 mine[key] = value.to(parameter.device)
 
 
-class _Tensors:
-    """Takes all dense tensors out of a state; see `ringleader.adapters.commit_layout.ArrayCodec`."""
+class _Tensors(ArrayCodec):
+    """Takes all dense tensors out of a state."""
 
     def take(self, value: Any) -> Any:
         return value if isinstance(value, torch.Tensor) and not value.is_sparse else None
-
-    def make(self, spec: tuple[Any, ...], memory: memoryview, *, copy: bool) -> Any:
-        raise NotImplementedError
 
 
 class _Unpicklable:

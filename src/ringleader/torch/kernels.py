@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import c_char
-from functools import partial
 from typing import Any
 
 import numpy
@@ -93,14 +92,6 @@ class TorchKernels:
         """Return a 1-D view."""
         return array.view(-1)
 
-    def part(self, flat: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-        """Return a view of some elements."""
-        return flat[start:stop]
-
-    def shaped(self, flat: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a view in another shape."""
-        return flat.view(tuple(shape))
-
     def count(self, array: torch.Tensor) -> int:
         """Return the number of elements."""
         return array.numel()
@@ -188,8 +179,24 @@ class TorchKernels:
     def flat_kernels(self, dtype: str) -> FlatKernels:
         """Return NumPy's for all types but the half ones: a call of them begins 1 µs sooner."""
         if dtype in HALF_TYPES:
-            return _TorchFlat(self.device)
-        return NumpyFlat(take=_numpy_flat, give=torch.from_numpy)
+            return self
+        return NumpyFlat(dtype, take=_numpy_flat, give=torch.from_numpy)
+
+    # `FlatKernels` of the half types
+
+    take = flat
+
+    def give(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return the flat tensor itself."""
+        return flat
+
+    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], Any]:
+        """Return what copies tensors of its length into it."""
+        return target.copy_
+
+    def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
+        """Return what reduces parts in their order and scales the result."""
+        return lambda out, parts: self.reduce(out, parts, op, factor)
 
     def dots(self, first: torch.Tensor, second: torch.Tensor) -> tuple[float, float, float]:
         """Return the three dot products of two tensors; in pieces, which bounds the room for float64."""
@@ -213,26 +220,6 @@ class TorchKernels:
         inner = torch.float32 if out.dtype in (torch.float16, torch.bfloat16) else out.dtype
         total = first.to(inner) * of_first
         out.copy_(total.add_(second.to(inner) * of_second))
-
-
-class _TorchFlat(TorchKernels):
-    """See `ringleader.engine.kernels.FlatKernels`: tensors of half types, for which NumPy is slow."""
-
-    take = TorchKernels.flat
-
-    def give(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat
-
-    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], Any]:
-        return target.copy_
-
-    def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
-        return lambda out, parts: self.reduce(out, parts, op, factor)
-
-    def reduction(
-        self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
-    ) -> Sequence[Callable[[], None]]:
-        return [partial(self.reduce, out, parts, op, factor)]
 
 
 def _numpy_flat(tensor: torch.Tensor) -> Array:

@@ -6,13 +6,12 @@ Signatures and their order are Horovod's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from weakref import ref
 
 import torch
 
 from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.handles import (
-    CAPACITY,
+    GROUP,
     KEPT,
     NEXT_HANDLE,
     PENDING,
@@ -42,13 +41,7 @@ from ringleader.torch.differentiable import (
     into_tensor,
 )
 from ringleader.torch.kernels import TorchKernels
-from ringleader.torch.repeated_reductions import (
-    RepeatedReduction,
-    begin_kept,
-    can_be_repeated,
-    keep_group,
-    known_reduction,
-)
+from ringleader.torch.repeated_reductions import in_place_as_it_is, reduced
 
 __all__ = [
     "allgather",
@@ -83,12 +76,6 @@ BROADCAST, BROADCAST_IN_PLACE = OPERATIONS.broadcast, OPERATIONS.broadcast_in_pl
 _DESCRIBE = ALLREDUCE_IN_PLACE.describe
 
 
-def _takes(kept: KeptReduction, tensor: torch.Tensor) -> bool:
-    """Have a kept reduction be for another tensor, unless its memory does not hold its values as they are."""
-    kept.tensor = ref(tensor)
-    return tensor.layout is _STRIDED and not tensor.is_neg()
-
-
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -106,10 +93,13 @@ def allreduce(
     `ValueError` for what this rank sees to be wrong, `HorovodInternalError` on all ranks where they differ.
     """
     chosen = handle_average_backwards_compatibility(op, average)
-    small, context = compression.compress(tensor)
-    operation = HorovodAllreduce if small.requires_grad else ALLREDUCE
-    result = operation.run(small, name, process_set, chosen, prescale_factor, postscale_factor)
-    restored: torch.Tensor = compression.decompress(result, context)
+    plain = compression is Compression.none
+    small, context = (tensor, None) if plain else compression.compress(tensor)
+    if small.requires_grad:
+        result = HorovodAllreduce.run(small, name, process_set, chosen, prescale_factor, postscale_factor)
+    else:
+        result = reduced(small, False, name, process_set, chosen, prescale_factor, postscale_factor)
+    restored: torch.Tensor = result if plain else compression.decompress(result, context)
     return restored
 
 
@@ -124,18 +114,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduce the tensor over the ranks of a process set in place, and return it. See `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    # Not `Operation.run`: what the most frequent operation costs besides the exchange counts.
-    group, serial = begin_operation(process_set, "Allreduce")
-    known = known_reduction(group, tensor, name)
-    if known is not None and known.run(tensor, serial, chosen, prescale_factor, postscale_factor):
-        return tensor
-    work = _DESCRIBE(group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
-    group.engine.run(work)
-    if can_be_repeated(work, tensor):
-        if known is None or not known.describes(work):
-            RepeatedReduction(group.engine, work, tensor).keep(group)
-        return tensor
-    return into_tensor(work, tensor)
+    return reduced(tensor, True, name, process_set, chosen, prescale_factor, postscale_factor)
 
 
 def allreduce_async(
@@ -165,43 +144,37 @@ def allreduce_async_(
     # There may be hundreds of these in a step, nearly all of which were done before.
     arguments = (average, op, prescale_factor, postscale_factor, process_set)
     kept = KEPT.pop(name, None)
-    if (
-        kept is not None
-        and kept.arguments == arguments
-        and (kept.tensor() is tensor or _takes(kept, tensor))
-        and tensor.shape == kept.shape
-        and tensor.dtype is kept.dtype
-        and tensor.is_cpu
-        and not tensor.requires_grad
-        and tensor.is_contiguous()
-    ):
-        COUNTED[kept.number] += 1
-        work = kept.work
-        work.array = work.out = tensor
-        kept.engine.submit_again(work)
-        handle = next(NEXT_HANDLE)
-        PENDING[handle] = kept
-        return handle
+    if kept is not None and kept.arguments == arguments:
+        dtype, shape = kept.kinds[0]
+        # As `in_place_as_it_is` says, without its call.
+        if (
+            tensor.dtype is dtype
+            and tensor.shape == shape
+            and tensor.__class__ is torch.Tensor
+            and tensor.layout is _STRIDED
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+            and not tensor.requires_grad
+            and not tensor.is_neg()
+        ):
+            COUNTED[kept.number] += 1
+            work = kept.works[0]
+            work.array = work.out = tensor
+            kept.engine.submit_again(work)
+            handle = next(NEXT_HANDLE)
+            PENDING[handle] = kept
+            return handle
     chosen = handle_average_backwards_compatibility(op, average)
     group, serial = begin_operation(process_set, "Allreduce")
     engine = group.engine
     work = _DESCRIBE(group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
-    if work.out is not tensor or name is None or chosen is ReduceOp.ADASUM or not tensor.is_cpu:
-        engine.submit(work)
-        return new_handle(engine, (work,), lambda: into_tensor(work, tensor))
-    kept = KeptReduction(
-        engine=engine,
-        work=work,
-        name=name,
-        number=process_set.process_set_id,
-        tensor=tensor,
-        arguments=arguments,
-    )
     engine.submit(work)
-    if len(KEPT) >= CAPACITY:
-        KEPT.clear()
-    handle = next(NEXT_HANDLE)
-    PENDING[handle] = kept
+    if work.out is not tensor or name is None or chosen is ReduceOp.ADASUM or not tensor.is_cpu:
+        return new_handle(engine, (work,), lambda: into_tensor(work, tensor))
+    handle, number = next(NEXT_HANDLE), process_set.process_set_id
+    PENDING[handle] = KeptReduction(
+        engine=engine, works=(work,), name=name, number=number, arguments=arguments
+    )
     return handle
 
 
@@ -265,13 +238,28 @@ def grouped_allreduce_async_(
     """Begin allreduces of several tensors in place; `synchronize` of the handle returns a tuple of them."""
     chosen = handle_average_backwards_compatibility(op, average)
     members, arguments = tuple(tensors), (chosen, prescale_factor, postscale_factor, process_set)
-    kept = begin_kept(name, members, arguments)
-    if kept is not None:
-        return kept
+    as_they_are = all([in_place_as_it_is(tensor) for tensor in members])
+    kept = KEPT.pop(GROUP + name, None) if isinstance(name, str) else None
+    alike = kept is not None and as_they_are and kept.arguments == arguments
+    if kept is not None and alike and kept.kinds == [(one.dtype, one.shape) for one in members]:
+        COUNTED[kept.number] += 1
+        for work, tensor in zip(kept.works, members, strict=True):
+            work.array = work.out = tensor
+        kept.engine.submit_all(kept.works)
+        handle = next(NEXT_HANDLE)
+        PENDING[handle] = kept
+        return handle
     handle = ALLREDUCE_IN_PLACE.begin_group(
         members, name, process_set, chosen, prescale_factor, postscale_factor
     )
-    keep_group(handle, name, members, process_set, arguments)
+    if isinstance(name, str) and members and as_they_are and chosen is not ReduceOp.ADASUM:
+        pending = PENDING[handle]
+        assert isinstance(pending, tuple)
+        engine, works, _result = pending
+        number = process_set.process_set_id
+        PENDING[handle] = KeptReduction(
+            engine=engine, works=works, name=name, number=number, arguments=arguments, grouped=True
+        )
     return handle
 
 

@@ -10,7 +10,7 @@ import torch
 
 from ringleader.adapters.object_exchange import gather_objects
 from ringleader.engine.engine import Engine
-from ringleader.engine.pending_operations import numbered
+from ringleader.engine.negotiation import numbered
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.kernels import DTYPES
 
@@ -67,7 +67,9 @@ def register_(tensor: torch.Tensor) -> torch.Tensor:
     if refused:
         raise ValueError(refused)
     shared = engine.transport.registered is not None and engine.ranks.size > 1
-    if not shared or _at_one_place(everybodys) or storage is None or not storage.nbytes():
+    locations = {facts["location"] for facts in everybodys}
+    at_one_place = len(locations) == 1 and locations != {0}  # they are reduced there already
+    if not shared or at_one_place or storage is None or not storage.nbytes():
         return tensor
     _move(engine, storage)
     return tensor
@@ -91,19 +93,19 @@ def why_refused(everybodys: Sequence[dict[str, Any]]) -> str:
 
 
 def _facts(tensor: torch.Tensor, storage: torch.UntypedStorage | None, engine: Engine) -> dict[str, Any]:
-    """Return what the other ranks are told of this one's tensor."""
+    """Return what the other ranks learn of this one's tensor."""
     location = 0
-    registered = engine.transport.registered
+    registered, nbytes = engine.transport.registered, tensor.numel() * tensor.itemsize
     if registered is not None and tensor.is_cpu and storage is not None:
-        location = registered.location(tensor, tensor.numel() * tensor.itemsize)
-    fault = _fault(tensor, storage) or (
-        _fault_of_memory(storage) if storage is not None and not location else ""
-    )
-    return {"fault": fault, "what": _description(tensor, storage), "location": location}
+        location = registered.location(tensor.data_ptr(), nbytes)
+    what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    if storage is not None and storage.nbytes() != nbytes:
+        what += f" at element {tensor.storage_offset()} of a storage of {storage.nbytes()} bytes"
+    return {"fault": _fault(tensor, storage, location), "what": what, "location": location}
 
 
-def _fault(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> str:
-    """Return why a tensor cannot be reduced in place, empty if it can."""
+def _fault(tensor: torch.Tensor, storage: torch.UntypedStorage | None, location: int) -> str:
+    """Return why a tensor cannot be reduced in place, or its storage moved, empty if it can."""
     if storage is None:
         return f"a tensor of layout {tensor.layout} is not strided; pass its dense form"
     if not tensor.is_cpu:
@@ -112,30 +114,11 @@ def _fault(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> str:
         return f"{tensor.dtype} is not a type that ranks can exchange"
     if not tensor.is_contiguous() or tensor.is_neg():
         return "the tensor is not contiguous; pass tensor.contiguous()"
-    return ""
-
-
-def _fault_of_memory(storage: torch.UntypedStorage) -> str:
-    """Return why the memory of a storage cannot be another one, empty if it can."""
-    if storage.is_shared():
+    if not location and storage.is_shared():
         return "the tensor is shared with other processes (share_memory_); pass a clone"
-    if not hasattr(storage, "_swap_data_ptr_"):
+    if not location and not hasattr(storage, "_swap_data_ptr_"):
         return f"PyTorch {torch.__version__} cannot move a storage; take hvd.registered_empty instead"
     return ""
-
-
-def _description(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> str:
-    text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-    nbytes = storage.nbytes() if storage is not None else 0
-    if storage is not None and nbytes != tensor.numel() * tensor.itemsize:
-        text += f" at element {tensor.storage_offset()} of a storage of {nbytes} bytes"
-    return text
-
-
-def _at_one_place(everybodys: Sequence[dict[str, Any]]) -> bool:
-    """Return whether all ranks' tensors lie in shared memory already, so that they are reduced there."""
-    locations = {facts["location"] for facts in everybodys}
-    return len(locations) == 1 and locations != {0}
 
 
 def _move(engine: Engine, storage: torch.UntypedStorage) -> None:

@@ -1,59 +1,91 @@
-"""Reductions in place that a script does again and again, of one tensor or of a group: each described once.
+"""Reductions of tensors in host memory that a script does again and again, each described once.
 
 To describe one (checks, signature, digest) takes longer than to reduce a few KiB. So a description that was
-used is kept, without its tensors, for tensors of the same types, shapes and names: of `allreduce_` in the
-group of ranks, with what is prepared for the memory of tensors that it was used for; of a group of tensors as
-single ones that are begun (`ringleader.adapters.handles.KeptReduction`), until it is asked for again.
+used is kept in the group of ranks, without its tensors, for tensors of the same type, shape and name. What is
+begun and waited for later is kept in `ringleader.adapters.handles`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 
-from ringleader.adapters.handles import KEPT_GROUPS, PENDING, new_handle
-from ringleader.adapters.process_sets import COUNTED, ProcessSet
+from ringleader.adapters.process_sets import ProcessSet, begin_operation
 from ringleader.engine.engine import Engine
-from ringleader.engine.operations import ReduceOp, RepeatedWork, Work
+from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.rank_group import Group
-from ringleader.engine.transports.registered_memory import PreparedReduction
+from ringleader.torch.differentiable import OPERATIONS, into_tensor
 from ringleader.torch.kernels import dtype_name, flat_at
 
 CAPACITY = 1024
 """Descriptions that a group of ranks keeps."""
 ADDRESSES = 16
 """Addresses of tensors that are remembered with each."""
-MOST_GROUPS = 256
-"""Groups of tensors that are kept."""
 _STRIDED = torch.strided
+_describe, _describe_in_place = OPERATIONS.allreduce.describe, OPERATIONS.allreduce_in_place.describe
 
 _Key = tuple[torch.dtype, torch.Size, str | None]
 
 
-class RepeatedReduction:
-    """A description, and what is prepared for the memory of tensors that it was used for."""
+def reduced(
+    tensor: torch.Tensor,
+    in_place: bool,
+    name: str | None,
+    process_set: ProcessSet,
+    op: ReduceOp,
+    prescale: float,
+    postscale: float,
+) -> torch.Tensor:
+    """Return the reduction of a tensor, apart from autograd: the tensor itself if it is ``in_place``."""
+    # Not `Operation.run`: what the most frequent operation costs besides the exchange counts.
+    group, serial = begin_operation(process_set, "Allreduce")
+    plain = tensor.__class__ is torch.Tensor
+    known = group.reductions.get((tensor.dtype, tensor.shape, name)) if plain else None
+    if known is not None:
+        again: torch.Tensor | None = known.run(tensor, in_place, serial, op, prescale, postscale)
+        if again is not None:
+            return again
+    describe = _describe_in_place if in_place else _describe
+    work = describe(group, tensor, name, serial, op, prescale, postscale)
+    group.engine.run(work)
+    if can_be_repeated(work, tensor) and (known is None or not known.describes(work)):
+        RepeatedReduction(group.engine, work, tensor).keep(group)
+    if in_place:
+        return into_tensor(work, tensor)
+    result: torch.Tensor = work.out
+    return result
 
-    __slots__ = ("_again", "_count", "_dtype", "_key", "_op", "_postscale", "_prepared", "_prescale", "_run")
+
+class RepeatedReduction:
+    """A description, and the memory of tensors that it was used for."""
+
+    __slots__ = ("_count", "_dtype", "_flats", "_key", "_op", "_postscale", "_prescale", "_run", "_work")
 
     def __init__(self, engine: Engine, work: Work, tensor: torch.Tensor) -> None:
         """Keep the description of what the engine did to ``tensor``."""
         self._run = engine.run_again
-        self._again = RepeatedWork(work)
+        self._work = work.with_arrays(None, None)
         signature = work.signature
         self._key: _Key = (tensor.dtype, tensor.shape, work.local_name)
         self._op, self._prescale, self._postscale = signature.op, signature.prescale, signature.postscale
         self._dtype, self._count = dtype_name(tensor), tensor.numel()
         # This does not keep the memory: it is used only while a tensor of this type and length is there.
-        self._prepared: dict[int, PreparedReduction] = {}
+        self._flats: dict[int, Any] = {}
 
-    def run(self, tensor: torch.Tensor, serial: int, op: ReduceOp, prescale: float, postscale: float) -> bool:
-        """Reduce a tensor of this type and shape.
+    def run(
+        self,
+        tensor: torch.Tensor,
+        in_place: bool,
+        serial: int,
+        op: ReduceOp,
+        prescale: float,
+        postscale: float,
+    ) -> torch.Tensor | None:
+        """Return the reduction of a tensor of this type and shape.
 
-        Return False, with nothing done, where it is to be described anew: anything else differs, or the
-        engine is busy.
+        None, with nothing done, where it is to be described anew: anything else differs, or the engine is
+        busy.
         """
         if (
             op is not self._op
@@ -63,20 +95,33 @@ class RepeatedReduction:
             or not tensor.is_contiguous()
             or tensor.is_neg()
         ):
-            return False
-        prepared = self._prepared.get(address := tensor.data_ptr())
-        if prepared is None:  # else memory of the host lies there, and what autograd knows does not matter
+            return None
+        source = self._flats.get(address := tensor.data_ptr())
+        if source is None:  # else memory of the host lies there, and what autograd knows does not matter
             if tensor.requires_grad or not tensor.is_cpu:
-                return False
-            if len(self._prepared) >= ADDRESSES:
-                self._prepared.clear()
-            flat = flat_at(address, self._dtype, self._count)
-            prepared = self._prepared[address] = PreparedReduction(flat)
-        return self._run(self._again, serial, tensor, prepared)
+                return None
+            source = self._flat(tensor, address)
+        if in_place:
+            return tensor if self._run(self._work, serial, tensor, tensor, source, source, address) else None
+        out = torch.empty_like(tensor)
+        target = self._flats.get(out_address := out.data_ptr())
+        if target is None:
+            target = self._flat(out, out_address)
+        return out if self._run(self._work, serial, tensor, out, source, target, 0) else None
+
+    def _flat(self, tensor: torch.Tensor, address: int) -> Any:
+        """Return the flat array over a tensor's memory, and remember it if it is NumPy's."""
+        flat = flat_at(address, self._dtype, self._count)
+        if flat is None:
+            return tensor.view(-1)
+        if len(self._flats) >= ADDRESSES:
+            self._flats.clear()
+        self._flats[address] = flat
+        return flat
 
     def describes(self, work: Work) -> bool:
         """Return whether this is the description of what was done."""
-        return self._again.signature is work.signature
+        return self._work.signature is work.signature
 
     def keep(self, group: Group) -> None:
         """Keep the description for the next time."""
@@ -86,102 +131,8 @@ class RepeatedReduction:
         kept[self._key] = self
 
 
-def known_reduction(group: Group, tensor: torch.Tensor, name: str | None) -> RepeatedReduction | None:
-    """Return how such a tensor was reduced before."""
-    if tensor.__class__ is not torch.Tensor:
-        return None
-    known: RepeatedReduction | None = group.reductions.get((tensor.dtype, tensor.shape, name))
-    return known
-
-
-def can_be_repeated(work: Work, tensor: torch.Tensor) -> bool:
-    """Return whether what was done to a tensor may be kept: the engine worked on the tensor itself.
-
-    Whether Adasum can be had depends on more than the tensor, and is checked each time.
-    """
-    own = work.out is tensor and tensor.__class__ is torch.Tensor and work.signature.device == "cpu"
-    return own and work.signature.op is not ReduceOp.ADASUM and tensor.numel() > 0
-
-
-class KeptGroup:
-    """The works of a group, to be done again for tensors of the same types and shapes."""
-
-    __slots__ = ("_arguments", "_engine", "_kinds", "_name", "_number", "_works")
-
-    def __init__(
-        self,
-        engine: Engine,
-        works: Sequence[Work],
-        *,
-        name: str,
-        number: int | None,
-        arguments: tuple[Any, ...],
-        tensors: Sequence[torch.Tensor],
-    ) -> None:
-        """Keep ``works``, one for each tensor. ``arguments`` are those of the call but for tensors and name,
-        ``number`` is that of the process set."""
-        self._engine, self._works = engine, works
-        self._name, self._number, self._arguments = name, number, arguments
-        self._kinds = [(tensor.dtype, tensor.shape) for tensor in tensors]
-        for work in works:
-            work.repeated = True
-
-    def fits(self, tensors: Sequence[torch.Tensor], arguments: tuple[Any, ...]) -> bool:
-        """Return whether the works do for these tensors what would be described anew."""
-        if arguments != self._arguments or len(tensors) != len(self._kinds):
-            return False
-        return all(
-            tensor.dtype is dtype and tensor.shape == shape and _in_place(tensor)
-            for tensor, (dtype, shape) in zip(tensors, self._kinds, strict=True)
-        )
-
-    def begin(self, tensors: Sequence[torch.Tensor]) -> int:
-        """Ask for the reductions of these tensors and return a handle."""
-        COUNTED[self._number] += 1
-        for work, tensor in zip(self._works, tensors, strict=True):
-            work.array = work.out = tensor
-        self._engine.submit_all(self._works)
-        return new_handle(self._engine, self._works, self.result(tensors))
-
-    def result(self, tensors: Sequence[torch.Tensor]) -> partial[tuple[torch.Tensor, ...]]:
-        """Return what returns the tensors when they are reduced, and keeps the group without them."""
-        return partial(self._keep, tuple(tensors))
-
-    def _keep(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        for work in self._works:
-            work.array = work.out = None
-        if len(KEPT_GROUPS) >= MOST_GROUPS:
-            KEPT_GROUPS.clear()
-        KEPT_GROUPS[self._name] = self
-        return tensors
-
-
-def begin_kept(name: str | None, tensors: Sequence[torch.Tensor], arguments: tuple[Any, ...]) -> int | None:
-    """Begin a group that was done before, and return its handle; None where it is to be described."""
-    kept: KeptGroup | None = KEPT_GROUPS.pop(name, None) if isinstance(name, str) else None
-    return kept.begin(tensors) if kept is not None and kept.fits(tensors, arguments) else None
-
-
-def keep_group(
-    handle: int,
-    name: str | None,
-    tensors: Sequence[torch.Tensor],
-    process_set: ProcessSet,
-    arguments: tuple[Any, ...],
-) -> None:
-    """Have a group that was begun be kept when it is done, if the engine works on the tensors themselves."""
-    pending = PENDING[handle]
-    assert isinstance(pending, tuple)
-    engine, works, _result = pending
-    own = all(work.out is tensor and _in_place(tensor) for work, tensor in zip(works, tensors, strict=True))
-    if isinstance(name, str) and own and works and works[0].signature.op is not ReduceOp.ADASUM:
-        number = process_set.process_set_id
-        kept = KeptGroup(engine, works, name=name, number=number, arguments=arguments, tensors=tensors)
-        PENDING[handle] = (engine, works, kept.result(tensors))
-
-
-def _in_place(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's memory holds its values as they are, and may be written to."""
+def in_place_as_it_is(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's memory is host memory that holds its values as they are, to be written to."""
     return (
         tensor.__class__ is torch.Tensor
         and tensor.layout is _STRIDED
@@ -190,3 +141,12 @@ def _in_place(tensor: torch.Tensor) -> bool:
         and not tensor.requires_grad
         and not tensor.is_neg()
     )
+
+
+def can_be_repeated(work: Work, tensor: torch.Tensor) -> bool:
+    """Return whether what was done to a tensor may be kept: the engine worked on the tensor itself.
+
+    Whether Adasum can be had depends on more than the tensor, and is checked each time.
+    """
+    own = work.array is tensor and tensor.__class__ is torch.Tensor and work.signature.device == "cpu"
+    return own and work.signature.op is not ReduceOp.ADASUM and tensor.numel() > 0

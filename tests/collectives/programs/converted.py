@@ -3,7 +3,7 @@
 import torch
 
 import ringleader.torch as hvd
-from ringleader.engine.transports.pieces import Pieces
+from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 
 hvd.init()
@@ -33,7 +33,7 @@ def reduced(count, compression, op, prescale=1.0):
 
 for piece in (128 << 10, 2 << 20):
     if engine.converts:
-        engine.transport.go_by(Pieces(nbytes=piece))
+        engine.transport.reducer.pieces = Pieces(nbytes=piece)
     for count in COUNTS:
         total = (torch.arange(count) % 13) * SIZE + SIZE * (SIZE - 1) / 2
         for compression in (hvd.Compression.bf16, hvd.Compression.fp16):

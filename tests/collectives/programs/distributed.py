@@ -11,12 +11,12 @@ from fake_cuda import Gpu
 import ringleader.torch as hvd
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.framework_adapter import TransportContext
-from ringleader.engine.group_communicators import count_over
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.engine.peer_wait import PeerWait
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.connect import open_process_group
+from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.cuda.cuda_streams import CudaStreams
 from ringleader.torch.cuda.gpu_transport import GpuTransport
 
@@ -229,15 +229,7 @@ def through_the_engine():
 def a_peer_dies():
     """A rank that ends in the middle of an operation is an error on the others, and soon."""
     context = context_of(deadline=20.0)
-    process_group = open_process_group(
-        "gloo",
-        context.mpi_calls,
-        context.peer_wait,
-        one_host=True,
-        timeout=20.0,
-        device=CPU,
-        traffic=count_over(context.ranks, context.traffic, "gloo"),
-    )
+    process_group = open_process_group("gloo", context, CPU, GroupWatch())
     flat = torch.ones(1 << 20)
     process_group.allreduce([flat], ReduceOp.SUM)
     assert flat[0].item() == SIZE
@@ -255,13 +247,13 @@ RANK, SIZE = hvd.rank(), hvd.size()
 torch.set_num_threads(1)
 what = sys.argv[1]
 if what == "ipv6":
-    from ringleader.torch.c10d import rendezvous
+    from ringleader.torch.c10d import connect
 
-    real, rendezvous.addresses = rendezvous.addresses, lambda environ: ["::1"]
+    real, connect.addresses = connect.addresses, lambda environ, there: ["::1"]
     try:
         gather_and_others(lambda work: session().engine.transport.execute(work, staged=0))
     finally:
-        rendezvous.addresses = real
+        connect.addresses = real
 elif what == "operations":
     assert session().engine.transport.name == "distributed"
     serials = iter(range(1_000_000))

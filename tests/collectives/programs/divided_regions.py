@@ -4,7 +4,7 @@ import torch
 
 import ringleader.torch as hvd
 from ringleader.engine.operations import Signature, Work, signature_digest
-from ringleader.engine.transports.pieces import Pieces
+from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 from ringleader.torch.optimizer.sharded_gradients import part_of
 
@@ -44,7 +44,7 @@ def check(count, name):
 for at, count in enumerate((32, 96, 32 * 1001, 32 * 40_007)):
     check(count, f"usual.{at}")
 for depth in (1, 3):
-    engine.transport.go_by(Pieces(nbytes=128 << 10, depth=depth))
+    engine.transport.reducer.pieces = Pieces(nbytes=128 << 10, depth=depth)
     check(32 * 40_007, f"short pieces.{depth}")
 print("rank done")
 hvd.shutdown()

@@ -7,7 +7,7 @@ import weakref
 import torch
 
 import ringleader.torch as hvd
-from ringleader.adapters.handles import CAPACITY, KEPT, KEPT_GROUPS, PENDING
+from ringleader.adapters.handles import CAPACITY, GROUP, KEPT, PENDING
 from ringleader.torch.basics import session
 
 hvd.init(process_sets="dynamic")
@@ -36,7 +36,7 @@ def step(names, tensors=None, order=None, **options):
 
 
 def kept_work(name):
-    return KEPT[name].work
+    return KEPT[name].works[0]
 
 
 # The same tensors, then others of their shapes, are reduced by the works of the first step.
@@ -194,10 +194,10 @@ def group():
 
 # A group is kept like its members would be, and described anew where anything about it changes.
 group_step(group())
-members = KEPT_GROUPS["group"]._works
+members = KEPT[GROUP + "group"].works
 for _ in range(3):
     gone = weakref.ref(group_step(group())[2])
-    assert KEPT_GROUPS["group"]._works is members
+    assert KEPT[GROUP + "group"].works is members
 gc.collect()
 assert gone() is None, "nothing keeps a script's tensor alive"
 for change in (
@@ -206,9 +206,9 @@ for change in (
     lambda tensors: [tensor.double() for tensor in tensors],
     lambda tensors: tensors,
 ):
-    before = KEPT_GROUPS["group"]
+    before = KEPT[GROUP + "group"]
     group_step(change(group()))
-    assert KEPT_GROUPS["group"] is not before
+    assert KEPT[GROUP + "group"] is not before
 for options, want in (
     ({"postscale_factor": 2.0}, 2 * TOTAL),
     ({"op": hvd.Average}, TOTAL / SIZE),
@@ -217,7 +217,7 @@ for options, want in (
     group_step(group(), want=want, **options)
 strided = [torch.cat([one, one])[::2] for one in group()]
 handle = hvd.grouped_allreduce_async_([one.fill_(1) for one in strided], name="group", op=hvd.Sum)
-assert "group" not in KEPT_GROUPS
+assert GROUP + "group" not in KEPT
 assert all((one == SIZE).all() for one in hvd.synchronize(handle))
 group_step(group(), name=None)
 with session().engine.queue.lock:

@@ -109,15 +109,13 @@ def straight_from_the_hooks():
     await_permission(training)
     training.step()
     training.check()
-    buckets = len(training.optimizer._exchanger._memory.buckets)
+    buckets = len(training.optimizer._exchanger.buckets)
     assert buckets >= 4
     for _ in range(3):
         met, steps = training.step()
         training.check()
         assert met == 1, met
-        counts = [
-            f"nccl allreduce AVG {b.values.numel()}" for b in training.optimizer._exchanger._memory.buckets
-        ]
+        counts = [f"nccl allreduce AVG {b.values.numel()}" for b in training.optimizer._exchanger.buckets]
         assert launches(steps) == counts, steps
         assert "scale" not in steps
         ended = steps.index("backward ended")
@@ -291,7 +289,7 @@ class Mixed(GpuTransport):
 def mixed_devices():
     """Parameters on the CPU beside those on a GPU, in one optimizer."""
     training = Training()
-    assert len(training.optimizer._exchanger._memory.buckets) % 2 == 0
+    assert len(training.optimizer._exchanger.buckets) % 2 == 0
     for turn in range(3):
         _met, steps = training.step()
         training.check()
@@ -318,7 +316,7 @@ def captured():
     assert not launches(GPU.steps[at:])
     training.optimizer.step()
     training.check()
-    buckets = training.optimizer._exchanger._memory.buckets
+    buckets = training.optimizer._exchanger.buckets
     assert len(launches(GPU.steps[at:])) == len(buckets)
     for bucket in buckets:
         bucket.values.fill_(RANK + 1.0)  # a replay

@@ -22,9 +22,7 @@ install(GPU)
 def host_transport(self, context):
     if context.mpi_calls is None:
         return context.host
-    return DistributedTransport(
-        "nccl", context, context.mpi_calls, self, adasum=context.host, watch=self._watch
-    )
+    return DistributedTransport("nccl", context, self, adasum=context.host, watch=self._watch)
 
 
 real, TorchAdapter.host_transport = TorchAdapter.host_transport, host_transport

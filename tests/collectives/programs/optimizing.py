@@ -159,9 +159,9 @@ for settings, how in (
     close(train(model, optimizer, RANK, **how), WANT, settings)
     assert all(p.grad is None for p in model.frozen.parameters())
     if settings.get("groups") == [half] and SIZE > 1:
-        homes = [optimizer._exchanger._memory.bucket_of[optimizer._exchanger._index[id(p)]] for p in half]
+        homes = [optimizer._exchanger.bucket_of[optimizer._exchanger._index[id(p)]] for p in half]
         assert len(set(homes)) == 1
-        assert sum(index == homes[0] for index in optimizer._exchanger._memory.bucket_of.values()) == 2
+        assert sum(index == homes[0] for index in optimizer._exchanger.bucket_of.values()) == 2
 if SIZE > 1:
     assert optimizer._exchanger._overlap == (HOSTS > 1)
 
@@ -189,7 +189,7 @@ if SIZE > 1 and HOSTS > 1:
             x = model[at](x)
         x.sum().backward()
         optimizer.step()
-    placed = [at // 2 for at in optimizer._exchanger._memory.order]
+    placed = [at // 2 for at in optimizer._exchanger.order]
     assert list(dict.fromkeys(placed)) == order, placed
 
 # Ranks whose graphs differ, in every step anew.
@@ -297,7 +297,7 @@ for settings in ({}, {"sparse_as_dense": True}, {"op": hvd.Sum}, {"bucket_cap_mb
     close(values(model), values(alone), f"sparse {settings}")
 if SIZE > 1:
     assert optimizer._exchanger.sparse == {0: 1}
-    assert optimizer._exchanger._memory.places[0] is None
+    assert optimizer._exchanger.places[0] is None
 
 # Adam for sparse gradients, on ranks of which one meets other words than the others.
 words = torch.nn.Embedding(10, 3, sparse=True)

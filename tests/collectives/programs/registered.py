@@ -5,7 +5,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.engine.transports.window import IN_PLACE_BYTES
+from ringleader.engine.window.window_transport import IN_PLACE_BYTES
 from ringleader.torch.basics import session
 
 hvd.init()

@@ -18,7 +18,7 @@ COMMS = session().group.comms
 
 
 def location(tensor):
-    return TRANSPORT.registered.location(tensor, tensor.numel() * tensor.itemsize) if SHARED else 0
+    return TRANSPORT.registered.location(tensor.data_ptr(), tensor.numel() * tensor.itemsize) if SHARED else 0
 
 
 def mean(values):

@@ -119,9 +119,27 @@ for settings in KINDS:
             assert f"differ between rank 0 and rank {SIZE - 1}" in str(error), error
         else:
             raise AssertionError("a parameter of one rank alone went through")
+        if not settings:  # the one bucket that asked was not exchanged before
+            assert len({grad.sum().item() for grad in hvd.allgather_object(model[2].weight.grad)}) > 1
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == SIZE
     del optimizer
     gc.collect()
+
+# Where all gradients that are known are sparse there is no bucket; a rank that thaws something is heard, too.
+words, late = torch.nn.Embedding(10, 3, sparse=True), torch.nn.Linear(3, 1)
+both = torch.nn.ModuleList([words, late])
+hvd.broadcast_parameters(both.state_dict(), 0)
+late.requires_grad_(False)
+optimizer = wrapped(both.parameters(), both.named_parameters())
+for turn in range(5):
+    if turn == 2:
+        late.weight.requires_grad_(RANK == 0)
+    moved = late.weight.detach().clone()
+    optimizer.zero_grad()
+    late(words(torch.tensor([RANK, RANK + 1]))).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(moved, late.weight) == (turn < 2), turn
+    equal(both, turn)
 
 # Half types, and infinite gradients in one step, as a scaled loss brings them.
 for dtype in (torch.bfloat16, torch.float16, torch.float64):

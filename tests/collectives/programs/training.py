@@ -94,9 +94,7 @@ if session().membership is not None:  # ranks of an elastic job meet at the firs
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
 homes = (
-    [(h.values.data_ptr(), h.values.numel() * 4) for h in optimizer._exchanger._memory.buckets]
-    if SIZE > 1
-    else []
+    [(h.values.data_ptr(), h.values.numel() * 4) for h in optimizer._exchanger.buckets] if SIZE > 1 else []
 )
 
 
@@ -108,7 +106,7 @@ def inside():
 
 
 if session().engine.transport.name in ("window", "hosts"):
-    assert all(bucket.region.segment is not None for bucket in optimizer._exchanger._memory.buckets)
+    assert all(bucket.region.segment is not None for bucket in optimizer._exchanger.buckets)
 model(torch.ones(1, 12)).sum().backward()
 assert inside()
 try:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from ringleader.tensorflow.session_operations import renew_waiting_nodes, waiting_node
+from ringleader.tensorflow.sessions import renew_waiting_nodes, waiting_node
 
 tf1 = tf.compat.v1
 broken, go_on = [True], threading.Event()

@@ -80,12 +80,14 @@ elif MODE == "forked":
         from ringleader.adapters.array_operations import ALLREDUCE
         from ringleader.adapters.process_sets import global_process_set
         from ringleader.adapters.reductions import Sum
-        from ringleader.tensorflow.session_exchange import EXCHANGES, Request
+        from ringleader.tensorflow.sessions import Request, exchange_of
 
-        made = ALLREDUCE.prepare([np.ones(3)], "child", global_process_set, (Sum,), grouped=False)
-        request = Request("child", 24, *made)
+        engine, works = ALLREDUCE.prepare(
+            [np.ones(3)], "child", global_process_set, (Sum,), grouped=False, counted=False
+        )
+        request = Request("child", 24, engine, works, tuple)
         try:
-            EXCHANGES.of(made[0]).add(request)
+            exchange_of(engine).add(request)
             request.wait()
         except Exception as error:
             os._exit(0 if "forked" in str(error) else 3)

@@ -7,7 +7,6 @@ the kernel, and a signal to end, sent by somebody else, is a notice for its host
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from ringleader.agents import process_tree
@@ -16,16 +15,11 @@ from ringleader.agents.agent_inner import (
     EXIT_SECONDS,
     HOST_AGENT,
     InnerAgent,
+    in_own_session,
     serve_rank,
     wake_on_signals,
 )
-from ringleader.agents.agent_outer import FAILED
-from ringleader.agents.fast_stdlib import signal
-from ringleader.agents.launcher_connection import LauncherUnreachableError
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from ringleader.agents.fast_stdlib import Callable, Mapping, signal
 
 ADOPTION_SECONDS = 5.0
 """For one that the fork server forked to become the host agent's child."""
@@ -36,11 +30,10 @@ def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, pre
 
     ``host_agent``: its process id, and ours is a child of it, now or soon. ``environ``: waits for our
     environment, None where no rank is to be served. ``preloaded``: we have imported what the rank needs, so
-    that it may be forked from us. Raises WarmRank in such a rank.
+    that it may be forked from us. Raises ForkedRank in such a rank.
     """
-    ours = os.getpid()
-    try:
-        os.setsid()
+
+    def serve() -> int:
         signal.set_wakeup_fd(-1)
         until = time.monotonic() + ADOPTION_SECONDS
         while os.getppid() != host_agent and time.monotonic() < until:
@@ -49,20 +42,12 @@ def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, pre
             wake = wake_on_signals(0)
             process_tree.die_with_parent(signal.SIGHUP, host_agent)
             process_tree.become_subreaper()
-            known = {**given, "RINGLEADER_RANK_AGENT_PID": str(ours)}
+            known = {**given, "RINGLEADER_RANK_AGENT_PID": str(os.getpid())}
             number = int(given["RINGLEADER_INCARNATION"])
             serve_rank(ElasticRankAgent, number, wake, (host_agent, 0), known, preloaded=preloaded)
         return 0
-    except LauncherUnreachableError as error:
-        sys.stderr.write(f"ringleader agent: {error}\n")
-    except Exception:
-        import traceback
 
-        traceback.print_exc()
-    finally:
-        if os.getpid() == ours:  # a rank that is forked from us unwinds through here
-            process_tree.kill_below(ours, 5.0)
-    return FAILED
+    return in_own_session(serve)
 
 
 class ElasticRankAgent(InnerAgent):

@@ -9,13 +9,8 @@ from __future__ import annotations
 import os
 
 from ringleader.agents import process_tree
-from ringleader.agents.fast_stdlib import signal
+from ringleader.agents.fast_stdlib import Callable, Mapping, Sequence, signal
 from ringleader.agents.process_tree import close_all_but
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 """Signals that both processes of the host agent wait for; blocked where a handler must not run yet."""

@@ -275,9 +275,9 @@ def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
         try:
             job = build_job(options, environ=environ)
             if job.warm:
-                from ringleader.launch.warm_hosts import warm_modules
+                from ringleader.launch.preforked_hosts import preloaded_modules
 
-                warm_modules(job)  # a command that cannot be forked is refused before anything else
+                preloaded_modules(job)  # a command that cannot be forked is refused before anything else
             if options.dry_run:
                 print(dry_run_text(job, environ=environ), end="", flush=True)
                 return 0
@@ -362,12 +362,12 @@ def run_job(
 ) -> Outcome:
     """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all."""
     with interrupts.held():
-        from ringleader.launch.mpirun.mpirun_process import MpirunStandby
-    standby = MpirunStandby()  # it starts while the rest is imported
+        from ringleader.launch.mpirun.mpirun_process import MpirunProcess
+    standby = MpirunProcess()  # it starts while the rest is imported
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
-        from ringleader.launch.rank_output.output_streams import descriptor
+        from ringleader.launch.rank_output import descriptor
 
     listener = terminal(
         prefix=job.prefix_output,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringleader.agents.library_logs import DIRECTORY
+from ringleader.agents.rank_evidence import DIRECTORY
 from ringleader.launch import signals
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, prepare

@@ -10,8 +10,7 @@ from typing import Any
 
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.launch.outcome import Outcome
-from ringleader.launch.rank_output.lines import Label, PrefixedLines
-from ringleader.launch.rank_output.output_streams import Outlet, StandardStreams
+from ringleader.launch.rank_output import Label, Outlet, PrefixedLines, StandardStreams
 
 
 class Terminal:

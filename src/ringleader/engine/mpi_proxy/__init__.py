@@ -1,12 +1,10 @@
 """The engine of an elastic job: MPI lives beside the rank, in a process that mpirun started (an MPI proxy).
 
 request_ring         the memory that a rank shares with its proxy: how it is divided (pure)
-rank_memory          which memory of a rank its proxy sees, and room for what it does not
-requests             a rank's requests: made, looked at, waited for
+channel              a rank's requests, and which memory its proxy sees
 proxy_communicator   communicators of a rank, whose calls are such requests
 membership           a rank's part in a generation, from the host agent's order to its end
 proxy                the program that mpirun starts
 proxy_generation     what a proxy does for its rank in one generation
-creation             communicators between proxies: made only when all members are ready, so none hangs
-prepared_communicators  those that each generation begins with: made before anybody needs them
+creation             communicators between proxies: prepared, or made when all members are ready
 """

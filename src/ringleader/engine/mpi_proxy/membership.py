@@ -1,6 +1,6 @@
 """A rank's part in the generations of an elastic job: it joins one, leaves it, waits for the next.
 
-The process keeps one connection to its host agent; each generation has memory of its own.
+The process keeps one connection to its host agent; each generation has its own memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from ringleader.agents.elastic.host_agent_client import (
     RankConnection,
 )
 from ringleader.engine.communicator import World
+from ringleader.engine.engine_settings import seconds_of
 from ringleader.engine.exceptions import HorovodInternalError, WorldError
+from ringleader.engine.mpi_proxy.channel import Channel
 from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator
-from ringleader.engine.mpi_proxy.requests import Channel
 
 TIMEOUT = "RINGLEADER_ELASTIC_TIMEOUT"
 """Variable: seconds that a rank waits for its proxy."""
@@ -46,34 +47,29 @@ class Membership:
         """Map what the generation shares; descriptors are closed."""
         self.commit_memory = commit_memory
         """The memory of this host for commits, which outlives ranks; one for all generations."""
-        self.connection = connection
-        """To the host agent."""
-        self.order = order
-        """What the launcher said of the generation."""
-        self._page = PageReader(order.page_fd)
+        self.generation = order.number
+        """Number of the generation; later ones are larger."""
+        self.restore = order.restore
+        """Number of the commit to resume from, 0 for none."""
         self.arrivals: list[Any] = [json.loads(words) for words in order.arrivals]
         """By rank, what it gave `ElasticRank.join`."""
-        self._entries_taken = False
+        self._connection, self._entries_taken = connection, False
+        page = self._page = PageReader(order.page_fd)
+        self.updates, self.preparing, self.broken = page.updates, page.preparing, page.broken
         self.channel = Channel(
             order, connection, why_broken=self.why_broken, deadline_seconds=deadline_seconds
         )
         """The way to this rank's proxy."""
         order.close()
 
-    @property
-    def generation(self) -> int:
-        """Return the number of the generation; later ones are larger."""
-        return self.order.number
-
-    @property
-    def restore(self) -> int:
-        """Return the number of the commit to go on from, 0 for none."""
-        return self.order.restore
-
-    def close(self) -> None:
+    def leave(self) -> None:
         """Let go of what the generation shares; what the page said last stays to be read."""
         self.channel.close()
         self._page.let_go()
+        try:
+            self._connection.detached(self.generation)
+        except AgentGoneError:
+            self._connection.close()
 
     def take_entries(self) -> list[Sequence[int]] | None:
         """Return of each rank the ``entry`` that it arrived with, once; None where not all of them gave one.
@@ -84,23 +80,11 @@ class Membership:
         entries = [one["entry"] for one in self.arrivals]
         return None if taken or None in entries else entries
 
-    def updates(self) -> tuple[int, int]:
-        """Return how many updates of the hosts there were, and what the last one did (`ADDED` …)."""
-        return self._page.updates()
-
-    def preparing(self) -> bool:
-        """Return whether an update of the hosts is being prepared, of which `updates` will tell."""
-        return self._page.preparing()
-
-    def broken(self) -> bool:
-        """Return whether the generation is over because a member ended."""
-        return self._page.broken()
-
     def why_broken(self) -> str:
         """Return why the generation is over, empty while it is not."""
         why = self._page.why()
         if why is None:
-            return "the host agent has ended" if self.connection.hung_up() else ""
+            return "the host agent has ended" if self._connection.hung_up() else ""
         rank, code = why
         if rank is None:
             return f"an MPI proxy or a host of generation {self.generation} was lost"
@@ -113,28 +97,27 @@ class ElasticRank:
     def __init__(self) -> None:
         """Begin without a connection."""
         self._connection: RankConnection | None = None
+        self._commit_memory: CommitMemory
         self._pid = 0
         self.membership: Membership | None = None
         """The part in the present generation, None between two."""
         self._last = 0
-        self._commit_memory: CommitMemory | None = None
 
     def join(self, environ: Mapping[str, str], arrival: Mapping[str, Any]) -> World:
         """Wait for the next generation and take part in it; return its ranks.
 
         ``arrival``: plain values that all of its ranks are to know of this one.
 
-        SystemExit(0) where the job goes on without this rank; `WorldError` where its host agent has gone;
+        SystemExit(0) where the job continues without this rank; `WorldError` where its host agent has gone;
         `HorovodInternalError` where one begins and breaks meanwhile: it has to be left then.
         """
         if self.membership is not None:
             raise HorovodInternalError("this rank is in a generation already")
-        seconds = _seconds(environ)
         try:
-            connection, commit_memory = self._connected(environ)
+            connection = self._connected(environ)
             connection.wait(
                 after=self._last,
-                commits=self._held(commit_memory),
+                commits=self._held(),
                 reason="reset" if self._last else "start",
                 arrival=json.dumps(arrival, separators=(",", ":")),
             )
@@ -144,43 +127,39 @@ class ElasticRank:
             raise SystemExit(0) from None
         except AgentGoneError as error:
             raise WorldError(f"hvd.init: {error}") from error
-        self._last = order.number
-        self.membership = membership = Membership(connection, order, commit_memory, seconds)
-        channel, hosts, slot = membership.channel, order.host_indexes, environ.get(SLOT, "")
-        everybody = ProxyCommunicator(
-            channel, range(len(hosts)), order.rank, "all", hosts, with_duplicate=True
-        )
+        self._last, hosts, slot = order.number, order.host_indexes, environ.get(SLOT, "")
+        seconds = seconds_of(environ, TIMEOUT, TIMEOUT_SECONDS)
+        self.membership = membership = Membership(connection, order, self._commit_memory, seconds)
+        everybody = ProxyCommunicator(membership.channel, range(len(hosts)), order.rank, "all", hosts)
         connection.attached(order.number)
         return World(
             everybody=everybody,
             slot=int(slot) if slot.isdigit() else None,
             membership=membership,
             why_broken=membership.why_broken,
-            sleep=channel.sleep,
+            sleep=membership.channel.sleep,
         )
 
-    @staticmethod
-    def _held(commit_memory: CommitMemory) -> Sequence[int]:
+    def _held(self) -> Sequence[int]:
         """Return the numbers of the commits that this host holds complete."""
         try:
-            return commit_memory.held()
-        except (MemoryError, CommitMemoryError):  # there is none, and the launcher is told so
+            return self._commit_memory.held()
+        except (MemoryError, CommitMemoryError):  # there is none, which the launcher learns
             return ()
 
-    def _connected(self, environ: Mapping[str, str]) -> tuple[RankConnection, CommitMemory]:
+    def _connected(self, environ: Mapping[str, str]) -> RankConnection:
         if self._connection is None or not self._connection.open or self._pid != os.getpid():
-            incarnation = environ.get(INCARNATION, "")
-            if not incarnation.isdigit():
-                raise WorldError(f"{SOCKET} is set but {INCARNATION} is {incarnation!r}: not a rank's number")
+            number = environ.get(INCARNATION, "")
+            if not number.isdigit():
+                raise WorldError(f"{SOCKET} is set but {INCARNATION} is {number!r}: not a rank's number")
             if not self._pid:
                 os.register_at_fork(after_in_child=self._forked)
             self._pid = os.getpid()
-            self._connection = connection = RankConnection(environ[SOCKET], int(incarnation))
+            self._connection = connection = RankConnection(environ[SOCKET], int(number))
             self._commit_memory = CommitMemory(
                 lambda nbytes: connection.commit_memory(nbytes)[1], connection.committed
             )
-        assert self._commit_memory is not None
-        return self._connection, self._commit_memory
+        return self._connection
 
     def _forked(self) -> None:
         """In a forked child: let go of the connection, whose end tells the agent that the rank has ended."""
@@ -191,21 +170,8 @@ class ElasticRank:
     def leave(self) -> None:
         """Take part no more: what is under way is not looked at again. Peers do not wait for it."""
         membership, self.membership = self.membership, None
-        if membership is None or self._pid != os.getpid():
-            return
-        membership.close()
-        try:
-            membership.connection.detached(membership.generation)
-        except AgentGoneError:
-            membership.connection.close()
-
-
-def _seconds(environ: Mapping[str, str]) -> float:
-    try:
-        seconds = float(environ.get(TIMEOUT, ""))
-    except ValueError:
-        return TIMEOUT_SECONDS
-    return seconds if seconds > 0 else TIMEOUT_SECONDS
+        if membership is not None and self._pid == os.getpid():
+            membership.leave()
 
 
 ELASTIC = ElasticRank()

@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.agents import rank_identity
 from ringleader.agents.elastic.host_agent_client import (
     AGENT_NUMBERS,
     SOCKET,
@@ -29,15 +28,14 @@ from ringleader.agents.elastic.host_agent_client import (
     LeaveError,
     ProxyConnection,
 )
-from ringleader.agents.library_links import LINKS, library_path
+from ringleader.agents.rank_identity import machine_directory
 from ringleader.agents.unix_messages import agent_socket
 from ringleader.engine import mpi_library
 from ringleader.engine.communicator import nap_seconds
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import WorldError
 from ringleader.engine.mpi_communicator import MpiCommunicator
-from ringleader.engine.mpi_proxy.creation import CreationProtocol
-from ringleader.engine.mpi_proxy.prepared_communicators import PreparedCommunicators
+from ringleader.engine.mpi_proxy.creation import CreationProtocol, PreparedCommunicators
 from ringleader.engine.mpi_proxy.proxy_generation import ProxyGeneration
 
 IDLE_SECONDS = 0.02
@@ -59,11 +57,6 @@ class _TimeSpec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def wake_on_time() -> None:
-    """Have sleeps of this thread end when they are due: Linux adds up to 50 microseconds otherwise."""
-    _libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
-
-
 class DescriptorWait:
     """Waits until something can be read from one of these descriptors, with timeouts of microseconds.
 
@@ -77,7 +70,7 @@ class DescriptorWait:
         self._arguments = self._polled, ctypes.c_ulong(len(fds)), ctypes.byref(self._time), None
 
     def ready(self, seconds: float) -> list[int]:
-        """Wait at most so long; return those that can be read, or are at their end."""
+        """Wait at most this long; return those that can be read, or are at their end."""
         self._time.seconds = int(seconds)
         self._time.nanoseconds = int(seconds % 1 * 1e9)
         found = _libc.ppoll(*self._arguments)
@@ -103,8 +96,7 @@ class Proxy:
         ``prepared``: others, for the ranks.
         """
         self._mpi, self._agent, self._prepared = mpi, agent, prepared
-        alone = MpiCommunicator(mpi, mpi.COMM_SELF)
-        self._creations = CreationProtocol(control, alone, prepared.parents)
+        self._creations = CreationProtocol(control, MpiCommunicator(mpi, mpi.COMM_SELF), prepared)
         self._present: ProxyGeneration | None = None
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
@@ -115,21 +107,20 @@ class Proxy:
         while True:
             if self._turn():
                 self._busy = time.monotonic()
-                continue
-            self._sleep()
+            else:
+                self._sleep()
 
     def _turn(self) -> bool:
+        prepared = self._prepared.turn()
         made = self._creations.turn()
         if made is not None:
-            creation, comms = made
-            present = self._present
+            (creation, comm), present = made, self._present
             if present is None or creation.generation != present.generation.number:
-                self._kept.extend(comms)
-            elif comms:
-                present.created(creation, comms)
+                self._kept.append(comm)
+            elif comm is not None:
+                present.created(creation, comm)
             else:  # its leader has heard that the generation is broken, as we shall: it has no communicator
                 present.end_requests()
-        prepared = self._prepared.turn()
         moved = self._present.turn() if self._present is not None else False
         return moved or prepared or made is not None
 
@@ -137,8 +128,6 @@ class Proxy:
         """Sleep until the rank or the agent wants something, until MPI has done something, or a while."""
         present = self._present if self._present is not None and not self._present.broken else None
         waits = self._creations.pending is not None
-        if present is not None:
-            waits = present.waits_for_communicators()
         if present is not None and not waits and not present.ring.proxy_sleeps():
             return
         idle = time.monotonic() - self._busy
@@ -177,12 +166,12 @@ class Proxy:
             if message["do"] == "generation":
                 generation = Generation(message, fds)
                 self._break(generation.number - 1)
-                self._end()
+                if self._present is not None:  # no rank takes part in it any more
+                    self._kept.extend(self._present.end())
+                    self._present = None
                 self._prepared.begin_generation()
                 if generation.rank >= 0:
-                    self._present = ProxyGeneration(
-                        self._mpi, self._agent, self._creations, generation, self._prepared
-                    )
+                    self._present = ProxyGeneration(self._mpi, self._agent, self._creations, generation)
                     self._descriptors = DescriptorWait([self._agent.fileno(), generation.wake_fd])
             else:
                 self._break(message["number"])
@@ -196,16 +185,9 @@ class Proxy:
             present.end_requests()
             self._descriptors = DescriptorWait([self._agent.fileno()])
 
-    def _end(self) -> None:
-        """Let go of the present generation, which no rank takes part in any more."""
-        present, self._present = self._present, None
-        if present is not None:
-            self._kept.extend(present.end())
-
 
 def main() -> int:
     """Start MPI, serve, and end; return the exit code."""
-    find_linked_libraries()
     try:
         mpi = mpi_library.load(read_settings(os.environ))
     except WorldError as error:
@@ -227,7 +209,8 @@ def main() -> int:
         world.comm.Abort(1)
         return 1
     threading.Thread(target=_end_with_agent, args=(agent.fileno(),), daemon=True).start()
-    wake_on_time()
+    # Sleeps end when they are due: Linux adds up to 50 microseconds otherwise.
+    _libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
     try:
         Proxy(mpi, agent, control, prepared).serve()
     except LeaveError:
@@ -253,26 +236,6 @@ def _finalize(mpi: Any) -> None:
     mpi.Finalize()
 
 
-def find_linked_libraries() -> None:
-    """Make the links that the environment asks for on this host, and begin this process anew with them.
-
-    For distributions that name MPI's library otherwise than mpi4py. To be done before MPI is loaded.
-    The dynamic loader reads LD_LIBRARY_PATH only when a process begins. Before MPI starts nothing is lost
-    by that: the process keeps its number and what mpirun gave it.
-    """
-    links = os.environ.pop(LINKS, "")
-    if not links:
-        return
-    directory = machine_directory(os.environ)
-    rest = os.environ.get("LD_LIBRARY_PATH", "")
-    try:
-        os.environ["LD_LIBRARY_PATH"] = library_path(directory, json.loads(links), rest)
-    except OSError as error:
-        print(f"ringleader: MPI proxy: no link to MPI's library: {error}", file=sys.stderr)  # noqa: T201
-        return
-    os.execv(sys.executable, sys.orig_argv)
-
-
 def socket_path(environ: Mapping[str, str], world_rank: int) -> str:
     """Return where the host agent of a proxy listens; KeyError where the environment does not tell."""
     if environ.get(SOCKET):
@@ -280,9 +243,3 @@ def socket_path(environ: Mapping[str, str], world_rank: int) -> str:
     numbers = json.loads(environ.get(AGENT_NUMBERS, "[]"))
     number = numbers[world_rank] if world_rank < len(numbers) else 0
     return agent_socket(machine_directory(environ), number)
-
-
-def machine_directory(environ: Mapping[str, str]) -> str:
-    """Return this machine's part of the job's directory; KeyError where the environment does not tell."""
-    key = rank_identity.host_key(rank_identity.host_identity())
-    return f"{environ['RINGLEADER_JOB_DIR']}/{key}"

@@ -1,7 +1,7 @@
 """Communicators of a rank whose MPI proxy makes its calls: who is in them is known here.
 
-A communicator has a name that is the same on all of its ranks: that of the one it was made from, and the how
-manieth of that one's it is. Proxies tell communicators in the making apart by a number made of it.
+A communicator has a name that is the same on all of its ranks: that of the one it was made from, with a
+number that counts those made of it. Proxies tell communicators in the making apart by a number made of it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from ringleader.engine.communicator import ANY, Call, Communicator, memory_at
-from ringleader.engine.mpi_proxy.rank_memory import SharedMemory
+from ringleader.engine.communicator import ANY, Call, Communicator, PackedCopy, memory_at
+from ringleader.engine.mpi_proxy.channel import Channel, ProxyRequest, SharedMemory
 from ringleader.engine.mpi_proxy.request_ring import Completion
-from ringleader.engine.mpi_proxy.requests import Channel, ProxyRequest
 
 
 class ProxyCommunicator(Communicator):
@@ -32,13 +31,12 @@ class ProxyCommunicator(Communicator):
         hosts: Sequence[int],
         *,
         when_used: bool = False,
-        with_duplicate: bool = False,
     ) -> None:
         """Ask for it; collective over the ranks. ``me`` is among ``ranks``.
 
         ``hosts``: by rank of the generation, its host. Nobody waits for it here: calls of it queue behind its
         making. ``when_used``: it is asked for by the first call, which is the same on all of its ranks, if
-        there ever is one. ``with_duplicate``: what `duplicate` gives first is made with it.
+        there ever is one.
         """
         self._channel, self._members, self._hosts = channel, tuple(ranks), hosts
         self._name, self._me = name, me
@@ -49,10 +47,6 @@ class ProxyCommunicator(Communicator):
         ProxyCommunicator._made += 1
         self._number = ProxyCommunicator._made
         self._asked_for = False
-        self._duplicate: ProxyCommunicator | None = None
-        if with_duplicate:
-            self._duplicate = self._child(self._members, when_used=True)
-            self._duplicate._asked_for = True
         if not when_used:
             self._ask_for_it()
 
@@ -60,8 +54,7 @@ class ProxyCommunicator(Communicator):
         self._asked_for = True
         words = f"{self._name}:{','.join(map(str, self._members))}"
         key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=7).digest(), "little")
-        second = self._duplicate._number if self._duplicate is not None else 0
-        creation = self._channel.begin(Call.CREATE, self._number, key=key, peer=second, listed=self._members)
+        creation = self._channel.begin(Call.CREATE, self._number, key=key, listed=self._members)
         self._channel.finish_later(creation)
 
     def begin(self, call: Call, **operands: Any) -> ProxyRequest:
@@ -102,8 +95,7 @@ class ProxyCommunicator(Communicator):
         return ProxyCommunicator(self._channel, ranks, self._me, name, self._hosts, when_used=when_used)
 
     def duplicate(self) -> ProxyCommunicator:
-        made, self._duplicate = self._duplicate, None
-        return made or self._child(self._members)
+        return self._child(self._members)
 
     def split(self, colors: Sequence[int]) -> ProxyCommunicator:
         mine = colors[self.rank]
@@ -141,7 +133,7 @@ class ProxyCommunicator(Communicator):
         self._children += 1
         key = f"{self._name}.{self._children}w{self._members[0]}"
         try:
-            return self._channel.memory.open(key, nbytes, self.size)
+            return self._channel.open_memory(key, nbytes, self.size)
         except (MemoryError, OSError) as error:
             raise RuntimeError(
                 f"the ranks of this host get no shared memory of {nbytes:,} bytes each ({error})"
@@ -151,37 +143,26 @@ class ProxyCommunicator(Communicator):
         return SlicedCopy(address, lengths)
 
 
-MOST_VIEWED = 2
-"""Lists of arrays whose views are kept: where arrays are taken from, and where results go."""
-
-
-class SlicedCopy:
-    """Copies arrays one by one. See `communicator.PackedCopy`."""
+class SlicedCopy(PackedCopy):
+    """Copies arrays one by one, by views of their memory. See `communicator.PackedCopy`."""
 
     def __init__(self, address: int, lengths: Sequence[int]) -> None:
         """``address`` is that of the memory, ``lengths`` are the bytes of each array."""
+        super().__init__(lengths)
         memory, ends = memory_at(address, sum(lengths)), list(accumulate(lengths))
-        self._lengths = list(lengths)
         self._slices = [memory[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
-        self._viewed: list[tuple[list[int], list[Any]]] = []
 
     def pack(self, addresses: list[int]) -> None:
-        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+        for packed, array in zip(self._slices, self._found(addresses), strict=True):
             packed[:] = array
 
     def unpack(self, addresses: list[int]) -> None:
-        for packed, array in zip(self._slices, self._views(addresses), strict=True):
+        for packed, array in zip(self._slices, self._found(addresses), strict=True):
             array[:] = packed
 
-    def _views(self, addresses: list[int]) -> list[Any]:
-        """Return the arrays' memory. It is kept as long as they lie where they lay."""
-        for known, views in self._viewed:
-            if known == addresses:
-                return views
-        views = [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
-        self._viewed = [*self._viewed[1 - MOST_VIEWED :], (addresses, views)]
-        return views
+    def _look_up(self, addresses: list[int]) -> list[memoryview]:
+        return [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
 
     def close(self) -> None:
-        """Keep no views of memory."""
-        self._viewed, self._slices = [], []
+        super().close()
+        self._slices = []

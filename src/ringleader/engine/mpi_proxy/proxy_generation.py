@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ringleader.agents.elastic.generation_service import RING_BYTES
@@ -20,7 +20,6 @@ from ringleader.agents.elastic.host_agent_client import Generation, ProxyConnect
 from ringleader.engine.communicator import DTYPES, LOOKS, OPERATIONS, Call, memory_at
 from ringleader.engine.mpi_communicator import MpiCommunicator
 from ringleader.engine.mpi_proxy.creation import Creation, CreationProtocol
-from ringleader.engine.mpi_proxy.prepared_communicators import PreparedCommunicators
 from ringleader.engine.mpi_proxy.request_ring import EMPTY, Completion, Memory, Record, RequestRing
 
 DONE = Completion()
@@ -83,8 +82,6 @@ class Pending(NamedTuple):
 
     record: Record
     request: Any
-    places: tuple[Memory, ...]
-    """What MPI was given of the rank's memory."""
 
 
 class ProxyGeneration:
@@ -96,26 +93,17 @@ class ProxyGeneration:
         agent: ProxyConnection,
         creations: CreationProtocol,
         generation: Generation,
-        prepared: PreparedCommunicators,
     ) -> None:
-        """Map the ring; descriptors of eventfds stay the generation's.
-
-        ``prepared``: communicators that the ranks are given first.
-        """
+        """Map the ring; descriptors of eventfds stay the generation's."""
         self._mpi, self._agent, self._creations = mpi, agent, creations
-        self._prepared = prepared
-        self._awaited: Creation | None = None
-        """Communicators that the rank has asked for and that are being prepared: it gets nothing before."""
         self.generation = generation
         self._memory: dict[int, Mapped] = {0: Mapped(os.dup(generation.ring_fd), RING_BYTES)}
         self.ring = RequestRing(self._memory[0].view)
         self._comms: dict[int, MpiCommunicator] = {}
         self.requests: list[Pending] = []
         """What MPI is doing."""
-        self._places: list[Memory] = []
-        """Of the call that begins."""
         self.broken = False
-        """Whether a member is lost: nothing more is taken from the rank, nor told to it."""
+        """Whether a member is lost: nothing more is taken from the rank or reported to it."""
 
     # the rank's requests
 
@@ -123,8 +111,8 @@ class ProxyGeneration:
         """Take requests and look at those under way; return whether anything happened."""
         if self.broken:
             return False
-        moved = self._given()
-        while not self.waits_for_communicators() and (record := self.ring.pop()) is not None:
+        moved = False
+        while self._creations.pending is None and (record := self.ring.pop()) is not None:
             moved = True
             self._begin(record)
         if self.requests:
@@ -135,83 +123,50 @@ class ProxyGeneration:
         """Return whether the rank waits for something that MPI is doing."""
         return bool(self.requests) and not self.broken
 
-    def waits_for_communicators(self) -> bool:
-        """Return whether communicators are being made for the rank: nothing else of it is begun meanwhile."""
-        return self._awaited is not None or self._creations.pending is not None
-
     def _begin(self, record: Record) -> None:
         try:
             if Call.ALLREDUCE <= record.call <= Call.RECEIVE:
-                self._places = []
-                request = self._made(record)
-                self.requests.append(Pending(record, request, tuple(self._places)))
+                request = self._comms[record.comm].begin(
+                    Call(record.call),
+                    source=self._view(record.source),
+                    target=self._view(record.target),
+                    dtype=DTYPES[record.datatype],
+                    operation=OPERATIONS[record.operation],
+                    peer=record.peer,
+                    tag=record.tag,
+                    listed=self._integers(record.listed),
+                )
+                self.requests.append(Pending(record, request))
                 self._look_at(len(self.requests) - 1)
+            elif record.call == Call.CREATE:
+                members = [self.generation.world_ranks[rank] for rank in self._integers(record.listed)]
+                number, key = self.generation.number, record.operation
+                creation = Creation(number, key, members, record.number, record.comm)
+                if (made := self._creations.begin(creation)) is not None:
+                    self.created(creation, made)
             else:
-                self._begin_other(record)
+                self._complete(record.number, self._done_at_once(record))
         except Exception as error:  # of MPI's, or of the host agent: the rank's to raise
             self._complete(record.number, Completion(error=f"{type(error).__name__}: {error}"))
 
-    def _made(self, record: Record) -> Any:
-        """Begin a call of MPI."""
-        return self._comms[record.comm].begin(
-            Call(record.call),
-            source=self._view(record.source),
-            target=self._view(record.target),
-            dtype=DTYPES[record.datatype],
-            operation=OPERATIONS[record.operation],
-            peer=record.peer,
-            tag=record.tag,
-            listed=self._integers(record.listed),
-        )
-
-    def _begin_other(self, record: Record) -> None:
+    def _done_at_once(self, record: Record) -> Completion:
+        if record.call == Call.PROBE:
+            source, nbytes = self._comms[record.comm].probe(record.peer, record.tag) or (-1, 0)
+            return Completion(source=source, nbytes=nbytes)
         if record.call == Call.MAP:
             key = bytes(self._view(record.listed)).decode()
             self._memory[record.comm] = Mapped(*self._agent.segment(self.generation.number, key))
-            self._complete(record.number, DONE)
         elif record.call == Call.FORGET:
-            memory = self._memory.pop(record.comm, None)
-            if memory is not None:
+            if (memory := self._memory.pop(record.comm, None)) is not None:
                 memory.unmap()
-            self._complete(record.number, DONE)
-        elif record.call == Call.CREATE:
-            ranks = self._integers(record.listed)
-            members = [self.generation.world_ranks[rank] for rank in ranks]
-            comms = [comm for comm in (record.comm, record.peer) if comm]
-            creation = Creation(self.generation.number, record.operation, members, record.number, comms)
-            self._awaited = creation
-            self._given()
         elif record.call == Call.FREE:
             self._comms.pop(record.comm).free()
-            self._complete(record.number, DONE)
-        elif record.call == Call.PROBE:
-            self._probe(record)
+        return DONE
 
-    def _given(self) -> bool:
-        """Give the rank the communicators that it has asked for, if they are there; say whether it got any.
-
-        Those that were not prepared are made now.
-        """
-        creation = self._awaited
-        if creation is None:
-            return False
-        made = self._prepared.take(creation.members, len(creation.comms))
-        if made is None:
-            self._awaited = None
-            self._creations.begin(creation)
-        elif made:
-            self._awaited = None
-            self.created(creation, made)
-        return bool(made)
-
-    def created(self, creation: Creation, made: Sequence[Any]) -> None:
-        """Take the communicators that were asked for."""
-        self._comms.update(zip(creation.comms, made, strict=True))
+    def created(self, creation: Creation, made: MpiCommunicator) -> None:
+        """Take the communicator that was asked for."""
+        self._comms[creation.comm] = made
         self._complete(creation.request, DONE)
-
-    def _probe(self, record: Record) -> None:
-        source, nbytes = self._comms[record.comm].probe(record.peer, record.tag) or (-1, 0)
-        self._complete(record.number, Completion(source=source, nbytes=nbytes))
 
     # what MPI is doing
 
@@ -226,7 +181,7 @@ class ProxyGeneration:
         return False
 
     def _look_at(self, at: int) -> None:
-        record, request, _places = self.requests[at]
+        record, request = self.requests[at]
         done = DONE
         try:
             if not request.Test():
@@ -243,7 +198,6 @@ class ProxyGeneration:
     def _view(self, memory: Memory) -> Any:
         if memory.number < 0:
             return bytearray() if memory.number == EMPTY else None
-        self._places.append(memory)
         return self._memory[memory.number].view[memory.offset : memory.offset + memory.nbytes]
 
     def _integers(self, memory: Memory) -> list[int]:
@@ -271,7 +225,7 @@ class ProxyGeneration:
         """
         self.end_requests()
         kept = [pending for pending in self.requests if not pending.request.Test()]
-        places = [place for pending in kept for place in pending.places]
+        places = [place for pending in kept for place in (pending.record.source, pending.record.target)]
         for number, memory in self._memory.items():
             if kept:
                 memory.disown((offset, nbytes) for where, offset, nbytes in places if where == number)

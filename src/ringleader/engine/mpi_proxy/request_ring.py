@@ -2,39 +2,43 @@
 
     header        4096 bytes: words `HEAD`, `TAIL`, `ASLEEP`, `COMPLETED`, `WAITING`; from byte 2048 on the
                   words of the last error
-    requests      RECORDS records of 128 bytes: 16 integers each; the rank writes, the proxy reads
+    requests      SLOTS records of 128 bytes: 16 integers each; the rank writes, the proxy reads
     completions   SLOTS slots of 64 bytes: the proxy writes, the rank reads
     data          the rest, for short messages
 
 A request has a slot, in which the proxy writes the request's own number when it is done: a number is never
-used twice, so a slot that was used before is not taken for this one's.
+used twice, so a slot that was used before is not taken for this one's. `channel` is the rank's side of it,
+`proxy_generation` the proxy's.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from typing import NamedTuple
 
 from ringleader.agents.memory_fence import Fence
 
 HEADER_BYTES = 4096
-RECORDS = 1024
-RECORD_BYTES = 128
 SLOTS = 2048
+"""Most requests at a time."""
+RECORD_BYTES = 128
 SLOT_BYTES = 64
-DATA_START = HEADER_BYTES + RECORDS * RECORD_BYTES + SLOTS * SLOT_BYTES
+DATA_START = HEADER_BYTES + SLOTS * (RECORD_BYTES + SLOT_BYTES)
 """Where the data begin."""
 HEAD, TAIL, ASLEEP, COMPLETED, WAITING, ERROR_BYTES = 0, 8, 16, 24, 32, 40
 """Words of the header by number, each in a cache line of its own: requests made and taken, whether the proxy
 sleeps; requests done, whether the rank sleeps; the length of the last error."""
 _ERROR_START, _ERROR_END = 2048, HEADER_BYTES
 _RECORD = struct.Struct("=16q")
-_SLOTS_START = (HEADER_BYTES + RECORDS * RECORD_BYTES) // 8
+_SLOTS_START = (HEADER_BYTES + SLOTS * RECORD_BYTES) // 8
 _SLOT_WORDS = SLOT_BYTES // 8
 RING = 0
 """Number of the ring's own memory; that of others follows."""
 EMPTY = -2
 """In place of the number of shared memory: an operand without bytes."""
+ALIGNMENT = 64
+"""Blocks begin at multiples of a cache line."""
 
 
 class Memory(NamedTuple):
@@ -47,6 +51,9 @@ class Memory(NamedTuple):
     nbytes: int = 0
 
 
+NOTHING = Memory()
+
+
 class Record(NamedTuple):
     """One request; what a call does not need is 0 or empty memory."""
 
@@ -56,8 +63,8 @@ class Record(NamedTuple):
     """A `communicator.Call`."""
     comm: int = 0
     """Number of the communicator, as the rank counts them."""
-    source: Memory = Memory()
-    target: Memory = Memory()
+    source: Memory = NOTHING
+    target: Memory = NOTHING
     datatype: int = 0
     """Of a reduction: the place in `communicator.DTYPES`."""
     operation: int = 0
@@ -65,7 +72,7 @@ class Record(NamedTuple):
     peer: int = 0
     """The root, the rank that gets or gives a message, -1 for any."""
     tag: int = 0
-    listed: Memory = Memory()
+    listed: Memory = NOTHING
     """A list of integers of 64 bits, or a text."""
 
 
@@ -91,15 +98,20 @@ class RequestRing:
         self._fence = Fence()
         self._next = self._words[HEAD]
 
+    def _sleeps(self, flag: int, counter: int, seen: int) -> bool:
+        """Say that this side is about to sleep; return False, and that it is not, where more was done."""
+        self._words[flag] = 1
+        self._fence()
+        if self._words[counter] != seen:
+            self._words[flag] = 0
+            return False
+        return True
+
     # the rank's half
 
-    def full(self) -> bool:
-        """Return whether there is no room for a request."""
-        return self._next - self._words[TAIL] >= RECORDS
-
     def push(self, record: Record) -> bool:
-        """Hand a request over, for which there is room; return whether the proxy is to be woken."""
-        at = HEADER_BYTES + self._next % RECORDS * RECORD_BYTES
+        """Hand a request over; return whether the proxy is to be woken. There is room: it has a slot."""
+        at = HEADER_BYTES + self._next % SLOTS * RECORD_BYTES
         number, call, comm, source, target, datatype, operation, peer, tag, listed = record
         _RECORD.pack_into(
             self.memory, at, number, call, comm, *source, *target, datatype, operation, peer, tag, *listed
@@ -132,12 +144,7 @@ class RequestRing:
 
     def rank_sleeps(self, seen: int) -> bool:
         """Say that the rank is about to sleep; return False, and that it does not, where more are done."""
-        self._words[WAITING] = 1
-        self._fence()
-        if self._words[COMPLETED] != seen:
-            self._words[WAITING] = 0
-            return False
-        return True
+        return self._sleeps(WAITING, COMPLETED, seen)
 
     def rank_awake(self) -> None:
         """Say that the rank looks by itself again."""
@@ -151,7 +158,7 @@ class RequestRing:
         if tail == self._words[HEAD]:
             return None
         self._fence()
-        words = _RECORD.unpack_from(self.memory, HEADER_BYTES + tail % RECORDS * RECORD_BYTES)
+        words = _RECORD.unpack_from(self.memory, HEADER_BYTES + tail % SLOTS * RECORD_BYTES)
         self._fence()
         self._words[TAIL] = tail + 1
         source, target, listed = Memory(*words[3:6]), Memory(*words[6:9]), Memory(*words[13:16])
@@ -178,12 +185,7 @@ class RequestRing:
 
     def proxy_sleeps(self) -> bool:
         """Say that the proxy is about to sleep; return False, and that it does not, where a request came."""
-        self._words[ASLEEP] = 1
-        self._fence()
-        if self._words[TAIL] != self._words[HEAD]:
-            self._words[ASLEEP] = 0
-            return False
-        return True
+        return self._sleeps(ASLEEP, HEAD, self._words[TAIL])
 
     def proxy_awake(self) -> None:
         """Say that the proxy looks by itself again."""
@@ -208,3 +210,41 @@ class Slots:
     def give_back(self, number: int) -> None:
         """Have the slot of a request that is done used again."""
         self._free.append(number & 0xFFFF)
+
+
+class BlockAllocator:
+    """Which parts of one piece of memory are in use: offsets alone.
+
+    First fit over a list of free spans; there are few blocks at a time, those of requests under way.
+    """
+
+    def __init__(self, start: int, stop: int) -> None:
+        """Give out what lies between two offsets; ``start`` is a multiple of `ALIGNMENT`."""
+        self._free = [(start, stop)]
+        self._used: dict[int, int] = {}
+
+    def take(self, nbytes: int) -> int | None:
+        """Return the offset of a block of so many bytes, None where none is free."""
+        room = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
+        for at, (start, stop) in enumerate(self._free):
+            if stop - start >= room:
+                self._free[at : at + 1] = [(start + room, stop)] if stop - start > room else []
+                self._used[start] = start + room
+                return start
+        return None
+
+    def give_back(self, offset: int) -> None:
+        """Have a block given out again; KeyError where it is not in use."""
+        start, stop = offset, self._used.pop(offset)
+        at = bisect_left(self._free, (start, stop))
+        if at < len(self._free) and self._free[at][0] == stop:
+            stop = self._free.pop(at)[1]
+        if at and self._free[at - 1][1] == start:
+            at -= 1
+            start = self._free.pop(at)[0]
+        self._free.insert(at, (start, stop))
+
+    @property
+    def unused(self) -> bool:
+        """Return whether no block is in use."""
+        return not self._used

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from array import array
 
-from ringleader.engine.communicator import memory_at
-from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
+from ringleader.engine.kernels import Array, Kernels
 from ringleader.engine.mpi_calls import Message, MpiCalls
+from ringleader.engine.transports.transport import memory_of
 
 
 def power_of_two(size: int) -> bool:
@@ -61,8 +61,8 @@ class Adasum:
         middle = (start + stop) // 2
         lower = not self._mpi_calls.rank & distance
         kept = (start, middle) if lower else (middle, stop)
-        mine, theirs = kernels.part(flat, *kept), kernels.empty((kept[1] - kept[0],), dtype)
-        given = kernels.part(flat, *_rest(span, kept))
+        mine, theirs = flat[slice(*kept)], kernels.empty((kept[1] - kept[0],), dtype)
+        given = flat[slice(*_rest(span, kept))]
         partner = self._mpi_calls.rank ^ distance
         self._mpi_calls.swap([self._message(partner, theirs, dtype)], [self._message(partner, given, dtype)])
         first, second = (mine, theirs) if lower else (theirs, mine)
@@ -85,13 +85,13 @@ class Adasum:
     def _swap(
         self, flat: Array, dtype: str, distance: int, *, receive: tuple[int, int], send: tuple[int, int]
     ) -> None:
-        partner, part = self._mpi_calls.rank ^ distance, self._kernels.part
-        receives = [self._message(partner, part(flat, *receive), dtype)]
-        self._mpi_calls.swap(receives, [self._message(partner, part(flat, *send), dtype)])
+        partner = self._mpi_calls.rank ^ distance
+        receives = [self._message(partner, flat[slice(*receive)], dtype)]
+        self._mpi_calls.swap(receives, [self._message(partner, flat[slice(*send)], dtype)])
 
     def _message(self, peer: int, flat: Array, dtype: str) -> Message:
-        nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-        return peer, memory_at(self._kernels.address(flat), nbytes), nbytes
+        memory = memory_of(self._kernels, flat, dtype)
+        return peer, memory, memory.nbytes
 
 
 def _rest(span: tuple[int, int], kept: tuple[int, int]) -> tuple[int, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from ringleader.engine.kernels import Kernels
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.reduce_scatter import row_counts, splits_of
-from ringleader.engine.transports.transport import Region, Transport
+from ringleader.engine.operations import ReduceOp, Work, row_counts
+from ringleader.engine.transports.transport import Region, Transport, splits_of
 
 
 class LoopbackTransport(Transport):
@@ -48,9 +47,9 @@ class LoopbackTransport(Transport):
         work.out = kernels.empty((rows * times, *row), work.signature.dtype)
         first, count = start * math.prod(row), rows * math.prod(row)
         if count:
-            out, source = kernels.flat(work.out), kernels.part(kernels.flat(work.array), first, first + count)
+            out, source = kernels.flat(work.out), kernels.flat(work.array)[first : first + count]
             for at in range(0, count * times, count):
-                kernels.copy(kernels.part(out, at, at + count), source)
+                kernels.copy(out[at : at + count], source)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Do nothing: the sum and the average over one rank are what is there."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ringleader.engine.communicator import Segment
-from ringleader.engine.kernels import Array, Kernels
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.registered_memory import PreparedReduction, RegisteredMemory
+from ringleader.engine.communicator import Segment, memory_at
+from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
+from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.registered_memory import RegisteredMemory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +50,28 @@ class Region:
     nobody uses the memory now, and has all ranks meet afterwards."""
 
 
+class Reduction(ABC):
+    """How allreduces with one signature go, with everything looked up but the array.
+
+    An array is given as a flat one (`FlatKernels`), with its ``address`` if it is reduced in place, else 0.
+    """
+
+    signature: Signature
+    """Held here, so that no other signature gets its identity."""
+    in_place = False
+    """Whether the address counts."""
+    take: Callable[[Array], Array]
+    """Returns the flat array over an array's memory."""
+
+    @abstractmethod
+    def stage(self, source: Array, address: int) -> int:
+        """See `Transport.stage`."""
+
+    @abstractmethod
+    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
+        """Leave the result in ``target``, perhaps ``source`` itself; see `Transport.execute`."""
+
+
 class Transport:
     """Carries out operations that all ranks are known to have arrived at, and agree on.
 
@@ -56,7 +79,7 @@ class Transport:
     """
 
     name: str
-    """As `ringleader.engine.transports` lists it."""
+    """As `ringleader.engine.transports` and `ringleader.engine.window` list it."""
     converts = False
     """Whether `exchange` of a region with `Region.values` reduces and scales these in place.
 
@@ -67,6 +90,8 @@ class Transport:
     """Registered memory that the ranks share, so that they give it back together."""
     tell: Callable[[str], None] | None = None
     """Called with the name of each phase that begins within an operation; None: nobody wants to know."""
+    reductions: dict[int, Reduction] = {}  # noqa: RUF012
+    """What `reduction_of` returned, by the identity of the signature."""
     _kernels: Kernels
 
     def stage(self, work: Work) -> int:
@@ -81,8 +106,9 @@ class Transport:
         """Carry out the work and leave the result in ``work.out``. ``staged``: how all ranks laid it out."""
         raise NotImplementedError
 
-    def prepare(self, work: Work, prepared: PreparedReduction) -> None:
-        """Prepare a reduction in place of the work's memory, if that goes in a prepared way."""
+    def reduction_of(self, signature: Signature) -> Reduction | None:
+        """Return how allreduces with this signature go, None where they go by `execute` alone."""
+        return None
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory for ``count`` elements that `exchange` can reduce in place. Collective."""
@@ -93,7 +119,7 @@ class Transport:
 
         Nothing is allocated or copied. ``start`` is at a multiple of 64 bytes.
         """
-        return replace(region, count=count, mine=self._kernels.part(region.mine, start, start + count))
+        return replace(region, count=count, mine=region.mine[start : start + count])
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place and scale the result by ``factor``.
@@ -116,3 +142,15 @@ class Transport:
 
     def close(self, *, together: bool) -> None:
         """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
+
+
+def memory_of(kernels: Kernels, array: Array, dtype: str) -> memoryview:
+    """Return the bytes of a contiguous array, which the caller keeps alive."""
+    return memory_at(kernels.address(array), kernels.count(array) * ITEMSIZE[dtype])
+
+
+def splits_of(work: Work, kernels: Kernels, size: int) -> list[int]:
+    """Return how many rows of an alltoall this rank gives to each."""
+    if work.splits is not None:
+        return list(work.splits)
+    return [kernels.length(work.array) // size] * size

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ringleader.agents import ethtool_statistics, host_facts_script, rank_identity
+from ringleader.agents import host_facts_script, rank_identity, traffic_counters
 from ringleader.fabric.facts import (
     TOO_LATE,
     UNLIMITED,
@@ -185,7 +185,7 @@ def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fie
     addresses = host_facts_script.interfaces(files.root, ipv4)
     if files.replaced:
         return {"net_devices": net_devices.read(files, addresses)}
-    return {"net_devices": net_devices.read(files, addresses, ethtool_statistics.read)}
+    return {"net_devices": net_devices.read(files, addresses, traffic_counters.driver_statistics)}
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:

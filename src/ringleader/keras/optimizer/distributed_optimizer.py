@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from ringleader.adapters.gradient_settings import GradientSettings, checked_groups
+from ringleader.adapters.gradient_settings import GradientSettings, checked_groups, weights_of
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.keras.generation import Compression, backend, check_optimizer, is_keras2, keras
-from ringleader.keras.optimizer.exchanging_optimizer import base_class, distributed_class
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model"]
 
@@ -94,29 +93,11 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     ``local_layers`` is a built layer or several. Their gradients are divided by the number of ranks unless
     ``scale_local_gradients`` is turned off.
     """
-    layers = [] if local_layers is None else local_layers
-    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
-    if not all(hasattr(layer, "trainable_weights") for layer in layers):
-        raise ValueError("local_layers has to be a layer of Keras, or several")
-    wrapped = DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
-    exchanging = getattr(wrapped, "inner_optimizer", wrapped)
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            exchanging.register_local_var(variable)
+    words = dict(locals())  # all but the layers are of a `DistributedOptimizer`
+    variables = weights_of(words.pop("local_layers"), "local_layers has to be a layer of Keras, or several")
+    wrapped = DistributedOptimizer(**words)
+    for variable in variables:
+        getattr(wrapped, "inner_optimizer", wrapped).register_local_var(variable)
     return wrapped
 
 
@@ -136,28 +117,20 @@ def load_model(
     """
     known = {one.__name__: one for one in custom_optimizers or ()} | dict(custom_objects or {})
     model = keras().models.load_model(filepath, custom_objects=known or None)
-    if getattr(model, "optimizer", None) is not None:
-        _complete(model)
-        _distribute_in_place(model.optimizer, compression)
-        if backend() == "tensorflow" and not is_keras2() and model.jit_compile:
-            model.jit_compile = False
-    return model
-
-
-def _complete(model: Any) -> None:
-    """Give a model from an HDF5 file an optimizer that trains: Keras 3 builds it without variables."""
-    optimizer, variables = model.optimizer, model.trainable_variables
+    optimizer, variables = getattr(model, "optimizer", None), model.trainable_variables
+    if optimizer is None:
+        return model
     if not is_keras2() and optimizer.built and len(optimizer._trainable_variables) != len(variables):
-        model.optimizer = type(optimizer).from_config(optimizer.get_config())
-        model.optimizer.build(variables)
-
-
-def _distribute_in_place(optimizer: Any, compression: Any) -> None:
-    """Have an optimizer that was loaded with its state train with the gradients of all ranks."""
+        # From an HDF5 file Keras 3 builds an optimizer without variables, which cannot train.
+        optimizer = model.optimizer = type(optimizer).from_config(optimizer.get_config())
+        optimizer.build(variables)
     exchanging = getattr(optimizer, "inner_optimizer", optimizer)
     options = GradientSettings(name=f"Distributed{type(exchanging).__name__}", compression=compression)
     _generation().prepare_keras()
-    exchanging.__class__ = _distributed_class(exchanging, options)
+    exchanging.__class__ = _distributed_class(exchanging, options)  # its state is that which was saved
+    if backend() == "tensorflow" and not is_keras2() and model.jit_compile:
+        model.jit_compile = False
+    return model
 
 
 def _generation() -> Any:
@@ -198,9 +171,16 @@ def _wrapped(optimizer: Any, options: GradientSettings) -> Any:
 
 
 def _distributed_class(optimizer: Any, options: GradientSettings) -> type:
-    """Return the class of an optimizer of the script's Keras that exchanges gradients."""
+    """Return a subclass of an optimizer's class that exchanges gradients.
+
+    It has the same name, so that a model is saved as with that one.
+    """
     exchanging = getattr(_generation(), f"DistributedKeras{2 if is_keras2() else 3}Optimizer")
-    return distributed_class(exchanging, base_class(optimizer), options)
+    base = type(optimizer)
+    while hasattr(base, "exchange_options"):  # one that is wrapped again gets new options
+        base = base.__bases__[1]
+    known = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(base.__name__, (exchanging, base), {"exchange_options": options, **known})
 
 
 def _carry_state(optimizer: Any, made: Any) -> None:

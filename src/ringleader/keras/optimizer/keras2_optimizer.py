@@ -6,13 +6,13 @@ before it looks whether they are finite (mixed precision) and clips them: there 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ringleader.keras.generation import keras
-from ringleader.keras.optimizer.exchanging_optimizer import ExchangingOptimizer
+from ringleader.keras.optimizer.gradient_exchange import ExchangingOptimizer
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 
 
@@ -42,16 +42,18 @@ class DistributedKeras2Optimizer(ExchangingOptimizer):
 
         With several passes per step, they are those of all ranks in the pass that ends a step.
         """
-        helper = self._agg_helper
-        if helper is None:
-            return self.gradient_exchange.pairs(grads_and_vars)
-        return self.gradient_exchange.unless_returned(
-            grads_and_vars, lambda grads, variables: self._aggregated(helper, grads, variables)
-        )
+        pairs = list(grads_and_vars)
+        gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        returned = {id(one) for one in self.__dict__.get("_returned", ())}
+        if any(id(one) in returned for one in gradients):  # the script got them reduced, and applies them
+            self.__dict__["_returned"] = []
+            return pairs
+        reduce: Callable[..., list[Any]] = self._aggregated if self._agg_helper else self.gradient_exchange
+        return list(zip(reduce(gradients, variables), variables, strict=True))
 
-    def _aggregated(
-        self, helper: LocalGradientAggregationHelper, grads: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
+    def _aggregated(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        helper = self._agg_helper
+        assert helper is not None
         found = helper.compute_gradients(grads, variables)
         if not getattr(self, "_is_wrapped_by_loss_scale_optimizer", False):
             return found
@@ -82,7 +84,7 @@ class DistributedKeras2Optimizer(ExchangingOptimizer):
 
     def _exchanged(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         pairs = self.aggregate_gradients(grads_and_vars)
-        self.gradient_exchange.remember([gradient for gradient, _variable in pairs])
+        self.__dict__["_returned"] = [gradient for gradient, _variable in pairs if gradient is not None]
         return pairs
 
     def apply_gradients(self, grads_and_vars: Any, name: str | None = None, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from ringleader.keras.generation import backend
-from ringleader.keras.optimizer.exchanging_optimizer import ExchangingOptimizer, is_distributed
+from ringleader.keras.optimizer.gradient_exchange import ExchangingOptimizer, is_distributed
 
 
 class CallableList(list[Any]):

@@ -183,7 +183,7 @@ class ElasticHosts:
         job = self._context.job
         if not job.require:
             return ""
-        from ringleader.launch.transport_requirement import faults_of_host  # few jobs need it
+        from ringleader.launch.job_transport import faults_of_host  # few jobs need it
 
         found = faults_of_host(job.require, answer, slots_of(answer, share_gpus=job.share_gpus))
         return "; ".join(fault.what for fault in found)

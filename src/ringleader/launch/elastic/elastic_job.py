@@ -28,10 +28,9 @@ from ringleader.launch.elastic.worlds import Worlds
 from ringleader.launch.elastic_history import Event, line_of
 from ringleader.launch.exit_reason import TIMED_OUT, Cause, Why
 from ringleader.launch.prepare import Prepared
-from ringleader.launch.rank_output.output_files import OutputFiles
-from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.rank_state import RankState
-from ringleader.launch.supervision.session import FLUSH_SECONDS, Session
+from ringleader.launch.supervision.agent_connections import AgentConnection
+from ringleader.launch.supervision.ranks import RankState
+from ringleader.launch.supervision.session import FLUSH_SECONDS, Channels, Session
 from ringleader.launch.supervision.supervisor import LOST_SECONDS
 from ringleader.plan.rank_placement import RankPlace
 from ringleader.render.rank_environment import FreePorts
@@ -59,30 +58,10 @@ class ElasticRank(RankState):
 class ElasticJob(Session[ElasticRank]):
     """One elastic job, from the first look at its hosts to the end of everything."""
 
-    def __init__(
-        self,
-        context: ElasticContext,
-        selector: selectors.BaseSelector,
-        server: AgentServer,
-        offers: HostOffers,
-        *,
-        files: OutputFiles | None,
-        stdin: int | None,
-        payload: bytes | None = None,
-        open_files: int,
-    ) -> None:
-        """Nothing is started yet. ``open_files``: the caller's soft limit. The rest is ``Session``'s."""
-        super().__init__(
-            context.job,
-            listener=context.listener,
-            selector=selector,
-            server=server,
-            files=files,
-            stdin=stdin,
-            payload=payload,
-            size=1,
-        )
-        self.context, self._offers, self._open_files = context, offers, open_files
+    def __init__(self, context: ElasticContext, channels: Channels, offers: HostOffers) -> None:
+        """Nothing is started yet."""
+        super().__init__(context.job, channels, size=1)
+        self.context, self._offers = context, offers
         self.state = State(limits=limits_of(context))
         self.events: list[Event] = []
         self._messages: deque[Message] = deque()
@@ -93,9 +72,9 @@ class ElasticJob(Session[ElasticRank]):
         self._stopping = False
         self._terminal = signals.has_terminal()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.hosts = ElasticHosts(context, server, self.take, wake=self._wake)
+        self.hosts = ElasticHosts(context, self.server, self.take, wake=self._wake)
         self.hosts.lacks_state = self._lacks_state
-        self.worlds = Worlds(context, selector, self.take)
+        self.worlds = Worlds(context, channels.selector, self.take)
 
     def _lacks_state(self) -> bool:
         """Say whether neither a rank nor a host has anything of the training."""
@@ -188,9 +167,9 @@ class ElasticJob(Session[ElasticRank]):
 
     def run(self, *descriptors: int | None) -> None:
         """Serve everybody until all is over. ``descriptors``: of signals."""
-        self._selector.register(self._wake, selectors.EVENT_READ, os.eventfd_read)
+        self.channels.selector.register(self._wake, selectors.EVENT_READ, os.eventfd_read)
         if (fd := self._offers.fileno()) is not None:
-            self._selector.register(fd, selectors.EVENT_READ, lambda fd: None)
+            self.channels.selector.register(fd, selectors.EVENT_READ, lambda fd: None)
         self.take("hosts_seen", hosts=self._offers.usable())
         super().run(*descriptors)
 
@@ -326,7 +305,7 @@ class ElasticJob(Session[ElasticRank]):
         reads = self.reads and rank.incarnation == 0
         elastic = self.context.elastic
         message = rank.prepared.start_message(
-            rank.place.rank, ports, reads=reads, open_files=self._open_files
+            rank.place.rank, ports, reads=reads, open_files=self.channels.open_files
         )
         env = message["env"] | {
             INCARNATION: str(rank.incarnation),

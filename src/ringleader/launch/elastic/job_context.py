@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ringleader.agents import job_directory
 from ringleader.agents.elastic.host_agent_client import AGENT_NUMBERS
-from ringleader.agents.library_links import LINKS
+from ringleader.agents.rank_files import LINKS
 from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import Listener

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ringleader.agents import host_facts_script, job_directory, rank_identity
 from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
-from ringleader.launch import open_files_limit, signals
+from ringleader.launch import signals
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
@@ -22,11 +22,12 @@ from ringleader.launch.elastic.layout import chosen_layout, machines_together, s
 from ringleader.launch.elastic_history import ElasticHistory
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
-from ringleader.launch.mpirun.mpirun_process import MpirunStandby
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files
 from ringleader.launch.outcome import Exit, Listener, Outcome
 from ringleader.launch.prepare import Prepared, why_unusable
-from ringleader.launch.rank_output.output_files import opened
+from ringleader.launch.rank_output import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
+from ringleader.launch.supervision.session import Channels
 from ringleader.plan.job import Job, check
 from ringleader.plan.rank_placement import Plan, slots_of
 
@@ -44,7 +45,7 @@ def launch_elastic(
     listener: Listener,
     stdin: int | None = None,
     payload: bytes | None = None,
-    standby: MpirunStandby | None = None,
+    standby: MpirunProcess | None = None,
 ) -> Outcome:
     """Run an elastic job to its end; arguments and errors are ``launch``'s."""
     began = time.monotonic()
@@ -103,7 +104,7 @@ def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
     ranks = list(run.ranks.values())
     if not any(rank.traffic for rank in ranks):
         return None
-    from ringleader.launch.transport_evidence import judged_proof
+    from ringleader.launch.job_transport import judged_proof
 
     hosts = {rank.host.host.name: rank.host for rank in ranks}
     names = list(hosts)
@@ -126,7 +127,7 @@ def _judged(words: Sequence[str], ended: Exit, proof: TransportProof | None, run
 
     A host that was lost has reported nothing; those that it exchanged with have reported their side.
     """
-    from ringleader.launch.transport_requirement import judged_exit
+    from ringleader.launch.job_transport import judged_exit
 
     if proof is not None:
         told = {rank.host.host.name for rank in run.ranks.values() if rank.evidence is not None}
@@ -194,7 +195,7 @@ def _run(
     files = None
     if job.output_dir is not None:
         files = stack.enter_context(opened(job.output_dir, job.np or 1, context.listener))
-    allowed = stack.enter_context(open_files_limit.open_files(OPEN_FILES, os.getpid()))
+    allowed = stack.enter_context(open_files(OPEN_FILES, os.getpid()))
     selector = stack.enter_context(selectors.PollSelector())
     job_directory.sweep(context.directory.rpartition("/")[0], context.key)
     try:
@@ -207,9 +208,16 @@ def _run(
         selector, token=context.token, addresses=(LOOPBACK,), ranks=MOST_RANKS, lost_after=job.lost_after
     )
     stack.callback(server.close)
-    run = ElasticJob(
-        context, selector, server, offers, files=files, stdin=stdin, payload=payload, open_files=allowed
+    channels = Channels(
+        selector=selector,
+        server=server,
+        listener=context.listener,
+        files=files,
+        stdin=stdin,
+        payload=payload,
+        open_files=allowed,
     )
+    run = ElasticJob(context, channels, offers)
     stack.callback(run.close)
     with signals.caught(signals.WHILE_RUNNING) as others:
         run.run(caught, others)

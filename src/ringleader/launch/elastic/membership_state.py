@@ -16,7 +16,7 @@ from typing import Any
 from ringleader import value_class
 from ringleader.launch.elastic.layout import Layout, Slot, size_of
 from ringleader.launch.elastic_history import Event
-from ringleader.launch.message_words import signal_name
+from ringleader.launch.exit_reason import signal_name
 from ringleader.plan.elastic_options import ElasticOptions
 
 SETTLE_SECONDS = 0.1

@@ -10,10 +10,9 @@ from pathlib import Path
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.layout import Layout
+from ringleader.launch.exit_reason import cause_in, daemons_lost_in, signal_name
 from ringleader.launch.host_probe.host_query import HostReport
-from ringleader.launch.message_words import signal_name
-from ringleader.launch.mpirun.mpirun_output import cause_in, daemons_lost_in
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.prepare import Prepared
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.render.hostfile import bare_name
@@ -25,12 +24,9 @@ LEAVE_SECONDS = 4.0
 class World:
     """One of them."""
 
-    def __init__(
-        self, number: int, prepared: Prepared, standby: MpirunStandby, mpirun: MpirunProcess
-    ) -> None:
+    def __init__(self, number: int, prepared: Prepared, mpirun: MpirunProcess) -> None:
         """Its mpirun has been started."""
-        self.number, self.prepared = number, prepared
-        self.standby, self.mpirun = standby, mpirun
+        self.number, self.prepared, self.mpirun = number, prepared, mpirun
         self.told = False
         """Its end was told."""
         self.end_at: float | None = None
@@ -48,7 +44,7 @@ class Worlds:
     ) -> None:
         """``tell`` takes messages for the decider."""
         self._context, self._selector, self._tell = context, selector, tell
-        self._standby: MpirunStandby | None = None
+        self._standby: MpirunProcess | None = None
         self.worlds: dict[int, World] = {}
         self.prepared: Prepared | None = None
         """What the newest world was started with."""
@@ -72,10 +68,9 @@ class Worlds:
         except OSError as error:
             self._tell("world_ended", world=number, why=f"{error.filename}: {error.strerror}")
             return
-        standby, self._standby = self._standby or MpirunStandby(), None
-        mpirun = MpirunProcess(
+        mpirun, self._standby = self._standby or MpirunProcess(), None
+        mpirun.start(
             self._selector,
-            standby,
             argv=prepared.command.argv,
             environment=world_environment(prepared),
             directory=context.directory,
@@ -83,7 +78,7 @@ class Worlds:
             grace=0.0,
         )
         self.prepared = prepared
-        self.worlds[number] = World(number, prepared, standby, mpirun)
+        self.worlds[number] = World(number, prepared, mpirun)
 
     def end(self, number: int, *, hard: bool) -> None:
         """End a world: its proxies were told to leave; ``hard``: nobody is waited for."""
@@ -96,7 +91,7 @@ class Worlds:
     def tick(self, now: float) -> None:
         """Tell of ends, and end what was to end by itself and has not; have the next supervisor ready."""
         if self._standby is None:
-            self._standby = MpirunStandby()
+            self._standby = MpirunProcess()
         for world in list(self.worlds.values()):
             world.mpirun.watch()
             if world.mpirun.exit_code is not None and not world.told:
@@ -105,7 +100,7 @@ class Worlds:
             if world.end_at is not None and now > world.end_at and world.mpirun.exit_code is None:
                 world.mpirun.stop(hard=True)
                 world.end_at = now + LEAVE_SECONDS
-            if world.told and world.standby.process.poll() is not None:
+            if world.told and world.mpirun.process.poll() is not None:
                 world.mpirun.close()
                 del self.worlds[world.number]
 

@@ -77,9 +77,9 @@ class HostReport(HostFacts):
     """Addresses by interface name."""
     names: Mapping[str, tuple[str, ...]]
     """Addresses of the job's hosts by name, as it resolves them; empty where it does not."""
-    script: str | None
+    script: str | None = None
     """SHA-256 of the script there, empty where it is missing; ``None``: not asked about."""
-    program: str | None
+    program: str | None = None
     """Where the command's program is there, empty where it is missing; ``None``: not asked about."""
     workdir: bool
     """Whether the working directory exists there."""
@@ -118,6 +118,7 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
     """Read a host's answer. Raises KeyError where it lacks what every one has."""
     ours, mpi = answer.get("ringleader", {}), answer.get("mpi", {})
     cpus, cpusets = cores_granted(tuple(tuple(core) for core in answer["cores"]), answer["cpu_limit"])
+    as_they_are = ("program", "script", "unstartable", "unreadable", "port_taken")
     return HostReport(
         host=host,
         hostname=answer["hostname"],
@@ -136,16 +137,12 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         mpi_version=mpi.get("version", ""),
         interfaces={name: tuple(found) for name, found in answer["interfaces"].items()},
         names={name: tuple(found) for name, found in answer["names"].items()},
-        script=answer.get("script"),
-        program=answer.get("program"),
-        unstartable=answer.get("unstartable", ""),
-        unreadable=answer.get("unreadable", ""),
         unread=tuple(answer.get("unread", ())),
         workdir=answer["workdir"],
         processes=answer["limits"].get("processes", -1),
-        port_taken=answer.get("port_taken", ""),
         fabric=fabric_facts(answer.get("facts")),
         rdma=tuple(RdmaPort(**port) for port in answer.get("rdma", ())),
+        **{name: answer[name] for name in as_they_are if name in answer},
     )
 
 

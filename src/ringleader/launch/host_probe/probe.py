@@ -168,26 +168,20 @@ def local_answer(
 
 def _check_request(job: Job, ours: Mapping[str, Any]) -> None:
     """Raise RequestError for what is wrong with the request on the only machine of the job."""
+    program = job.command[0] if job.command else ""
     if not ours["workdir"]:
         raise RequestError(f"there is no directory {job.workdir}", where="--workdir")
     if ours.get("program") == "":
-        raise RequestError(
-            f"there is no program {job.command[0]}",
-            where="COMMAND",
-            hint="check the spelling, or give its full path",
-        )
-    if ours.get("unstartable"):
-        raise RequestError(
-            f"{job.command[0]} cannot be started: {ours['unstartable']}",
-            where="COMMAND",
-            hint=f"correct that line, or name the interpreter: python {job.command[0]}",
-        )
-    if ours.get("unreadable"):
-        raise RequestError(
-            f"the script {interpreted_script(job.command)} {ours['unreadable']}",
-            where="COMMAND",
-            hint=f"paths are taken from {job.workdir}; see --workdir",
-        )
+        what, hint = f"there is no program {program}", "check the spelling, or give its full path"
+    elif ours.get("unstartable"):
+        what = f"{program} cannot be started: {ours['unstartable']}"
+        hint = f"correct that line, or name the interpreter: python {program}"
+    elif ours.get("unreadable"):
+        what = f"the script {interpreted_script(job.command)} {ours['unreadable']}"
+        hint = f"paths are taken from {job.workdir}; see --workdir"
+    else:
+        return
+    raise RequestError(what, where="COMMAND", hint=hint)
 
 
 def _judge(

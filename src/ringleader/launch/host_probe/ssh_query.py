@@ -7,18 +7,12 @@ import re
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringleader.agents import (
-    fast_stdlib,
-    hardware,
-    host_facts_script,
-    processors,
-    rank_identity,
-)
+from ringleader.agents import fast_stdlib, hardware, host_facts_script, processors, rank_identity
 from ringleader.errors import Fault
 from ringleader.launch.host_probe.host_query import Question
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
@@ -97,33 +91,32 @@ class SshQuery:
 
     def ask(self, host: Host) -> dict[str, Any] | Fault:
         """Return the host's answer, or why there is none."""
+        where = f"host {host.name}"
         try:
-            return self._ask(host)
+            reply = self._reply(host)
+            answer = read_answer(reply.stdout)
+            if answer is None:
+                return explain(self._failure(host, reply))
         except OSError as error:
             what = f"it cannot be asked: {error.strerror or error}"
             hint = "this machine lacks room in /tmp, processes (ulimit -u) or files (ulimit -n)"
-            return Fault(where=f"host {host.name}", what=what, hint=hint)
+            return Fault(where=where, what=what, hint=hint)
+        if "too_old" in answer:
+            what = f"{self.python} is Python {answer['too_old']} there, which is too old"
+            hint = "use the same Python everywhere, or name the right interpreter with --python"
+            return Fault(where=where, what=what, hint=hint)
+        return answer
 
-    def _ask(self, host: Host) -> dict[str, Any] | Fault:
-        end = time.monotonic() + self.seconds
-        text = program(self.question)
-        # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
-        for attempt in range(1, ATTEMPTS + 1):
+    def _reply(self, host: Host) -> Reply:
+        end, text, attempt = time.monotonic() + self.seconds, program(self.question), 1
+        while True:
             left = max(1.0, end - time.monotonic())
+            # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
             reply = self.ssh.run(host, (self.python, "-I", "-S", "-"), stdin=text, deadline=left)
             if reply.exit_code != 255 or not dropped(reply.stderr) or attempt == ATTEMPTS:
-                break
+                return reply
             time.sleep(0.3 * attempt)
-        answer = read_answer(reply.stdout)
-        if answer is None:
-            return explain(self._failure(host, reply))
-        if "too_old" in answer:
-            return Fault(
-                where=f"host {host.name}",
-                what=f"{self.python} is Python {answer['too_old']} there, which is too old",
-                hint="use the same Python everywhere, or name the right interpreter with --python",
-            )
-        return answer
+            attempt += 1
 
     def _failure(self, host: Host, reply: Reply) -> Failure:
         settings = self.ssh.settings(host)
@@ -162,9 +155,7 @@ def ask_all(
     answers: dict[Host, dict[str, Any]] = {}
     faults: dict[Host, Fault] = {}
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts)), thread_name_prefix="ask") as pool:
-        asked: dict[Future[dict[str, Any] | Fault], Host] = {
-            pool.submit(query.ask, host): host for host in hosts
-        }
+        asked = {pool.submit(query.ask, host): host for host in hosts}
         waiting, told = set(asked), ""
         try:
             while waiting:

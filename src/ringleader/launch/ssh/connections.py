@@ -6,6 +6,7 @@ file of the job, so that the MPI needs to be told only ``ssh -F FILE``.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shlex
@@ -82,24 +83,22 @@ class SshConnections:
         if program is None:
             raise ProbeError("there is no ssh client on this machine", hint="apt install openssh-client")
         check_files(ssh)
-        self._program = program
-        self._environ = dict(environ)
+        self._program, self._environ = program, dict(environ)
+        self._ssh, self._persist, self._hosts = ssh, persist, tuple(hosts)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._shared: set[str] = set()
         """Names of the sockets that ``lost`` saw last."""
-        self._hosts = hosts = tuple(hosts)
         for left in abandoned_control_directories(base):
             self._end_masters(left)
-        self._directory = make_control_directory(base)
+        self._directory, self._held = make_control_directory(base)
         self.config = self._directory / "config"
         """The job's ssh configuration file."""
-        self._ssh, self._persist = ssh, persist
         try:
             self.config.write_text(self._config_text(), encoding="utf-8")
         except RequestError:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self.close()
             raise
 
     def _config_text(self) -> str:
@@ -166,6 +165,7 @@ class SshConnections:
         for process in running:
             process.kill()
         self._end_masters(self._directory)
+        os.close(self._held)
 
     def _call(self, arguments: tuple[str, ...], stdin: bytes, deadline: float) -> Reply:
         # The shared connection's background process keeps our standard error open, so that is a file: waiting
@@ -184,20 +184,16 @@ class SshConnections:
                     start_new_session=True,
                 )
                 self._running.add(process)
-            try:
-                stdout, _ = process.communicate(stdin, timeout=deadline)
-                code = process.returncode
-            except subprocess.TimeoutExpired:
-                process.kill()
-                stdout, code = b"", TIMED_OUT
-            finally:
-                process.kill()
-                process.wait()
-                for stream in (process.stdin, process.stdout):
-                    if stream is not None:
-                        stream.close()
-                with self._lock:
-                    self._running.discard(process)
+            with process:
+                try:
+                    stdout, _ = process.communicate(stdin, timeout=deadline)
+                    code = process.returncode
+                except subprocess.TimeoutExpired:
+                    stdout, code = b"", TIMED_OUT
+                finally:
+                    process.kill()
+                    with self._lock:
+                        self._running.discard(process)
             errors.seek(0)
             return Reply(exit_code=code, stdout=stdout, stderr=errors.read().decode(errors="replace"))
 
@@ -243,9 +239,11 @@ def _user_config(ssh: Ssh) -> str | None:
     return str(usual) if usual.is_file() else None
 
 
+# --- the directory of the connections' sockets ------------------------------------------------------------
+
 PREFIX = "rl-ssh-"
-OWNER = "owner"
-"""A file that says which process made the directory."""
+LOCK = "lock"
+"""A file that the process which made the directory holds locked: the kernel drops that however it ends."""
 SOCKET_NAME_LENGTH = 40 + 17
 """ssh's ``%C`` (40 characters) and the suffix (17) it adds while it makes the socket."""
 SOCKET_PATH_LIMIT = 104
@@ -272,8 +270,11 @@ def fits(base: Path) -> bool:
     return longest < SOCKET_PATH_LIMIT and not any(char.isspace() for char in str(base))
 
 
-def make_control_directory(base: Path | None = None) -> Path:
-    """Make one that only its owner can enter. Raises RefusedError where there is no directory for one."""
+def make_control_directory(base: Path | None = None) -> tuple[Path, int]:
+    """Make one that only its owner can enter; return it and its lock, which is held.
+
+    Raises RefusedError where there is no directory for one.
+    """
     places = bases() if base is None else (base,) if fits(base) else ()
     if not places:
         raise RefusedError(
@@ -282,47 +283,30 @@ def make_control_directory(base: Path | None = None) -> Path:
             hint="make /tmp writable",
         )
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=places[0]))
-    (directory / OWNER).write_text(_process(os.getpid()), encoding="ascii")
-    return directory
+    lock = os.open(directory / "new", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    (directory / "new").rename(directory / LOCK)  # nobody finds it before it is held
+    return directory, lock
 
 
 def abandoned_control_directories(base: Path | None = None) -> tuple[Path, ...]:
     """Return those of ours whose process is gone (it was killed), for their connections to be ended."""
-    left = []
-    for place in bases() if base is None else (base,):
-        for path in place.glob(f"{PREFIX}*"):
-            try:
-                status = path.lstat()
-                owner = (path / OWNER).read_text(encoding="ascii").split()
-            except (OSError, UnicodeDecodeError):
-                continue  # just being made, or being removed, or not ours
-            mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-            if mine and len(owner) == 3 and _gone(owner):
-                left.append(path)
-    return tuple(left)
+    places = bases() if base is None else (base,)
+    return tuple(path for place in places for path in place.glob(f"{PREFIX}*") if _is_abandoned(path))
 
 
-def _gone(owner: list[str]) -> bool:
-    """Whether the process in an owner file is dead; one of another PID namespace cannot be told: it lives."""
-    if owner[2] != _pid_namespace():
+def _is_abandoned(directory: Path) -> bool:
+    try:
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return False
+        lock = os.open(directory / LOCK, os.O_RDWR)
+    except OSError:  # just being made, or being removed
         return False
-    return _process(int(owner[0])) != " ".join(owner)
-
-
-def _process(pid: int) -> str:
-    """Process id, its start in clock ticks (an id may be used again), and our PID namespace."""
     try:
-        fields = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
-        started = fields[19]
-    except (OSError, IndexError):
-        started = "gone"
-    return f"{pid} {started} {_pid_namespace()}"
-
-
-def _pid_namespace() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return "unknown"
+        return False
+    finally:
+        os.close(lock)
+    return True

@@ -64,12 +64,11 @@ class AgentServer:
         ranks: int,
         lost_after: float = protocol.LOST_AFTER,
     ) -> None:
-        """Listen on ``addresses``, all on one port; see ``_listen``.
+        """Listen on ``addresses``, all on one port; see ``listen``.
 
         ``lost_after``: seconds of silence after which a connection is given up.
         """
-        self._selector = selector
-        self._token = token
+        self._selector, self._token = selector, token
         self._connections: set[AgentConnection] = set()
         self._resume_at: float | None = None
         self._shortage, self._told = "", False
@@ -77,26 +76,27 @@ class AgentServer:
         self._look_at = 0.0
         self._most_unproven = ranks + _UNPROVEN
         self._unproven: dict[AgentConnection, float] = {}
-        self._listeners = listen(addresses, backlog=ranks + _UNPROVEN)
-        for listener in self._listeners:
+        self._listeners: list[socket.socket] = []
+        self.port = 0
+        self._listen(addresses)
+
+    def _listen(self, addresses: Sequence[str]) -> None:
+        for listener in (made := listen(addresses, backlog=self._most_unproven)):
             listener.setblocking(False)
-            selector.register(listener, selectors.EVENT_READ, self)
-        self.port: int = self._listeners[0].getsockname()[1]
+            if self._resume_at is None:
+                self._selector.register(listener, selectors.EVENT_READ, self.accept)
+        self._listeners += made
+        self.port = made[0].getsockname()[1]
 
     def listen_to_others(self) -> None:
         """Listen on all interfaces, too, on a port of which ``port`` tells from then on."""
-        listener = listen((), backlog=self._most_unproven)[0]
-        listener.setblocking(False)
-        if self._resume_at is None:
-            self._selector.register(listener, selectors.EVENT_READ, self)
-        self._listeners.append(listener)
-        self.port = listener.getsockname()[1]
+        self._listen(())
 
-    def accept(self) -> None:
+    def accept(self, _: int = 0) -> None:
         """Take new connections and challenge them."""
         for listener in self._listeners:
             try:
-                sock, _ = listener.accept()
+                sock, _address = listener.accept()
             except OSError as error:
                 if error.errno in _SHORTAGES:
                     self._pause(error)
@@ -134,7 +134,7 @@ class AgentServer:
         if self._resume_at is not None and now > self._resume_at:
             self._resume_at = None
             for listener in self._listeners:
-                self._selector.register(listener, selectors.EVENT_READ, self)
+                self._selector.register(listener, selectors.EVENT_READ, self.accept)
         for connection in [one for one, until in self._unproven.items() if now > until]:
             self.drop(connection)
         if now > self._look_at:
@@ -159,7 +159,7 @@ class AgentServer:
         except BlockingIOError:
             return
         except OSError as error:
-            connection.silent = connection.silent or error.errno in _SILENCE
+            connection.silent |= error.errno in _SILENCE
             data = b""
         if not data:
             self.drop(connection)
@@ -174,22 +174,18 @@ class AgentServer:
 
     def _prove(self, connection: AgentConnection, data: bytes) -> bytes:
         """Check the agent's answer and answer its challenge; return what came after it."""
-        length = protocol.NONCE * 2
         connection.handshake += data
-        if len(connection.handshake) < length:
+        theirs, answer = connection.handshake[: protocol.NONCE], connection.handshake[protocol.NONCE :]
+        if len(answer) < protocol.NONCE:
             return b""
-        theirs, answer = (
-            connection.handshake[: protocol.NONCE],
-            connection.handshake[protocol.NONCE : length],
-        )
-        if not protocol.proves(self._token, "agent", connection.challenge + theirs, answer):
+        nonces = connection.challenge + theirs
+        if not protocol.proves(self._token, "agent", nonces, answer[: protocol.NONCE]):
             raise protocol.ProtocolError("a connection without the token")
         self._unproven.pop(connection, None)
         self.send(connection, protocol.proof(self._token, "launcher", theirs + connection.challenge))
-        nonces = connection.challenge + theirs
         connection.decoder = protocol.Decoder(protocol.Seal(self._token, "agent", nonces))
         connection.seal = protocol.Seal(self._token, "launcher", nonces)
-        return connection.handshake[length:]
+        return answer[protocol.NONCE :]
 
     def lost(self, connection: AgentConnection) -> bool:
         """Say whether a connection has ended."""
@@ -210,7 +206,7 @@ class AgentServer:
             pass
         except OSError as error:
             # Reading still brings what it had sent; the end shows there.
-            connection.silent = connection.silent or error.errno in _SILENCE
+            connection.silent |= error.errno in _SILENCE
             connection.waiting.clear()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waiting else 0)
         self._selector.modify(connection.sock, events, connection)

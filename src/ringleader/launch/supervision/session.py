@@ -10,19 +10,17 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ringleader.agents import protocol
 from ringleader.launch import signals
 from ringleader.launch.exit_reason import Cause, Why
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.outcome import Listener, RankEnd
-from ringleader.launch.rank_output.lines import STREAMS
-from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.rank_output import STREAMS, OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.rank_state import RankState
-from ringleader.launch.supervision.rank_streams import OutputFlow, StdinForwarding
+from ringleader.launch.supervision.ranks import OutputFlow, RankState, StdinForwarding
 from ringleader.plan.job import Job
 
 STACK_SECONDS = 3.0
@@ -37,43 +35,54 @@ Rank = TypeVar("Rank", bound=RankState)
 _STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
 
 
+@dataclass(kw_only=True)
+class Channels:
+    """What a session listens to and passes on to."""
+
+    selector: selectors.BaseSelector
+    server: AgentServer
+    listener: Listener
+    files: OutputFiles | None = None
+    """Those of ``--output``."""
+    stdin: int | None = None
+    """The descriptor that the first rank reads, if any."""
+    payload: bytes | None = None
+    """The pickled call of ``ringleader.run``."""
+    open_files: int = 0
+    """The caller's soft limit, which ranks of this machine get back."""
+
+
 class Session(Generic[Rank]):
     """Serves everybody of one job until all is over."""
 
-    def __init__(
-        self,
-        job: Job,
-        *,
-        listener: Listener,
-        selector: selectors.BaseSelector,
-        server: AgentServer,
-        files: OutputFiles | None,
-        stdin: int | None,
-        payload: bytes | None,
-        size: int,
-    ) -> None:
-        """``stdin``: the descriptor that the first rank reads, if any. ``payload``: the pickled call of
-        ``ringleader.run``. ``size``: ranks that share what may be on its way of output."""
-        self.job, self.listener, self.server, self.files = job, listener, server, files
+    def __init__(self, job: Job, channels: Channels, size: int) -> None:
+        """``size``: ranks that share what may be on its way of output."""
+        self.job, self.channels = job, channels
+        self.listener, self.server, self.files = channels.listener, channels.server, channels.files
         self.ranks: dict[int, Rank] = {}
         """By the number that their agents give: a rank's, or that of an elastic job's incarnation."""
         self.began = time.monotonic()
         """All times of a session are seconds from then; time in which we were stopped does not count."""
         self._turned = self.began
         """When the loop last came round: from then on a process that SIGSTOP stopped did not run."""
-        self._selector = selector
-        self._payload = payload or b""
-        self.reads = stdin is not None
+        self.reads = channels.stdin is not None
         self.started_at: float | None = None
         """When all ranks were told to start, where that is one moment."""
-        self.stdin = StdinForwarding(selector, server, stdin)
-        self.flow = OutputFlow(listener, files, size, self.tell)
-        self._stop_at: float | None = None
-        """When ranks that were to print their stacks first are told to end."""
+        self.stdin = StdinForwarding(channels.selector, self.server, channels.stdin)
+        self.flow = OutputFlow(self.listener, self.files, size, self.tell)
+        self.alarms: dict[str, float] = {}
+        """When something is due, by the session's clock: ``is_due`` says so, once."""
 
     def clock(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.began
+
+    def is_due(self, what: str, now: float) -> bool:
+        """Say, once, that the time for something has come."""
+        if now <= self.alarms.get(what, now):
+            return False
+        del self.alarms[what]
+        return True
 
     # --- what a policy decides ----------------------------------------------------------------------------
 
@@ -122,28 +131,18 @@ class Session(Generic[Rank]):
 
     def run(self, *descriptors: int | None) -> None:
         """Serve everybody until all is over. ``descriptors``: of signals."""
+        selector = self.channels.selector
         for fd in descriptors:
             if fd is not None:
-                self._selector.register(fd, selectors.EVENT_READ, self._read_signals)
+                selector.register(fd, selectors.EVENT_READ, self._read_signals)
         while not self.is_over():
-            for key, mask in self._selector.select(self.longest_wait()):
-                self._serve(key, mask)
+            for key, mask in selector.select(self.longest_wait()):
+                if isinstance(key.data, AgentConnection):
+                    self._serve_agent(key.data, mask)
+                else:
+                    key.data(key.fd)
             self.tick(self.clock())
             self._turned = time.monotonic()
-
-    def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
-        who: Any = key.data
-        if isinstance(who, AgentConnection):
-            self._serve_agent(who, mask)
-        elif isinstance(who, MpirunProcess):
-            who.serve(key.fd)
-        elif isinstance(who, AgentServer):
-            who.accept()
-        elif isinstance(who, StdinForwarding):
-            who.serve()
-        else:
-            act: Callable[[int], None] = who
-            act(key.fd)
 
     def _serve_agent(self, connection: AgentConnection, mask: int) -> None:
         try:
@@ -166,8 +165,9 @@ class Session(Generic[Rank]):
 
     def start_rank(self, state: Rank, message: dict[str, Any]) -> None:
         """Have an agent start its rank, with the call that it makes."""
-        for start in range(0, len(self._payload), protocol.PIECE):
-            self._send(state, protocol.frame(protocol.BLOB, self._payload[start : start + protocol.PIECE]))
+        payload = self.channels.payload or b""
+        for start in range(0, len(payload), protocol.PIECE):
+            self._send(state, protocol.frame(protocol.BLOB, payload[start : start + protocol.PIECE]))
         self.tell(state, do="start", **message)
 
     def running(self) -> list[Rank]:
@@ -183,18 +183,14 @@ class Session(Generic[Rank]):
     def stop_after_stacks(self, now: float) -> None:
         """The time is over: have the stacks printed; ``stacks_are_shown`` tells when that is done."""
         self.show_stacks()
-        self._stop_at = now + STACK_SECONDS
+        self.alarms["stop"] = now + STACK_SECONDS
 
     def stacks_are_shown(self, now: float) -> bool:
         """Say, once, that ranks that were to print their stacks have, or have had the time."""
-        if self._stop_at is None:
-            return False
-        if not any(state.stacks_requested and not state.done for state in self.ranks.values()):
-            self._stop_at = min(self._stop_at, now + STACK_PAUSE)
-        if now <= self._stop_at:
-            return False
-        self._stop_at = None
-        return True
+        waits = any(state.stacks_requested and not state.done for state in self.ranks.values())
+        if "stop" in self.alarms and not waits:
+            self.alarms["stop"] = min(self.alarms["stop"], now + STACK_PAUSE)
+        return self.is_due("stop", now)
 
     # --- what agents say ----------------------------------------------------------------------------------
 
@@ -207,8 +203,7 @@ class Session(Generic[Rank]):
         state = self.ranks[connection.rank]
         if kind == protocol.MESSAGE:
             words = protocol.read_message(payload)
-            act = getattr(self, f"on_{words.get('do')}", None)
-            if act is not None:
+            if (act := getattr(self, f"on_{words.get('do')}", None)) is not None:
                 act(state, words)
         elif kind in _STREAM_OF:
             stream = _STREAM_OF[kind]
@@ -274,17 +269,14 @@ class Session(Generic[Rank]):
 
     def on_ended(self, state: Rank, words: dict[str, Any]) -> None:
         """Its command has ended, or could not be started."""
-        state.end = RankEnd(
-            rank=state.rank,
-            host=state.host.host.name,
+        state.end = self._end(
+            state,
             exit_code=words["exit_code"],
             signal=words["signal"],
             seconds=words["seconds"],
-            at=self.clock() if state.failed_at is None else state.failed_at,
             stopped=words["stopped"],
             orphaned=words.get("orphaned", False),
             reason=words["reason"],
-            log=self.log_of(state),
         )
         if state is next(iter(self.ranks.values())):
             self.stdin.close()
@@ -299,17 +291,22 @@ class Session(Generic[Rank]):
 
     def unknown_end(self, state: Rank, reason: str, *, stopped: str) -> RankEnd:
         """Return the end of a rank that could not say how it ended."""
-        now = self.clock()
+        return self._end(
+            state,
+            exit_code=state.failing_code,
+            signal=None,
+            seconds=self.clock() - self.started_at if self.started_at is not None else 0.0,
+            stopped=stopped if state.failed_at is None else "",
+            reason=reason,
+        )
+
+    def _end(self, state: Rank, **how: Any) -> RankEnd:
         return RankEnd(
             rank=state.rank,
             host=state.host.host.name,
-            exit_code=state.failing_code,
-            signal=None,
-            seconds=now - self.started_at if self.started_at is not None else 0.0,
-            at=now if state.failed_at is None else state.failed_at,
-            stopped=stopped if state.failed_at is None else "",
-            reason=reason,
-            log=self.log_of(state),
+            at=self.clock() if state.failed_at is None else state.failed_at,
+            log=self.files.path(state.place.rank, "stderr") if self.files is not None else "",
+            **how,
         )
 
     def lost(self, connection: AgentConnection) -> None:
@@ -321,10 +318,6 @@ class Session(Generic[Rank]):
         if not state.done:
             self.on_done(state, {})
             self.rank_lost(state, connection.silent)
-
-    def log_of(self, state: Rank) -> str:
-        """Return the path of a rank's standard error, where it is kept."""
-        return self.files.path(state.place.rank, "stderr") if self.files is not None else ""
 
     # --- signals ------------------------------------------------------------------------------------------
 

@@ -1,13 +1,12 @@
 """The session of a job whose ranks an mpirun starts: one that fails stops all of them.
 
 From mpirun's start until every rank, and mpirun, has ended. Everything that waits has a time by which it is
-given up, and whoever was waited for is named. What was lost is judged by ``launch/lost_components``, how the
-job ended by ``launch/exit_reason``.
+given up, and whoever was waited for is named. What was lost and how
+the job ended is judged by ``launch/exit_reason``.
 """
 
 from __future__ import annotations
 
-import selectors
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,23 +14,36 @@ from typing import Any
 
 from ringleader.agents import protocol
 from ringleader.errors import Fault, LaunchError
-from ringleader.launch.exit_reason import Cause, Why
-from ringleader.launch.lost_components import RACE, JobHosts, Loss, Lost, RootCause, root_cause
-from ringleader.launch.message_words import listed, ranks_named
-from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, daemons_lost_in, relevant_lines
+from ringleader.launch.exit_reason import (
+    RACE,
+    Cause,
+    JobHosts,
+    Loss,
+    Lost,
+    RootCause,
+    Why,
+    abort_code,
+    aborts_in,
+    daemons_lost_in,
+    job_exit,
+    listed,
+    ranks_named,
+    relevant_lines,
+    root_cause,
+)
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
-from ringleader.launch.outcome import Listener, RankEnd
+from ringleader.launch.outcome import JobExit, RankEnd
 from ringleader.launch.prepare import Prepared
-from ringleader.launch.rank_output.output_files import OutputFiles
-from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
-from ringleader.launch.supervision.end_notices import EndNotices
-from ringleader.launch.supervision.rank_state import RankState
-from ringleader.launch.supervision.session import Session
+from ringleader.launch.supervision.agent_connections import AgentConnection
+from ringleader.launch.supervision.ranks import RankState
+from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Mpi
 from ringleader.render.hostfile import bare_name
 from ringleader.render.mpirun_command import same_library
 from ringleader.render.rank_environment import FreePorts
 
+NOTICE_SECONDS = 0.0005
+"""For each rank of the job, from one round of notices of ends to the next."""
 LOST_SECONDS = 8.0
 """After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
 REMIND_SECONDS = 3.0
@@ -53,53 +65,38 @@ class Supervisor(Session[RankState]):
     def __init__(
         self,
         prepared: Prepared,
-        selector: selectors.BaseSelector,
-        server: AgentServer,
+        channels: Channels,
         mpirun: MpirunProcess,
         *,
-        listener: Listener,
-        files: OutputFiles | None = None,
-        stdin: int | None = None,
-        payload: bytes | None = None,
-        open_files: int = 0,
         early: float = EARLY_SECONDS,
         earlier: float = 0.0,
         warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """mpirun has been started, nobody has reported yet.
 
-        ``open_files``: the caller's soft limit. ``earlier``: seconds that the job's ranks had been running,
-        or starting again, before this start; for --timeout. ``warnings()``: what the user should know of
-        other threads since the last call. The rest is ``launch``'s.
+        ``early``: see ``launch``. ``earlier``: seconds that the job's ranks had been running, or starting
+        again, before this start; for --timeout. ``warnings()``: what the user should know of other threads
+        since the last call.
         """
-        job, plan = prepared.job, prepared.plan
-        super().__init__(
-            job,
-            listener=listener,
-            selector=selector,
-            server=server,
-            files=files,
-            stdin=stdin,
-            payload=payload,
-            size=plan.size,
-        )
+        plan = prepared.plan
+        super().__init__(prepared.job, channels, plan.size)
         self.prepared, self.mpirun = prepared, mpirun
-        self._early, self._earlier, self._warnings, self._open_files = early, earlier, warnings, open_files
+        self._early, self._earlier, self._warnings = early, earlier, warnings
         self.ranks = {
             place.rank: RankState(place=place, host=plan.hosts[place.host_index]) for place in plan.ranks
         }
-        self.losses = LossDetection(self)
-        self.notices = EndNotices(tuple(self.ranks.values()), self.tell)
         self.cause: Cause | None = None
         self.interrupted = False
         """Somebody told the job to end, be it that it was failing already."""
         self.refused: list[Fault] = []
         self.said_bye: float | None = None
+        self.losses: list[Loss] = []
+        """What ended while the job needed it."""
+        self._mpirun_noted = False
+        self._ended: list[RankState] = []
+        """Ranks of whose end the others have not been told."""
+        self._next_notice = float("-inf")
         self._reported = 0
-        self._stopping_until: float | None = None
-        self._remind_at: float | None = None
-        self._warn_at: float | None = None
-        """When to say that a rank has ended while others run."""
         self._mpirun_gone: float | None = None
 
     def run(self, *descriptors: int | None) -> None:
@@ -115,7 +112,7 @@ class Supervisor(Session[RankState]):
         number = words.get("rank")
         state = self.ranks.get(number) if type(number) is int else None
         if words.get("do") == "agent_killed" and state is not None:
-            self.losses.lose(Lost.AGENT, state, number=int(words["signal"]))
+            self.lose(Lost.AGENT, state, number=int(words["signal"]))
             return
         if words.get("do") != "hello" or type(number) is not int:
             raise protocol.ProtocolError("no hello")
@@ -147,9 +144,8 @@ class Supervisor(Session[RankState]):
             # An uncoupled rank meets nobody else: JAX's service is its own then.
             hello = state.hello if self.job.uncoupled and state.hello is not None else first
             ports = FreePorts(master=int(first["free_port"]), jax=int(hello["jax_port"]))
-            message = self.prepared.start_message(
-                state.rank, ports, reads=self.reads, open_files=self._open_files
-            )
+            limit = self.channels.open_files
+            message = self.prepared.start_message(state.rank, ports, reads=self.reads, open_files=limit)
             self.start_rank(state, message)
         self.started_at = self.clock()
         self.listener.progress("")
@@ -174,9 +170,10 @@ class Supervisor(Session[RankState]):
 
     def send_stop(self, grace: float) -> None:
         """Tell every agent to end its rank, SIGKILL after ``grace`` seconds."""
-        until = self.clock() + grace + LOST_SECONDS
-        self._stopping_until = until if self._stopping_until is None else min(until, self._stopping_until)
-        self._remind_at = self.clock() + REMIND_SECONDS if grace > 2 * REMIND_SECONDS else None
+        now = self.clock()
+        until = now + grace + LOST_SECONDS
+        self.alarms["give up"] = min(until, self.alarms.get("give up", until))
+        self.alarms["remind"] = now + REMIND_SECONDS if grace > 2 * REMIND_SECONDS else float("inf")
         for state in self.ranks.values():
             self.tell(state, do="stop", grace=grace)
 
@@ -211,7 +208,7 @@ class Supervisor(Session[RankState]):
         what = words["what"]
         if what == "daemon" and state.hello is not None and not state.hello["daemon"]:
             what = "mpirun"  # its own parent, on this machine: mpirun's supervisor tells
-        self.losses.lose({"daemon": Lost.DAEMON, "agent": Lost.AGENT}.get(what, Lost.MPI), state)
+        self.lose({"daemon": Lost.DAEMON, "agent": Lost.AGENT}.get(what, Lost.MPI), state)
 
     def rank_failing(self, state: RankState) -> None:
         """A rank fails: all are stopped."""
@@ -220,13 +217,13 @@ class Supervisor(Session[RankState]):
     def rank_ended(self, state: RankState) -> None:
         """A rank has ended: the others hear of it, or are stopped."""
         assert state.end is not None
-        self.notices.add(state)
+        self._ended.append(state)
         if state.end.failed:
             self.stop_for(Cause(why=Why.RANK, at=state.end.at))
         elif state.end.stopped:
             self.stop_for(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
-        elif self._warn_at is None and any(other.end is None for other in self.ranks.values()):
-            self._warn_at = self.clock() + self._early
+        elif "warn" not in self.alarms and any(other.end is None for other in self.ranks.values()):
+            self.alarms["warn"] = self.clock() + self._early
 
     def rank_lost(self, state: RankState, silent: bool) -> None:
         """An agent is gone: its rank is lost, and with a silent host all that are there."""
@@ -235,8 +232,8 @@ class Supervisor(Session[RankState]):
             # Who ends because the job does is not a failure; otherwise its silence is one.
             ours = self.cause is not None and self.cause.why not in (Why.MPI, Why.LOST)
             state.end = self.unknown_end(state, reason, stopped="ringleader" if ours else "")
-            self.notices.add(state)
-        self.losses.lose(Lost.SILENT if silent else Lost.VANISHED, state)
+            self._ended.append(state)
+        self.lose(Lost.SILENT if silent else Lost.VANISHED, state)
         if silent:  # all of that host: what was sent to the others starts their time anew
             others = [other for other in self.ranks.values() if other.host is state.host]
             self._give_up(others, silent=True)
@@ -259,11 +256,10 @@ class Supervisor(Session[RankState]):
 
     def longest_wait(self) -> float:
         """Return the seconds to wait at most before looking at the clock again."""
-        waits = (self.said_bye, self._stopping_until, self._stop_at)
-        near = self.notices.new or any(when is not None for when in waits)
         if self.flow.held or (self.mpirun.ended and self.flow.waiting):
             return 0.005
-        return 0.05 if near or self.mpirun.exit_code is not None else 0.25
+        near = self._ended or self.said_bye is not None or self.mpirun.exit_code is not None
+        return 0.05 if near or "stop" in self.alarms or "give up" in self.alarms else 0.25
 
     def is_over(self) -> bool:
         """True when mpirun has ended, and every agent that ever reported has been heard to its last word."""
@@ -273,11 +269,11 @@ class Supervisor(Session[RankState]):
         """Do what is due."""
         self.mpirun.watch()
         self.flow.tick()
-        self.notices.tick(now)
+        self._tell_ends(now)
         for text in (self.server.tick(), *self._warnings()):
             if text:
                 self.listener.warning(text)
-        self.losses.watch(now)
+        self._watch_losses(now)
         if self.cause is None:
             if self.started_at is None:
                 self._starting(now)
@@ -285,11 +281,9 @@ class Supervisor(Session[RankState]):
                 self._running(now, self.started_at)
         if self.stacks_are_shown(now):
             self.send_stop(self.job.grace)
-        if self._remind_at is not None and now > self._remind_at:
-            self._remind_at = None
+        if self.is_due("remind", now):
             self._remind()
-        if self._stopping_until is not None and now > self._stopping_until:
-            self._stopping_until = None
+        if self.is_due("give up", now):
             self.mpirun.stop(hard=True)
             self._give_up(self.ranks.values())  # they had to have had their last word
         self._leaving(now)
@@ -299,14 +293,12 @@ class Supervisor(Session[RankState]):
         if not self.mpirun.ended and now <= patience:
             return
         missing = [state for state in self.ranks.values() if state.hello is None]
-        if self.mpirun.ended and missing:
-            self.losses.mpi_ended(now)
-            if self.losses.root_cause() is not None:
+        if self.mpirun.ended:
+            self.losses.append(Loss(what=Lost.MPI, at=now))
+            if self.root_cause() is not None:
                 self.stop_for(Cause(why=Why.LOST, at=now))
-            else:
-                self.refuse(mpirun_failed(self.mpirun, self.prepared.mpi, missing))
-        elif now > patience:
-            self.refuse(never_reported(self.mpirun, patience, missing))
+                return
+        self.refuse(never_reported(self.mpirun, self.prepared.mpi, missing, patience))
 
     def _running(self, now: float, started_at: float) -> None:
         timeout = self.job.timeout
@@ -315,14 +307,13 @@ class Supervisor(Session[RankState]):
         ranks_are_over = all(state.done for state in self.ranks.values())
         if self._mpirun_gone is not None and now > self._mpirun_gone + ORPHAN_SECONDS and not ranks_are_over:
             # By then the agents, told by the kernel, have ended their ranks and said so; some did not.
-            self.losses.mpi_ended(self._mpirun_gone)
+            self.losses.append(Loss(what=Lost.MPI, at=self._mpirun_gone))
             self.stop_for(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
         elif timeout is not None and now - started_at + self._earlier > timeout:
             text = f"the job was stopped after {timeout:g} s (--timeout)"
             self.cause = Cause(why=Why.TIMEOUT, at=now, text=text)
             self.stop_after_stacks(now)
-        if self._warn_at is not None and now > self._warn_at:
-            self._warn_at = None
+        if self.is_due("warn", now):
             self._warn_of_early_end()
 
     def _leaving(self, now: float) -> None:
@@ -336,7 +327,7 @@ class Supervisor(Session[RankState]):
                 if self.cause is not None and not all(state.hello for state in self.ranks.values()):
                     self.mpirun.stop()
         elif self.mpirun.exit_code is None:
-            lost = bool(self.losses.losses)
+            lost = bool(self.losses)
             told = self.cause is not None and self.cause.why in (Why.SIGNAL, Why.TIMEOUT)
             if now > self.said_bye + (0.5 if lost else TOLD_SECONDS if told else MPIRUN_SECONDS):
                 self.mpirun.stop(hard=lost)  # one that waits for a lost host has nothing to tell
@@ -347,20 +338,93 @@ class Supervisor(Session[RankState]):
         states = self.ranks.values()
         late = [state.name for state in states if state.connection is not None and not state.done]
         if late:
-            self.listener.warning(
-                f"waiting for {listed(late)} to end, at most {self.job.grace:g} s (--grace); "
-                f"Ctrl-C ends {'it' if len(late) == 1 else 'them'} at once"
-            )
+            them = "it" if len(late) == 1 else "them"
+            what = f"waiting for {listed(late)} to end, at most {self.job.grace:g} s (--grace)"
+            self.listener.warning(f"{what}; Ctrl-C ends {them} at once")
 
     def _warn_of_early_end(self) -> None:
         over = [state.rank for state in self.ranks.values() if state.end is not None]
         running = [state.name for state in self.ranks.values() if state.end is None]
         if over and running:
-            self.listener.warning(
-                f"{ranks_named(over)} ended with exit code 0 {self._early:g} s ago, "
-                f"still running: {listed(running)}. "
-                f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
-            )
+            what = f"{ranks_named(over)} ended with exit code 0 {self._early:g} s ago"
+            waits = f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
+            self.listener.warning(f"{what}, still running: {listed(running)}. {waits}")
+
+    def _tell_ends(self, now: float) -> None:
+        """Tell the ranks that run which others have ended, so that nobody waits for them.
+
+        Ends that come together are told together, and with many ranks less often: what is sent in a second
+        does not grow with their number.
+        """
+        if not self._ended or now < self._next_notice:
+            return
+        self._next_notice = now + NOTICE_SECONDS * len(self.ranks)
+        by_code: dict[int | None, list[int]] = {}
+        for state in self._ended:
+            end = state.end
+            known = end is not None and (end.exit_code is not None or end.signal is not None)
+            by_code.setdefault(end.code if known and end is not None else None, []).append(state.rank)
+        self._ended.clear()
+        lines = [{"ended": ranges(ranks), "exit_code": code} for code, ranks in by_code.items()]
+        for state in self.ranks.values():
+            if state.end is None:
+                self.tell(state, do="status", lines=lines)
+
+    # --- what was lost ------------------------------------------------------------------------------------
+
+    def lose(self, what: Lost, state: RankState | None = None, *, number: int = 0) -> None:
+        """Note the end of something of a rank's (``state``) or of mpirun; ``number``: the signal.
+
+        What ends once we let go of it is lost by nobody.
+        """
+        if self.said_bye is not None:
+            return
+        now = self.clock()
+        host, rank, text = "", None, "mpirun ended"
+        if state is not None:
+            host, rank, text = state.host.host.name, state.rank, f"{state.name}: the MPI ended it"
+        self.losses.append(Loss(what=what, at=now, host=host, rank=rank, signal=number))
+        self.stop_for(Cause(why=Why.MPI if what is Lost.MPI else Why.LOST, at=now, text=text))
+
+    def _watch_losses(self, now: float) -> None:
+        """See whether mpirun, its supervisor or an ssh connection ended while the job needed them."""
+        if self.said_bye is not None:
+            return
+        mpirun, ssh = self.mpirun, self.prepared.ssh
+        if mpirun.exit_code is not None and not self._mpirun_noted:
+            self._mpirun_noted = True
+            if mpirun.supervisor_lost:
+                self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
+            elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
+                self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
+        signalled = mpirun.supervisor_signalled
+        if signalled is not None and now > signalled - self.began + RACE:
+            mpirun.supervisor_signalled = None
+            self.lose(Lost.SUPERVISOR)
+        for host in ssh.lost() if ssh is not None else ():
+            self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))
+
+    def root_cause(self) -> RootCause | None:
+        """Return what the job was ended by, where that was no rank, no signal and no time-out."""
+        ranks_of: dict[str, list[int]] = {}
+        for state in self.ranks.values():
+            ranks_of.setdefault(state.host.host.name, []).append(state.rank)
+        hosts = self.prepared.plan.hosts
+        around = JobHosts(
+            ranks_of=ranks_of,
+            remote=frozenset(host.host.name for host in hosts if not host.is_local),
+            lost_after=self.job.lost_after,
+            mpi=self.prepared.mpi.name,
+        )
+        # A daemon that mpirun says to have lost: one that is told to end does not break off.
+        nodes = set(daemons_lost_in(self.mpirun.output()))
+        at = min((loss.at for loss in self.losses), default=self.cause.at if self.cause else 0.0)
+        daemons = [
+            Loss(what=Lost.DAEMON, at=at, host=host.host.name)
+            for host in hosts
+            if nodes & {host.hostname, bare_name(host.host.name)}
+        ]
+        return root_cause([*self.losses, *daemons], around)
 
     # --- how it ended -------------------------------------------------------------------------------------
 
@@ -372,11 +436,19 @@ class Supervisor(Session[RankState]):
             for state in self.ranks.values()
         )
 
-    def aborts(self) -> dict[int, int]:
-        """Return rank → the code it gave MPI_Abort, as the ranks or mpirun told."""
-        states = self.ranks.values()
-        told = {state.rank: state.abort_code for state in states if state.abort_code is not None}
-        return told | aborts_in(self.mpirun.output())
+    def job_exit(self) -> JobExit:
+        """Return how the job ended with this start."""
+        output = self.mpirun.output()
+        told = {rank: state.abort_code for rank, state in self.ranks.items() if state.abort_code is not None}
+        return job_exit(
+            ends=self.ends(),
+            cause=self.cause,
+            mpirun_code=self.mpirun.exit_code,
+            output=output,
+            mpi=self.prepared.mpi,
+            aborts=told | aborts_in(output),
+            root_cause=self.root_cause(),
+        )
 
 
 # --- what can be wrong with a start -----------------------------------------------------------------------
@@ -398,97 +470,27 @@ def misplaced(state: RankState, mpi: Mpi, size: int) -> Fault | None:
     return None
 
 
-def mpirun_failed(mpirun: MpirunProcess, mpi: Mpi, missing: Sequence[RankState]) -> Fault:
-    """Return the fault of an mpirun that ended before the ranks ``missing`` had reported."""
-    code = mpirun.exit_code
-    how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
-    said = relevant_lines(mpirun.output())
-    what = mpirun.failure or (
-        f"{mpi.mpirun} ({mpi.name}) {how} before {ranks_named(state.rank for state in missing)} had started"
-    )
-    return Fault(where="mpirun", what=what + (f"; it said:\n{said}" if said else ""))
-
-
-def never_reported(mpirun: MpirunProcess, patience: float, missing: Sequence[RankState]) -> Fault:
-    """Return the fault of ranks that had not reported when the time for a start was over."""
+def never_reported(mpirun: MpirunProcess, mpi: Mpi, missing: Sequence[RankState], patience: float) -> Fault:
+    """Return the fault of ranks that had not reported when mpirun ended, or the time for a start was over."""
+    ranks, said = ranks_named(state.rank for state in missing), relevant_lines(mpirun.output())
+    if mpirun.ended:
+        code = mpirun.exit_code
+        how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
+        what = mpirun.failure or f"{mpi.mpirun} ({mpi.name}) {how} before {ranks} had started"
+        return Fault(where="mpirun", what=what + (f"; it said:\n{said}" if said else ""))
     hosts = ", ".join(dict.fromkeys(state.host.host.name for state in missing))
-    said = relevant_lines(mpirun.output())
-    return Fault(
-        where="start",
-        what=f"{ranks_named(state.rank for state in missing)} on {hosts} did not report within "
-        f"{patience:g} s" + (f"; mpirun said:\n{said}" if said else ""),
-        hint="check that these hosts reach this one by TCP (firewall, --network-interface), "
-        "or allow more time with --start-timeout",
-    )
+    what = f"{ranks} on {hosts} did not report within {patience:g} s"
+    hint = "check that these hosts reach this one by TCP (firewall, --network-interface), or allow more time "
+    hint += "with --start-timeout"
+    return Fault(where="start", what=what + (f"; mpirun said:\n{said}" if said else ""), hint=hint)
 
 
-class LossDetection:
-    """Notes what ended while the job needed it, and stops the job; at the end it knows the root cause."""
-
-    def __init__(self, session: Supervisor) -> None:
-        """Begin with nothing lost."""
-        self.session = session
-        self.losses: list[Loss] = []
-        self._mpirun_noted = False
-
-    def lose(self, what: Lost, state: RankState | None = None, *, number: int = 0) -> None:
-        """Note the end of something of a rank's (``state``) or of mpirun; ``number``: the signal.
-
-        What ends once we let go of it is lost by nobody.
-        """
-        session = self.session
-        if session.said_bye is not None:
-            return
-        now = session.clock()
-        host, rank, text = "", None, "mpirun ended"
-        if state is not None:
-            host, rank, text = state.host.host.name, state.rank, f"{state.name}: the MPI ended it"
-        self.losses.append(Loss(what=what, at=now, host=host, rank=rank, signal=number))
-        session.stop_for(Cause(why=Why.MPI if what is Lost.MPI else Why.LOST, at=now, text=text))
-
-    def mpi_ended(self, at: float) -> None:
-        """Note that the MPI ended by itself, without a word on why."""
-        self.losses.append(Loss(what=Lost.MPI, at=at))
-
-    def watch(self, now: float) -> None:
-        """See whether mpirun, its supervisor or an ssh connection ended while the job needed them."""
-        if self.session.said_bye is not None:
-            return
-        mpirun = self.session.mpirun
-        if mpirun.exit_code is not None and not self._mpirun_noted:
-            self._mpirun_noted = True
-            if mpirun.supervisor_lost:
-                self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
-            elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
-                self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
-        signalled = mpirun.supervisor_signalled
-        if signalled is not None and now > signalled - self.session.began + RACE:
-            mpirun.supervisor_signalled = None
-            self.lose(Lost.SUPERVISOR)
-        ssh = self.session.prepared.ssh
-        for host in ssh.lost() if ssh is not None else ():
-            self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))
-
-    def root_cause(self) -> RootCause | None:
-        """Return what the job was ended by, where that was no rank, no signal and no time-out."""
-        states = self.session.ranks.values()
-        hosts = {state.host.host.name: state.host for state in states}
-        around = JobHosts(
-            ranks_of={
-                name: [state.rank for state in states if state.host.host.name == name] for name in hosts
-            },
-            remote=frozenset(name for name, host in hosts.items() if not host.is_local),
-            lost_after=self.session.job.lost_after,
-            mpi=self.session.prepared.mpi.name,
-        )
-        return root_cause([*self.losses, *self._lost_daemons()], around)
-
-    def _lost_daemons(self) -> list[Loss]:
-        """Return the daemons that mpirun says to have lost: one that is told to end does not break off."""
-        nodes = set(daemons_lost_in(self.session.mpirun.output()))
-        at = min(
-            (loss.at for loss in self.losses), default=self.session.cause.at if self.session.cause else 0.0
-        )
-        lost = [state.host for state in self.session.ranks.values()]
-        lost = [host for host in lost if nodes & {host.hostname, bare_name(host.host.name)}]
-        return [Loss(what=Lost.DAEMON, at=at, host=host.host.name) for host in lost]
+def ranges(ranks: Iterable[int]) -> list[list[int]]:
+    """Return ranks as pairs of first and last: ``[[0, 3], [7, 7]]``."""
+    found: list[list[int]] = []
+    for rank in sorted(ranks):
+        if found and found[-1][1] == rank - 1:
+            found[-1][1] = rank
+        else:
+            found.append([rank, rank])
+    return found

@@ -17,12 +17,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ringleader.engine.framework_adapter import TransportContext
-from ringleader.engine.group_communicators import count_over
-from ringleader.engine.mpi_calls import MpiCalls
-from ringleader.engine.operations import ReduceOp, Work
-from ringleader.engine.transports.plain_mpi import may_drop_nan, plain_op
-from ringleader.engine.transports.reduce_scatter import row_counts, splits_of
-from ringleader.engine.transports.transport import Region, Transport
+from ringleader.engine.operations import ReduceOp, Work, plain_op, row_counts
+from ringleader.engine.transports.plain_mpi import may_drop_nan
+from ringleader.engine.transports.transport import Region, Transport, splits_of
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
@@ -39,7 +36,6 @@ class DistributedTransport(Transport):
         self,
         backend: str,
         context: TransportContext,
-        mpi_calls: MpiCalls,
         kernels: TorchKernels,
         *,
         adasum: Transport,
@@ -48,42 +44,31 @@ class DistributedTransport(Transport):
     ) -> None:
         """Open a group of ``backend``, which is collective, when the first operation is there.
 
-        ``mpi_calls`` carries row counts, which are the host's business. ``adasum`` carries out reductions
-        with Adasum, which no backend has. ``open_group`` connects the ranks. ``watch`` is that of the
-        session's groups.
+        The context's ranks are not alone; its MPI calls carry row counts, which are the host's business.
+        ``adasum`` carries out reductions with Adasum, which no backend has. ``open_group`` connects the
+        ranks. ``watch`` is that of the session's groups.
         """
+        assert context.mpi_calls is not None
         self._backend = backend
-        self._context = context
-        self._mpi_calls = mpi_calls
+        self._context, self._mpi_calls = context, context.mpi_calls
         self._kernels = kernels
         self._adasum = adasum
         self._open_group = open_group
         self._watch = watch or GroupWatch()
         self._opened: ProcessGroup | None = None
-        self._kinds = {
+        self._kinds: dict[str, Callable[[Work], None]] = {
             "allreduce": self._allreduce,
             "allgather": self._allgather,
             "broadcast": self._broadcast,
             "alltoall": self._alltoall,
             "reducescatter": self._reducescatter,
-            "gradients": self._gradients,
+            "gradients": lambda work: self.exchange(work.array, work.signature.op, work.signature.postscale),
         }
 
     def open(self) -> None:
         """Connect the ranks now. Collective; raises `HorovodInternalError` on every rank."""
         if self._opened is None:
-            self._opened = self._open_group(
-                self._backend,
-                self._mpi_calls,
-                self._context.peer_wait,
-                one_host=self._context.ranks.hosts == 1,
-                timeout=self._context.deadline_seconds,
-                device=self._kernels.device,
-                traffic=count_over(self._context.ranks, self._context.traffic, self._backend),
-                watch=self._watch,
-                generation=self._context.generation,
-                number=self._context.number,
-            )
+            self._opened = self._open_group(self._backend, self._context, self._kernels.device, self._watch)
 
     @property
     def _group(self) -> ProcessGroup:
@@ -116,17 +101,13 @@ class DistributedTransport(Transport):
             if work.out is not work.array:
                 kernels.copy(work.out, work.array)
             flats.append(kernels.flat(work.out))
-        factor, scaled = signature.postscale, flats[0].dtype.is_floating_point and self._scales(signature.op)
-        if scaled:
+        factor, summed = signature.postscale, signature.op in (ReduceOp.SUM, ReduceOp.AVERAGE)
+        if summed and flats[0].dtype.is_floating_point and self._group.scales:
             factor *= signature.prescale
         elif signature.prescale != 1.0:
             for flat in flats:
                 kernels.scale(flat, signature.prescale)
         self._reduce(flats, signature.op, factor)
-
-    def _scales(self, op: ReduceOp) -> bool:
-        """Return whether the backend multiplies what it sums."""
-        return self._group.scales and op in (ReduceOp.SUM, ReduceOp.AVERAGE)
 
     def _allgather(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
@@ -150,18 +131,13 @@ class DistributedTransport(Transport):
         if width == 0:
             return
         sent, received = [width * rows for rows in splits], [width * rows for rows in work.received]
-        own = kernels.part(kernels.flat(work.array), 0, sum(sent))
+        own = kernels.flat(work.array)[: sum(sent)]
         self._group.alltoall(kernels.flat(work.out), own, received, sent)
 
     def _reducescatter(self, work: Work) -> None:
-        signature, kernels, size, me = (
-            work.signature,
-            self._kernels,
-            self._mpi_calls.size,
-            self._mpi_calls.rank,
-        )
+        signature, kernels, size = work.signature, self._kernels, self._mpi_calls.size
         rows = row_counts(signature.shape[0], size)
-        work.out = kernels.empty((rows[me], *signature.shape[1:]), signature.dtype)
+        work.out = kernels.empty((rows[self._mpi_calls.rank], *signature.shape[1:]), signature.dtype)
         own = kernels.flat(work.array)
         if kernels.count(own) == 0:
             return
@@ -179,11 +155,6 @@ class DistributedTransport(Transport):
                 kernels.scale(out, left)
         else:
             self._alltoall_and_reduce(out, own, counts, op, factor)
-
-    def _gradients(self, work: Work) -> None:
-        self.exchange(work.array, work.signature.op, work.signature.postscale)
-
-    # gradients
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

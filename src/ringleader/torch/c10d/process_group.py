@@ -19,18 +19,8 @@ from ringleader.engine.peer_wait import PeerWait
 from ringleader.engine.traffic import CommunicatorTraffic
 from ringleader.torch.c10d.group_watch import GroupWatch, ThreadedCall
 
-NATIVE = frozenset(
-    {
-        torch.uint8,
-        torch.int8,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-    }
-)
+_NATIVE = ("uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+NATIVE = frozenset(getattr(torch, name) for name in _NATIVE)
 """Element types that both NCCL and Gloo reduce. Every other one travels as bytes and is reduced by us."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from ringleader.engine.engine import Engine
-from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, residual_dtype
+from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, Reducer, residual_dtype
 from ringleader.torch.engine_operations import by_dtype_and_device, sum_over_ranks
 from ringleader.torch.gradient_config import GradientConfig
 
@@ -35,26 +35,30 @@ class PowerSGD(ErrorFeedbackCompressor):
         if self.rank < 1:
             raise ValueError("PowerSGD needs a rank of at least 1")
 
+    def reducer(self) -> PowerSgdReducer:
+        """See `ErrorFeedbackCompressor`."""
+        return PowerSgdReducer(self.rank)
 
-class PowerSgdReducer:
-    """See `ringleader.torch.compression.reducer.Reducer`."""
 
-    def __init__(self, compression: PowerSGD) -> None:
+class PowerSgdReducer(Reducer):
+    """What is known of other parameters is forgotten."""
+
+    def __init__(self, rank: int) -> None:
         """Take the number of columns."""
-        self._rank = compression.rank
-        self._engine: Engine | None = None
+        self._rank = rank
+        self._before: Engine | None = None
         self._thin: dict[torch.Tensor, torch.Tensor] = {}
         """Parameter → the last step's Q, the same on all ranks."""
         self._residuals: dict[torch.Tensor, torch.Tensor] = {}
         """Parameter → what was not sent yet of its gradient, as a matrix."""
 
     def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
-        """See `Reducer`; what is known of other parameters is forgotten."""
+        """See `Reducer`."""
         self._factor = config.factor_on_sum(engine.ranks.size)
-        if self._engine is not engine:
+        if self._before is not engine:
             self._thin.clear()  # there may be ranks that were not there before
-        self._engine = engine
-        self._name = f"{config.serial}.powersgd"
+        self._before = engine
+        super().begin(engine, config, parameters)
         for known in (self._thin, self._residuals):
             for gone in known.keys() - set(parameters):
                 del known[gone]
@@ -125,12 +129,13 @@ class PowerSgdReducer:
 
     def _sum_all(self, tensors: dict[int, torch.Tensor], what: str) -> None:
         """Sum tensors over the ranks, those of one type at once, and replace them by the result."""
-        assert self._engine is not None
         indices = list(tensors)
         for number, those in enumerate(by_dtype_and_device(list(tensors.values()))):
             mine = [indices[one] for one in those]
             flat = torch.cat([tensors[at].reshape(-1) for at in mine])
-            sum_over_ranks(self._engine, flat, f"{self._name}.{number}.{what}", self._factor)
+            sum_over_ranks(
+                self._engine, flat, f"{self._config.serial}.powersgd.{number}.{what}", self._factor
+            )
             parts = torch.split(flat, [tensors[at].numel() for at in mine])
             for at, part in zip(mine, parts, strict=True):
                 tensors[at] = part.view(tensors[at].shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -13,7 +13,7 @@ from ringleader.torch.engine_operations import reduce_all, reduction
 from ringleader.torch.gradient_config import GradientConfig
 
 
-class Reducer(Protocol):
+class Reducer:
     """Reduces gradients over the ranks. What it remembers of parameters outlives the engine's memory."""
 
     def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
@@ -21,23 +21,19 @@ class Reducer(Protocol):
 
         `ValueError` where it has no such reduction.
         """
-        ...
+        self._engine, self._config = engine, config
 
     def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Replace the contents of the parameters' gradients by the reduction over the ranks. Collective."""
-        ...
+        raise NotImplementedError
 
 
-class CompressorReducer:
-    """A reducer that sends every gradient as the script's own compressor makes it."""
+class CompressorReducer(Reducer):
+    """Sends every gradient as the script's own compressor makes it."""
 
     def __init__(self, compressor: Compressor | type[Compressor]) -> None:
         """Take what has ``compress`` and ``decompress``, as `Compressor` describes it."""
         self._compressor = compressor
-
-    def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
-        """See `Reducer`."""
-        self._engine, self._config = engine, config
 
     def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Compress, reduce what that gives, decompress."""
@@ -70,6 +66,10 @@ class ErrorFeedbackCompressor(Compressor):
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Refuse: a single operation has nowhere to keep a residual."""
         raise ValueError("this compression keeps a residual per gradient: pass it to DistributedOptimizer")
+
+    def reducer(self) -> Reducer:
+        """Return what exchanges the gradients of one optimizer, and has the residuals."""
+        raise NotImplementedError
 
 
 def residual_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ringleader.engine.engine import Engine
-from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, residual_dtype
+from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, Reducer, residual_dtype
 from ringleader.torch.engine_operations import by_dtype_and_device, gather
 from ringleader.torch.gradient_config import GradientConfig
 from ringleader.torch.kernels import TorchKernels
@@ -26,22 +26,25 @@ class TopK(ErrorFeedbackCompressor):
         if not 0 < self.ratio <= 1:
             raise ValueError("top-k needs a ratio above 0 and at most 1")
 
+    def reducer(self) -> TopKReducer:
+        """See `ErrorFeedbackCompressor`."""
+        return TopKReducer(self.ratio)
 
-class TopKReducer:
-    """See `ringleader.torch.compression.reducer.Reducer`."""
 
-    def __init__(self, compression: TopK) -> None:
+class TopKReducer(Reducer):
+    """Residuals of other parameters go with the next step."""
+
+    def __init__(self, ratio: float) -> None:
         """Take the part that is sent."""
-        self._ratio = compression.ratio
+        self._ratio = ratio
         self._residuals: list[tuple[list[torch.Tensor], torch.Tensor]] = []
         """Parameters of one type and device, and what was not sent yet of their gradients, one behind the
         other; in float32 for half types, in which small numbers would be lost."""
 
     def begin(self, engine: Engine, config: GradientConfig, parameters: Sequence[torch.Tensor]) -> None:
-        """See `Reducer`; residuals of other parameters go with the next step."""
+        """See `Reducer`."""
         self._factor = config.factor_on_sum(engine.ranks.size)
-        self._engine = engine
-        self._name = f"{config.serial}.topk"
+        super().begin(engine, config, parameters)
 
     def residual(self, parameter: torch.Tensor) -> torch.Tensor | None:
         """Return what was not sent yet of a parameter's gradient, None where nothing is kept."""
@@ -95,7 +98,7 @@ class TopKReducer:
             gradient.copy_(part.view(gradient.shape))
 
     def _sum(self, number: int, count: int, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        name = f"{self._name}.{number}"
+        name = f"{self._config.serial}.topk.{number}"
         short = torch.int32 if count < 1 << 31 else torch.int64
         everyones = gather(self._engine, indices.to(short), f"{name}.indices").long()
         # In the order of ranks, one after the other: every rank adds up the same numbers in the same order.

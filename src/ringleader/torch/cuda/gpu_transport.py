@@ -6,7 +6,6 @@ one of its first operation; tensors of another GPU in the same process are copie
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from ringleader.engine.launch_order import Launch
 from ringleader.engine.operations import Work
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.engine.transports.transport import Region, Transport
-from ringleader.torch.c10d.connect import open_process_group
+from ringleader.torch.c10d.connect import of_all, open_process_group
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import ProcessGroup, missing
@@ -93,8 +92,7 @@ class GpuTransport:
         self._transport: Transport | None = None
         self._device = CPU
         self._submitted_on: torch.device | None = None
-        self._other_gpus: dict[torch.device, StagedTransport] = {}
-        self._aside: dict[torch.device, StagedTransport] = {}
+        self._staged: dict[tuple[torch.device, bool], StagedTransport] = {}
         self._sequence: Launch | None = None
 
     @property
@@ -139,8 +137,7 @@ class GpuTransport:
             self._turn(device, work) as aside,
             self._streams.ordered(work, carrier=self._carrier, aside=aside),
         ):
-            carrier = self._beside(device) if aside else self._transport_for(device)
-            carrier.execute(work, staged=0)
+            self._carrier_for(device, aside=aside).execute(work, staged=0)
 
     def execute_together(self, works: Sequence[Work]) -> None:
         """Carry out allreduces that are alike but for their shapes, where that can be, in one call."""
@@ -150,15 +147,14 @@ class GpuTransport:
             self._turn(placed[0], works[0]) as aside,
             self._streams.ordered(*works, carrier=self._carrier, aside=aside),
         ):
-            transport = self._beside(self._device) if aside else self._transport
+            transport = self._carrier_for(self._device, aside=aside)
             if isinstance(transport, StagedTransport) and set(placed) == {self._device}:
                 transport.execute_together(works)
             elif isinstance(transport, DistributedTransport):
                 self._allreduce_together(transport, works, placed)
             else:
                 for work, device in zip(works, placed, strict=True):
-                    carrier = self._beside(device) if aside else self._transport_for(device)
-                    carrier.execute(work, staged=0)
+                    self._carrier_for(device, aside=aside).execute(work, staged=0)
 
     # sequences
 
@@ -187,7 +183,7 @@ class GpuTransport:
         device = self._device_of(tensors_of(work)[0])
         self._streams.submitted(work, device)
         with self._named(work, device), self._streams.ordered(work, carrier=self._carrier):
-            self._transport_for(device).execute(work, staged=0)
+            self._carrier_for(device, aside=False).execute(work, staged=0)
 
     def written(self, work: Work) -> None:
         """Note that the calling thread's stream writes a part of what the work will exchange."""
@@ -220,7 +216,7 @@ class GpuTransport:
     @contextmanager
     def _turn(self, device: torch.device, work: Work) -> Iterator[bool]:
         """Wait for an operation's place in the launch order; tell whether it goes through the host."""
-        self._transport_for(device)
+        self._carrier_for(device, aside=False)
         if not isinstance(self._transport, DistributedTransport) or self._context.mpi_calls is None:
             yield False
             return
@@ -240,27 +236,18 @@ class GpuTransport:
         finally:
             order.finish(launch)
 
-    def _beside(self, device: torch.device) -> StagedTransport:
-        """Return what carries tensors through the host while the devices are busy with a sequence."""
-        staged = self._aside.get(device)
-        if staged is None:
-            staged = self._aside[device] = StagedTransport(
-                self._context.host, TorchKernels(device), self._context.peer_wait, inner_device=CPU
-            )
-        return staged
-
     def _allreduce_together(
         self, transport: DistributedTransport, works: Sequence[Work], placed: Sequence[torch.device]
     ) -> None:
         """Hand all works over in one call, as the other ranks do; those of other GPUs as copies."""
+        others = [None if device == self._device else self._staged_for(device) for device in placed]
         carried = [
-            work if device == self._device else self._staged_from(device).copied(work)
-            for work, device in zip(works, placed, strict=True)
+            work if other is None else other.copied(work) for work, other in zip(works, others, strict=True)
         ]
         transport.allreduce_together(carried)
-        for work, there, device in zip(works, carried, placed, strict=True):
-            if there is not work:
-                self._staged_from(device).copy_back(work, there)
+        for work, there, other in zip(works, carried, others, strict=True):
+            if other is not None:
+                other.copy_back(work, there)
 
     def delivered(self, work: Work) -> None:
         """Have the stream of the calling thread wait for the result."""
@@ -277,8 +264,7 @@ class GpuTransport:
 
     def close(self, *, together: bool) -> None:
         """Let go of the group on the GPUs."""
-        self._other_gpus.clear()
-        self._aside.clear()
+        self._staged.clear()
         self.end_sequence()
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -286,24 +272,33 @@ class GpuTransport:
 
     # which way
 
-    def _transport_for(self, device: torch.device) -> Transport:
-        """Return the transport for tensors of this device; settles the way with all ranks at first."""
+    def _carrier_for(self, device: torch.device, *, aside: bool) -> Transport:
+        """Return what carries tensors of this device; settles the way with all ranks at first.
+
+        ``aside``: through the host, while the devices are busy with a sequence.
+        """
         if self._transport is None:
             # A rank that has joined brings zeros on the host, and this thread's current GPU is another.
             elsewhere = device.type != self._kind
             self._device = (self._submitted_on or self._usual_device()) if elsewhere else device
             self._transport = self._choose_transport(self._device)
-        return self._transport if device == self._device else self._staged_from(device)
+        if device == self._device and not aside:
+            return self._transport
+        return self._staged_for(device, aside=aside)
 
-    def _staged_from(self, device: torch.device) -> StagedTransport:
-        """Return what brings tensors of another GPU of this process to the one whose tensors are carried."""
-        assert self._transport is not None
-        staged = self._other_gpus.get(device)
-        if staged is None:
-            staged = self._other_gpus[device] = StagedTransport(
-                self._transport, TorchKernels(device), self._context.peer_wait, inner_device=self._device
+    def _staged_for(self, device: torch.device, *, aside: bool = False) -> StagedTransport:
+        """Return what brings tensors of another GPU of this process to the one whose tensors are carried.
+
+        ``aside``: what brings those of any to the host.
+        """
+        found = self._staged.get((device, aside))
+        if found is None:
+            inner, there = (self._context.host, CPU) if aside else (self._transport, self._device)
+            assert inner is not None
+            found = self._staged[device, aside] = StagedTransport(
+                inner, TorchKernels(device), self._context.peer_wait, inner_device=there
             )
-        return staged
+        return found
 
     def _choose_transport(self, device: torch.device) -> Transport:
         context, kernels = self._context, self._new_kernels(device)
@@ -311,19 +306,12 @@ class GpuTransport:
             return UncoupledTransport(kernels, context.ranks.size, context.ranks.rank)
         if context.mpi_calls is None or context.ranks.size == 1:
             return LoopbackTransport(kernels)
-        facts = json.dumps(asdict(self._facts(device))).encode()
-        facts_of_ranks = [GpuFacts(**json.loads(message)) for message in context.mpi_calls.messages(facts)]
-        obstacle = obstacle_to_nccl(facts_of_ranks)
+        facts = of_all(context.mpi_calls, asdict(self._facts(device)))
+        obstacle = obstacle_to_nccl([GpuFacts(**one) for one in facts])
         staged = StagedTransport(context.host, kernels, context.peer_wait, inner_device=CPU)
         if not obstacle:
             nccl = DistributedTransport(
-                "nccl",
-                context,
-                context.mpi_calls,
-                kernels,
-                adasum=staged,
-                open_group=self._open_nccl,
-                watch=self._watch,
+                "nccl", context, kernels, adasum=staged, open_group=self._open_nccl, watch=self._watch
             )
             try:
                 nccl.open()

@@ -115,7 +115,8 @@ def newest_operation(rank: int, device: torch.device, operation: str) -> None:
 def gpu_error_words(error: BaseException) -> str:
     """Return rank, GPU, operation and what to do for an error of a GPU, nothing for any other error."""
     is_memory = type(error).__name__ == "OutOfMemoryError"
-    if not _newest or not (is_memory or _is_of_device(error)):
+    of_device = type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+    if not _newest or not (is_memory or of_device):
         return ""
     rank, device, operation = _newest[0]
     where = f"ringleader: rank {rank}, {gpu_words(device)}, after {operation}"
@@ -125,10 +126,6 @@ def gpu_error_words(error: BaseException) -> str:
         f"{where}: this process cannot use the GPU any more; `dmesg | grep -i xid` and `nvidia-smi` on its "
         "host show whether it was lost"
     )
-
-
-def _is_of_device(error: BaseException) -> bool:
-    return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
 @cache

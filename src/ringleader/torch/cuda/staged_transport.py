@@ -38,11 +38,8 @@ class StagedTransport(Transport):
         """Carry out the work."""
         if work.signature.kind == "gradients":
             self.exchange(work.array, work.signature.op, work.signature.postscale)
-            return
-        there = self.copied(work)
-        self._wait_for_copies()
-        self._inner.execute(there, staged=0)
-        self.copy_back(work, there)
+        else:
+            self.execute_together([work])
 
     def execute_together(self, works: Sequence[Work]) -> None:
         """Carry out several works; all their copies are on their way before the first is waited for."""

@@ -6,20 +6,19 @@ Path and names are Horovod's.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import numpy
 import torch
 
 from ringleader.adapters.basics import rank
-from ringleader.adapters.commit_layout import ArrayCodec, Captured
+from ringleader.adapters.commit_layout import Captured
 from ringleader.adapters.elastic import ObjectState
 from ringleader.adapters.object_exchange import broadcast_object
 from ringleader.torch.elastic.sampler import ElasticSampler
-from ringleader.torch.elastic.tensor_codec import TensorCodec
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, loading_in_place
 from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
+from ringleader.torch.tensor_bytes import TensorCodec
 
 __all__ = [
     "ModelStateHandler",
@@ -68,17 +67,15 @@ class StateHandler:
 
 
 class HandlerWithContent(StateHandler):
-    """A handler that says what is to be kept, so that it lies in the state's commits."""
-
-    codec = TensorCodec()
+    """A handler that says what is to be kept, so that it lies in the state's commits: by `state_dict`."""
 
     def capture(self) -> Captured:
         """Return what is to be kept."""
-        raise NotImplementedError
+        return Captured(value=self.value.state_dict())
 
     def load(self, value: Any) -> None:
         """Take over a value that was kept, or is another rank's."""
-        raise NotImplementedError
+        self.value.load_state_dict(value)
 
     def load_own(self, value: Any) -> None:
         """Take over what was this rank's own."""
@@ -106,10 +103,6 @@ class ModelStateHandler(HandlerWithContent):
         differing = frozenset(id(value) for name, value in state.items() if name in names)
         return Captured(value=dict(state), differing=differing)
 
-    def load(self, value: Any) -> None:
-        """See `HandlerWithContent`."""
-        self.value.load_state_dict(value)
-
 
 class OptimizerStateHandler(HandlerWithContent):
     """Keeps an optimizer's state and options; with ``shard=True`` the whole, which all ranks gather."""
@@ -118,7 +111,7 @@ class OptimizerStateHandler(HandlerWithContent):
         """See `HandlerWithContent`; collective with ``shard=True``."""
         if isinstance(self.value, ShardedMixin):
             return Captured(value=self.value.state_dict_of(0))
-        return Captured(value=self.value.state_dict())
+        return super().capture()
 
     def load(self, value: Any) -> None:
         """See `HandlerWithContent`. Gradients of a step that was not made are forgotten."""
@@ -141,14 +134,6 @@ class OptimizerStateHandler(HandlerWithContent):
 
 class SamplerStateHandler(HandlerWithContent):
     """Keeps how much of an epoch is done."""
-
-    def capture(self) -> Captured:
-        """See `HandlerWithContent`."""
-        return Captured(value=self.value.state_dict())
-
-    def load(self, value: Any) -> None:
-        """See `HandlerWithContent`."""
-        self.value.load_state_dict(value)
 
     def reset(self) -> None:
         """Divide what is left among the ranks as they are now."""
@@ -206,7 +191,7 @@ class TorchState(ObjectState):
     The model's and the optimizer's tensors are kept as they are, and everything else pickled.
     """
 
-    _codec: ArrayCodec = TensorCodec()
+    _codec = TensorCodec()
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         """Take any number of objects; some may be models or optimizers too."""
@@ -218,6 +203,10 @@ class TorchState(ObjectState):
                 self._handlers[name] = handler(value)
         for name, one in self._handlers.items():
             super().__setattr__(name, one.value)
+        # Those of a script keep what they keep in this process, the others have it in commits.
+        self._content = {name: h for name, h in self._handlers.items() if isinstance(h, HandlerWithContent)}
+        self._others = [one for name, one in self._handlers.items() if name not in self._content]
+        self._beside = tuple(self._content)
         rest = {name: value for name, value in values.items() if name not in self._handlers}
         super().__init__(bcast_object=broadcast_object, get_rank=rank, **rest)
 
@@ -228,24 +217,14 @@ class TorchState(ObjectState):
             handler.set_value(value)
         super().__setattr__(name, value)
 
-    @property
-    def _content(self) -> dict[str, HandlerWithContent]:
-        """Return the handlers whose objects lie in commits."""
-        return {name: one for name, one in self._handlers.items() if isinstance(one, HandlerWithContent)}
-
-    def captured(self) -> Mapping[str, Captured]:
+    def capture(self, name: str) -> Captured:
         """See `ObjectState`."""
-        return {**{name: one.capture() for name, one in self._content.items()}, **super().captured()}
-
-    def _kept(self) -> set[str]:
-        """See `ObjectState`."""
-        return self._content.keys() | super()._kept()
+        return self._content[name].capture() if name in self._content else super().capture(name)
 
     def load(self, name: str, value: Any) -> None:
         """See `ObjectState`."""
-        handler = self._content.get(name)
-        if handler is not None:
-            handler.load(value)
+        if name in self._content:
+            self._content[name].load(value)
         else:
             super().load(name, value)
 
@@ -258,25 +237,21 @@ class TorchState(ObjectState):
         """See `ObjectState`."""
         return isinstance(self._handlers.get(name), ModelStateHandler)
 
-    def _others(self) -> list[StateHandler]:
-        """Return handlers of the script's own, which keep what they keep in this process."""
-        return [one for name, one in self._handlers.items() if name not in self._content]
-
     def save(self) -> None:
         """See `ObjectState`."""
-        for handler in self._others():
+        for handler in self._others:
             handler.save()
         super().save()
 
     def restore(self) -> None:
         """See `ObjectState`."""
-        for handler in self._others():
+        for handler in self._others:
             handler.restore()
         super().restore()
 
     def sync(self) -> None:
         """See `ObjectState`."""
-        for handler in self._others():
+        for handler in self._others:
             handler.sync()
         super().sync()
         self.reset()

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from ringleader.adapters.submit_operation import work_and_request
-from ringleader.engine.bucket_plan import Bucket, plan_buckets
 from ringleader.engine.engine import Engine
 from ringleader.engine.operations import ReduceOp, Signature, Work
 from ringleader.engine.transports.transport import Region
+from ringleader.torch.bucket_plan import Bucket, plan_buckets
 from ringleader.torch.gradient_config import GradientConfig, Named, shapes_of
 from ringleader.torch.kernels import DTYPES
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.memory_place import MemoryPlace
 
 
@@ -32,64 +33,35 @@ class GradientBucket:
     """Gradients of the bucket, 1-D: the region's memory, or plain memory where the wire has another type."""
     apart: bool
     """Whether somebody has to copy the gradients into the region's memory and back: no transport does."""
+    on_device: bool
+    """Whether the gradients are not in host memory."""
     work: Work
     """The exchange, built once."""
     requesting: Work
     """The same with a question mark: it tells the other ranks that this one has something to agree on."""
 
 
-class BucketResources:
-    """What the gradients of one optimizer hold of the engine.
-
-    It knows no parameter: it is given back when the optimizer is gone, and may not keep that alive.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        """Begin with nothing."""
-        self._engine = engine
-        self.regions: dict[str, tuple[Region, torch.Tensor]] = {}
-        """For each piece of memory the engine's region, and the gradients in it."""
-        self.buckets: list[GradientBucket] = []
-        """The buckets, in the order in which backward fills them."""
-        self.hooks: list[Any] = []
-        """Hooks that tell where gradients go."""
-
-    def forget_buckets(self) -> None:
-        """Offer the buckets no more to a rank that joins."""
-        for bucket in self.buckets:
-            self._engine.forget_gradients(bucket.work)
-        self.buckets.clear()
-
-    def release(self) -> None:
-        """Give everything back. May be called by the garbage collector, on each rank at another time."""
-        while self.hooks:
-            self.hooks.pop().remove()
-        self.forget_buckets()
-        while self.regions:
-            _memory, (region, _values) = self.regions.popitem()
-            self._engine.release(region)
-
-
-class BucketMemory:
+class BucketMemory(GradientExchange):
     """Places of parameters' gradients in buckets. Collective: all ranks bring the same parameters."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
-        self.names = [name for name, _tensor in parameters]
-        self.parameters = [tensor for _name, tensor in parameters]
-        self._resources = BucketResources(engine)
-        self.buckets = self._resources.buckets
+        super().__init__(engine, parameters, config)
+        self._names = [name for name, _tensor in parameters]
+        self.buckets: list[GradientBucket] = []
         """The buckets, in the order in which backward fills them."""
-        self.hooks = self._resources.hooks
+        self._hooks: list[Any] = []
         """Hooks that go when the memory is given back."""
-        self.places: list[MemoryPlace | None] = [None] * len(self.parameters)
+        self._regions: dict[str, tuple[Region, torch.Tensor]] = {}
+        """For each piece of memory the engine's region, and the gradients in it."""
+        self.places: list[MemoryPlace | None] = [None] * len(self._parameters)
         """For each parameter the place of its gradient, None where it has none."""
         self.bucket_of: dict[int, int] = {}
         """Parameter (by index) → bucket."""
-        self._engine = engine
         self._shapes = shapes_of(parameters)
-        self._config = config
-        weakref.finalize(self, self._resources.release).atexit = False
+        # None of these knows a parameter, which may not be kept alive by what waits for its end.
+        self._resources = engine, self.buckets, self._hooks, self._regions
+        weakref.finalize(self, release, *self._resources).atexit = False
         self._apply_plan(None)
 
     @property
@@ -99,15 +71,15 @@ class BucketMemory:
 
     def in_bucket(self, at: int) -> bool:
         """Return whether a parameter's gradient lies in its place."""
-        place, grad = self.places[at], self.parameters[at].grad
+        place, grad = self.places[at], self._parameters[at].grad
         return grad is not None and place is not None and place.holds(grad)
 
-    def replan(self, order: Sequence[int]) -> None:
+    def _move_to_plan(self, order: Sequence[int]) -> None:
         """Move the gradients to the places of a new plan."""
         kept = {at: place.view.clone() for at in order if (place := self.places[at]) is not None}
         inside = {at for at in kept if self.in_bucket(at)}
         for at in inside:
-            self.parameters[at].grad = None
+            self._parameters[at].grad = None
         for place in self.places:
             if place is not None:
                 place.vacate()
@@ -117,20 +89,15 @@ class BucketMemory:
             assert place is not None
             place.view.copy_(values)
             if at in inside:
-                self.parameters[at].grad = place.alias()
-
-    def resize(self, cap_bytes: int | None) -> None:
-        """Cut the memory into buckets of at most ``cap_bytes``, and the engine's regions anew. Collective."""
-        self._config = replace(self._config, cap_bytes=cap_bytes)
-        self.replan(self.order)
+                self._parameters[at].grad = place.alias()
 
     def detach(self) -> None:
         """Move the gradients into memory of this rank's own, before the engine's memory goes."""
-        for at, parameter in enumerate(self.parameters):
+        for at, parameter in enumerate(self._parameters):
             if self.in_bucket(at) and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
-        self.places = [None] * len(self.parameters)
-        self._resources.release()
+        self.places = [None] * len(self._parameters)
+        release(*self._resources)
 
     def _apply_plan(self, order: Sequence[int] | None) -> None:
         """Give every parameter in ``order`` its place; the memory is allocated by the first plan."""
@@ -141,12 +108,12 @@ class BucketMemory:
         """Where everything lies."""
         kinds = {bucket.memory: bucket for bucket in plan.buckets}
         for memory, count in plan.room:
-            if memory not in self._resources.regions:
+            if memory not in self._regions:
                 kind = kinds[memory]
-                self._resources.regions[memory] = self._allocate(kind.dtype, kind.device, count)
-        self._resources.forget_buckets()
+                self._regions[memory] = self._allocate(kind.dtype, kind.device, count)
+        _forget(self._engine, self.buckets)
         self.bucket_of = {}
-        self.places = [None] * len(self.parameters)
+        self.places = [None] * len(self._parameters)
         for index, planned in enumerate(plan.buckets):
             bucket = self._bucket(index, planned)
             self.buckets.append(bucket)
@@ -154,11 +121,7 @@ class BucketMemory:
             for span in planned.spans:
                 flat = bucket.values[span.offset : span.offset + span.count]
                 self.bucket_of[span.parameter] = index
-                self.places[span.parameter] = MemoryPlace(self.parameters[span.parameter], flat)
-
-    def _kind_of(self, place: str) -> str:
-        devices = self._engine.queue.devices
-        return devices.kind_of(place) if devices is not None else torch.device(place).type
+                self.places[span.parameter] = MemoryPlace(self._parameters[span.parameter], flat)
 
     @property
     def note(self) -> str:
@@ -176,14 +139,14 @@ class BucketMemory:
 
     def _bucket(self, index: int, planned: Bucket) -> GradientBucket:
         config = self._config
-        whole, memory = self._resources.regions[planned.memory]
+        whole, memory = self._regions[planned.memory]
         region = self._engine.cut(whole, planned.start, planned.count)
         values = region.mine
         if memory is not whole.mine:
             values = memory[planned.start : planned.start + planned.count]
             if planned.device == "cpu" and self._engine.converts and not config.sharded:
                 region = replace(region, values=values)
-        average = config.op is ReduceOp.AVERAGE
+        average, devices, place = config.op is ReduceOp.AVERAGE, self._engine.queue.devices, planned.device
         signature = Signature(
             kind="gradients",
             dtype=region.dtype,
@@ -192,8 +155,37 @@ class BucketMemory:
             prescale=config.prescale,
             postscale=config.postscale / self._engine.ranks.size if average else config.postscale,
             note=self.note,
-            device=self._kind_of(planned.device),
+            device=devices.kind_of(place) if devices is not None else torch.device(place).type,
         )
         work, requesting = work_and_request(signature, f"{config.serial}.{index}", region, region)
         apart = values is not region.mine and region.values is None
-        return GradientBucket(region=region, values=values, apart=apart, work=work, requesting=requesting)
+        return GradientBucket(
+            region=region,
+            values=values,
+            apart=apart,
+            on_device=signature.device != "cpu",
+            work=work,
+            requesting=requesting,
+        )
+
+
+def _forget(engine: Engine, buckets: list[GradientBucket]) -> None:
+    """Offer the buckets no more to a rank that joins."""
+    for bucket in buckets:
+        engine.forget_gradients(bucket.work)
+    buckets.clear()
+
+
+def release(
+    engine: Engine,
+    buckets: list[GradientBucket],
+    hooks: list[Any],
+    regions: dict[str, tuple[Region, torch.Tensor]],
+) -> None:
+    """Give everything back. May be called by the garbage collector, on each rank at another time."""
+    while hooks:
+        hooks.pop().remove()
+    _forget(engine, buckets)
+    while regions:
+        _memory, (region, _values) = regions.popitem()
+        engine.release(region)

@@ -13,7 +13,7 @@ from ringleader.adapters.membership import membership
 from ringleader.adapters.process_sets import ProcessSet, global_process_set, number_of
 from ringleader.adapters.reductions import Average
 from ringleader.engine.operations import ReduceOp
-from ringleader.torch.compression.algorithms import Compression, checked_compression
+from ringleader.torch.compression import Compression, checked_compression
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, wrap
 from ringleader.torch.optimizer.optimizer_settings import (

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,10 +27,9 @@ import torch
 from ringleader.adapters.object_exchange import sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
-from ringleader.engine.operations import Work
 from ringleader.torch.gradient_config import GradientConfig, Named
-from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
-from ringleader.torch.optimizer.gradient_exchange import GradientExchange, drop_zeros, idle_ones
+from ringleader.torch.optimizer.bucket_memory import BucketMemory
+from ringleader.torch.optimizer.gradient_exchange import drop_zeros, idle_ones
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
 from ringleader.torch.optimizer.memory_place import is_alone, keep_freed_memory
 
@@ -43,17 +43,13 @@ CHANGED_TOO_LATE = (
 )
 
 
-class GradientBuckets(GradientExchange):
+class GradientBuckets(BucketMemory):
     """The gradients of some parameters, in buckets."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Make the buckets and move the gradients in. Collective: all ranks bring the same parameters."""
-        super().__init__()
-        self._engine = engine
-        self._memory = BucketMemory(engine, parameters, config)
-        self._parameters = self._memory.parameters
+        super().__init__(engine, parameters, config)
         self._index = {id(tensor): at for at, tensor in enumerate(self._parameters)}
-        self._config = config
         self._overlap = config.overlap and engine.threads
         self._arrivals: list[int] | None = [] if self._overlap and not config.groups else None
         """Parameters in the order in which backward finished them, until the buckets were rebuilt."""
@@ -67,7 +63,10 @@ class GradientBuckets(GradientExchange):
         """Buckets that are laid out."""
         self._under_way: set[int] = set()
         """Buckets that were handed to the engine during backward."""
-        self._failed: list[int] = []
+        self._last = 0
+        """The bucket that never travels during backward: it can request an agreement until the step."""
+        self._declined = False
+        """Whether the last bucket is still to be exchanged, once the ranks have agreed."""
         self._idle: list[torch.Tensor] = []
         self._versions: dict[int, int] = {}
         """How often each gradient had been changed in place when its bucket began to travel."""
@@ -81,7 +80,7 @@ class GradientBuckets(GradientExchange):
     @property
     def count(self) -> int:
         """Return the number of buckets."""
-        return len(self._memory.buckets)
+        return len(self.buckets)
 
     @property
     def under_way(self) -> bool:
@@ -92,7 +91,7 @@ class GradientBuckets(GradientExchange):
 
     def _settle(self, at: int) -> None:
         """Have a gradient's values in its bucket; one that does not exist counts as zero."""
-        parameter, place = self._parameters[at], self._memory.places[at]
+        parameter, place = self._parameters[at], self.places[at]
         grad = parameter.grad
         if place is None or (grad is not None and place.holds(grad)):
             return
@@ -108,7 +107,7 @@ class GradientBuckets(GradientExchange):
             dense = grad.to_dense()
         if not place.fits(parameter if dense is None else dense):
             if not self._can_still_ask():
-                raise RuntimeError(f"{self._memory.names[at]}: {CONVERTED_TOO_LATE}")
+                raise RuntimeError(f"{self._names[at]}: {CONVERTED_TOO_LATE}")
             self.restart = True
             self.left_out.add(at)
             place.vacate().zero_()
@@ -130,12 +129,6 @@ class GradientBuckets(GradientExchange):
         self._wants_agreement = True
         return self._sequence is None or not self._sequence.asked
 
-    def _check_places(self) -> None:
-        """Have the ranks agree on new buckets where parameters have another type or layout by now."""
-        for parameter, place in zip(self._parameters, self._memory.places, strict=True):
-            if place is not None and not (place.is_laid_out_as(parameter) and place.fits(parameter)):
-                self.restart = self._wants_agreement = True
-
     def _hook(self) -> None:
         me = weakref.ref(self)
         with torch.enable_grad():
@@ -144,11 +137,11 @@ class GradientBuckets(GradientExchange):
                     node: Any = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
                     # The node lives as long as somebody holds it.
                     self._nodes.append(node)
-                    self._memory.hooks.append(node.register_prehook(_before(me, at)))
+                    self._hooks.append(node.register_prehook(_before(me, at)))
 
     def _accumulating(self, at: int, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Called before autograd puts a gradient into ``.grad``: return the place that it is to go to."""
-        grad, place, parameter = inputs[0], self._memory.places[at], self._parameters[at]
+        grad, place, parameter = inputs[0], self.places[at], self._parameters[at]
         if grad is None or torch.is_grad_enabled():
             return None  # with create_graph the gradient is part of a graph and stays what it is
         if parameter.grad is not None or place is None or grad.is_sparse:
@@ -167,52 +160,46 @@ class GradientBuckets(GradientExchange):
             return
         at = self._index[id(parameter)]
         grad = parameter.grad
-        if self._memory.places[at] is None or grad is None or grad.requires_grad:
+        if self.places[at] is None or grad is None or grad.requires_grad:
             return
         if self._is_captured(at):
             return
         if self._arrivals is not None:
             self._arrivals.append(at)
-        index, sequence = self._memory.bucket_of[at], self._sequence
+        index, sequence = self.bucket_of[at], self._sequence
         if sequence is not None and not sequence.asked:
-            self._check_places()
+            # Where parameters have another type or layout by now, the ranks agree on new buckets.
+            for one, place in zip(self._parameters, self.places, strict=True):
+                if place is not None and not (place.is_laid_out_as(one) and place.fits(one)):
+                    self.restart = self._wants_agreement = True
             sequence.ask(requesting=self._wants_agreement)
         self._settle(at)
         launching = sequence is not None and index in sequence
-        if self._wants_agreement and not launching:
-            return
         if sequence is not None and launching:
             sequence.written(index)
         self._missing[index] -= 1
-        if self._missing[index] == 0:
-            if len(self._under_way) == len(self._memory.buckets) - 1:
-                return  # the last one goes with the step: until then something can be requested with it
+        if self._missing[index] == 0 and (launching or index != self._last):
             self._lay_out(index)
             self._note_versions(index)
             refused = sequence.ready(index) if sequence is not None and launching else [index]
-            if not self._wants_agreement:
-                self._submit(refused)
+            for number in refused:
+                if number != self._last:
+                    self._engine.submit(self.buckets[number].work)
+                    self._under_way.add(number)
 
     def _note_versions(self, index: int) -> None:
         """Note how the gradients of a bucket are when it begins to travel."""
-        for span in self._memory.plan.buckets[index].spans:
+        for span in self.plan.buckets[index].spans:
             grad = self._parameters[span.parameter].grad
             if grad is not None and not grad.is_sparse and span.parameter not in self.left_out:
                 self._versions[span.parameter] = grad._version
 
-    def _submit(self, indices: list[int]) -> None:
-        for index in indices:
-            work = self._memory.buckets[index].work
-            work.done = False
-            self._engine.submit(work)
-            self._under_way.add(index)
-
     def _is_captured(self, at: int) -> bool:
         """Return whether a CUDA graph is being captured: its replays write into the buckets, and no more."""
-        devices, work = self._engine.queue.devices, self._memory.buckets[self._memory.bucket_of[at]].work
-        if work.signature.device == "cpu" or devices is None or not devices.capturing():
+        devices, bucket = self._engine.queue.devices, self.buckets[self.bucket_of[at]]
+        if not bucket.on_device or devices is None or not devices.capturing():
             return False
-        if not self._memory.in_bucket(at):
+        if not self.in_bucket(at):
             raise RuntimeError(
                 "A CUDA graph that is being captured writes a gradient outside of the memory that is "
                 "exchanged. Call optimizer.zero_grad(set_to_none=True) right before the capture."
@@ -227,19 +214,19 @@ class GradientBuckets(GradientExchange):
         self._idle = idle_ones(self._parameters)
         self._check_gradients()
         try:
-            self._failed = sorted(self._carry_out())  # all ranks do them in this order; see `resume`
+            self._declined = not self._carry_out()
         finally:
             asked, self._wants_agreement = self._wants_agreement and not self.too_late, self.too_late
             self._begin()
-        if asked or self._failed:
+        if asked or self._declined:
             return True
         self._conclude()
         return False
 
     def _check_gradients(self) -> None:
         """Have all gradients in their buckets; `RuntimeError` where one was changed when it had travelled."""
-        for at, index in self._memory.bucket_of.items():
-            parameter, place = self._parameters[at], self._memory.places[at]
+        for at, index in self.bucket_of.items():
+            parameter, place = self._parameters[at], self.places[at]
             assert place is not None
             if not place.is_laid_out_as(parameter):
                 self.restart = self._wants_agreement = True
@@ -247,7 +234,7 @@ class GradientBuckets(GradientExchange):
             inside = grad is not None and place.holds(grad)
             if index in self._loaded:
                 if not self._is_as_it_travelled(at, grad, inside=inside):
-                    raise RuntimeError(f"{self._memory.names[at]}: {CHANGED_TOO_LATE}")
+                    raise RuntimeError(f"{self._names[at]}: {CHANGED_TOO_LATE}")
             elif not inside:
                 self._settle(at)
 
@@ -258,64 +245,59 @@ class GradientBuckets(GradientExchange):
             inside and grad is not None and grad._version == self._versions[at]
         )
 
-    def _carry_out(self) -> list[int]:
-        """Exchange all buckets; return those whose exchange another rank declined to ask a question."""
-        launched: set[int] = set()
-        sequence, self.too_late = self._sequence, False
+    def _carry_out(self) -> bool:
+        """Exchange all buckets; return False where a rank had something to ask instead of the last one."""
+        if not self.buckets:  # all gradients are sparse: there is nothing to request it with
+            self._wants_agreement = self._any_rank(self._wants_agreement)
+            return True
+        done, sequence = set(self._under_way), self._sequence
         if sequence is not None:
             sequence.ask(requesting=self._wants_agreement)
             with self._engine.times.waiting():
                 if sequence.finish(self._lay_out):
-                    launched = set(sequence)
-        rest = [
-            index
-            for index in range(len(self._memory.buckets))
-            if index not in self._under_way and index not in launched
-        ]
+                    done.update(sequence)
+        rest = [index for index in range(self.count) if index not in done]
+        rest.sort(key=self._last.__eq__)
         # What is noticed after the agreement, with nothing to tell it with, is told in the next step.
-        self.too_late = bool(launched) and not rest and self._wants_agreement
-        if launched and not rest and not self._under_way:
-            return []
+        self.too_late = self._last in done and self._wants_agreement
+        works = []
         for index in rest:
             self._lay_out(index)
-        works = [
-            self._memory.buckets[index].requesting
-            if self._wants_agreement
-            else self._memory.buckets[index].work
-            for index in rest
-        ]
-        engine = self._engine
-        if not self._under_way:
-            pairs = zip(rest, works, strict=True)
-            return [index for index, work in pairs if not _agreed(engine.run, work)]
-        before = sorted(self._under_way)
-        under_way = [self._memory.buckets[index].work for index in before]
-        if _agreed(engine.finish, under_way, works):
-            return []
-        pairs = zip(before + rest, under_way + works, strict=True)
-        return [index for index, work in pairs if not _agreed(engine.wait, work)]
+            bucket = self.buckets[index]
+            asks = self._wants_agreement and index == self._last
+            works.append(bucket.requesting if asks else bucket.work)
+        try:
+            if self._under_way:
+                before = [self.buckets[index].work for index in sorted(self._under_way)]
+                self._engine.finish(before, works)
+            else:
+                for work in works:
+                    self._engine.run(work)
+        except NoteMismatchError:
+            return False
+        return True
 
     def resume(self) -> None:
         """Exchange what was declined."""
-        for index in self._failed:
-            self._engine.run(self._memory.buckets[index].work)
-        self._failed = []
+        if self._declined:
+            self._engine.run(self.buckets[self._last].work)
+        self._declined = False
         self._conclude()
 
     def _conclude(self) -> None:
-        places = self._memory.places
-        for bucket in self._memory.buckets:
+        for bucket in self.buckets:
             if bucket.apart:
                 bucket.values.copy_(bucket.region.mine)
         for at, grad in self._elsewhere.items():
             if self._parameters[at].grad is grad:
-                grad.detach().copy_(places[at].view)  # type: ignore[union-attr]
+                grad.detach().copy_(self.places[at].view)  # type: ignore[union-attr]
         self._elsewhere.clear()
         drop_zeros(self._idle)
         self._make_sparse()
         if not self._unsettled:
             return
-        if self._on_devices() or (self._arrivals is not None and len(self._memory.buckets) > 1):
+        on_devices = any(bucket.on_device for bucket in self.buckets)
+        if on_devices or (self._arrivals is not None and self.count > 1):
             self._settle_order()
         elif self._arrivals is not None:
             self._arrivals = []
@@ -327,7 +309,7 @@ class GradientBuckets(GradientExchange):
         if not self._config.sparse_as_dense:
             return
         for at, dims in self.sparse.items():
-            place = self._memory.places[at]
+            place = self.places[at]
             if self._parameters[at].grad is None:
                 continue  # frozen, and no rank has a gradient for it
             if place is not None and place.fits(self._parameters[at]):
@@ -338,28 +320,26 @@ class GradientBuckets(GradientExchange):
         self._under_way.clear()
         self._versions.clear()
         self._loaded.clear()
-        self._missing = [len(bucket.spans) for bucket in self._memory.plan.buckets]
+        self._missing = [len(bucket.spans) for bucket in self.plan.buckets]
+        self._last = self.count - 1
         if self._sequence is not None:
             self._sequence.begin()
+            agreed_on = [index for index in range(self.count) if index not in self._sequence]
+            self._last = max(agreed_on, default=self._last)
 
-    def _on_devices(self) -> dict[int, Work]:
-        """Return the exchanges of buckets that are on devices, by their numbers."""
-        works = {index: bucket.work for index, bucket in enumerate(self._memory.buckets)}
-        return {index: work for index, work in works.items() if work.signature.device != "cpu"}
-
-    def _new_sequence(self, works: dict[int, Work]) -> LaunchSequence | None:
-        """Return what launches the buckets of the plan of now, None where that is impossible."""
+    def _new_sequence(self) -> LaunchSequence | None:
+        """Return what launches the buckets on devices of the plan of now, None where that is impossible."""
         devices, name = self._engine.queue.devices, f"{self._config.serial}.launch"
+        works = {at: bucket.work for at, bucket in enumerate(self.buckets) if bucket.on_device}
         if not works or devices is None or not devices.launches:
             return None
-        return LaunchSequence(self._engine, works, name=name, note=self._memory.note)
+        return LaunchSequence(self._engine, works, name=name, note=self.note)
 
     def _lay_out(self, index: int) -> None:
-        if index not in self._loaded:
-            self._loaded.add(index)
-            self._load(self._memory.buckets[index])
-
-    def _load(self, bucket: GradientBucket) -> None:
+        if index in self._loaded:
+            return
+        self._loaded.add(index)
+        bucket = self.buckets[index]
         if self._config.prescale != 1.0:
             bucket.values.mul_(self._config.prescale)
         if bucket.apart:
@@ -387,9 +367,9 @@ class GradientBuckets(GradientExchange):
         if count and not any(seen) and not captured:
             self._arrivals, self._unsettled = [], True  # rank 0 had no gradient; the next step may tell
             return
-        if count and not captured and len(self._memory.buckets) > 1:
-            self._memory.replan(sorted(self._memory.order, key=lambda at: seen[at] or count + 1))
-        self._sequence = self._new_sequence(self._on_devices())
+        if count and not captured and len(self.buckets) > 1:
+            self._move_to_plan(sorted(self.order, key=lambda at: seen[at] or count + 1))
+        self._sequence = self._new_sequence()
         self._begin()
 
     def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
@@ -397,16 +377,16 @@ class GradientBuckets(GradientExchange):
 
         Returns, for each, the sum of those that were dense on some ranks and so went through a bucket.
         """
-        places = {at: self._memory.places[at] for at in sparse}
+        places = {at: self.places[at] for at in sparse}
         parts = {at: place.view for at, place in places.items() if place is not None}
         dense = {at: part.clone() for at, part in parts.items() if bool(part.any())}
         for at in sparse:
-            if self._memory.in_bucket(at):
+            if self.in_bucket(at):
                 self._parameters[at].grad = None
         self.sparse.update(sparse)
         self.new_sparse.clear()
         if not self._config.sparse_as_dense:
-            self._replan(lambda: self._memory.replan([at for at in self._memory.order if at not in sparse]))
+            self._replan([at for at in self.order if at not in sparse])
         return dense
 
     def resize(self, cap_bytes: int | None) -> int:
@@ -414,19 +394,20 @@ class GradientBuckets(GradientExchange):
 
         Also where the size is as before, for what has changed in how the engine exchanges them.
         """
-        self._replan(lambda: self._memory.resize(cap_bytes))
+        self._config = replace(self._config, cap_bytes=cap_bytes)
+        self._replan(self.order)
         return self.count
 
-    def _replan(self, cut: Callable[[], None]) -> None:
+    def _replan(self, order: Sequence[int]) -> None:
         """Have other buckets from the next step on."""
         if self._captured:
             raise RuntimeError(
                 "The buckets of gradients must change, and a captured CUDA graph writes into those of now. "
                 "Capture the graph after the first steps, without autotuning."
             )
-        cut()
+        self._move_to_plan(order)
         if self._sequence is not None:
-            self._sequence = self._new_sequence(self._on_devices())
+            self._sequence = self._new_sequence()
         self._begin()
 
     def detach(self) -> None:
@@ -434,7 +415,7 @@ class GradientBuckets(GradientExchange):
         if self._sequence is not None:
             self._sequence.abandon()
             self._sequence = None
-        self._memory.detach()
+        super().detach()
         self._nodes = []
 
 
@@ -448,12 +429,3 @@ def _before(
         return None if alive is None else alive._accumulating(at, inputs)
 
     return before
-
-
-def _agreed(act: Callable[..., None], *works: Any) -> bool:
-    """Do it; return False where it ended because a rank brought its work with a request for an agreement."""
-    try:
-        act(*works)
-    except NoteMismatchError:
-        return False
-    return True

@@ -32,8 +32,10 @@ class GradientExchange:
     """Whether the ranks agree before anything is exchanged. If not, they agree in the course of an exchange,
     so that a step in which no rank requests it costs nothing more."""
 
-    def __init__(self) -> None:
-        """Begin with nothing to agree on."""
+    def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
+        """Take the parameters, the same ones in the same order on all ranks, with nothing to agree on."""
+        self._engine, self._config = engine, config
+        self._parameters = [tensor for _name, tensor in parameters]
         self.new_sparse: dict[int, int] = {}
         """Parameters (by index) whose gradients turned out to be sparse here, not yet known to all ranks, and
         the number of sparse dimensions."""
@@ -58,6 +60,10 @@ class GradientExchange:
     def request_agreement(self) -> None:
         """Let the next exchange tell all ranks that this one has something to agree on."""
         self._wants_agreement = True
+
+    def _any_rank(self, asks: bool) -> bool:
+        """Return whether a rank has something to agree on: a small exchange. Collective."""
+        return any_rank(self._engine, asks, f"{self._config.serial}.asks")
 
     def exchange(self) -> bool:
         """Reduce all gradients over the ranks; return whether a rank requests an agreement.
@@ -104,18 +110,15 @@ class LocalGradients(GradientExchange):
     must not move it any more, and a new one is to go through the reducer too."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig, reducer: Reducer) -> None:
-        """Take the parameters, the same ones in the same order on all ranks."""
-        super().__init__()
-        self._engine = engine
-        self._name = f"{config.serial}.asks"
-        self._parameters = [tensor for _name, tensor in parameters]
+        """See `GradientExchange`."""
+        super().__init__(engine, parameters, config)
         self._reducer = reducer
         reducer.begin(engine, config, self._parameters)
 
     def exchange(self) -> bool:
         """Reduce all gradients, or return True, with nothing done, where a rank requests an agreement."""
         mine, self._wants_agreement = self._wants_agreement, False
-        if any_rank(self._engine, mine, self._name):
+        if self._any_rank(mine):
             return True
         self.resume()
         return False

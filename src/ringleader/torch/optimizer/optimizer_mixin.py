@@ -12,9 +12,10 @@ import torch
 
 from ringleader.adapters.consistency import ConsistencyCheck
 from ringleader.adapters.membership import membership
+from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
-from ringleader.torch.optimizer.parameter_checksum import TENSORS
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
+from ringleader.torch.tensor_bytes import TENSORS
 
 
 class OptimizerMixin:
@@ -25,9 +26,7 @@ class OptimizerMixin:
     _trained_parameters: TrainedParameters
     param_groups: list[dict[str, Any]]
 
-    def init_mixin(
-        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
-    ) -> Self:
+    def init_mixin(self, named: Named, settings: OptimizerSettings, passes: int) -> Self:
         """Begin without the other ranks: they are joined by `prepare`, at the latest for the next step."""
         self._parameter_names = {tensor: name for name, tensor in named}
         self._check = ConsistencyCheck(self._base.__name__, TENSORS)
@@ -249,7 +248,7 @@ def wrap(
     optimizer: torch.optim.Optimizer,
     mixin: type[OptimizerMixin],
     *,
-    named: list[tuple[str, torch.Tensor]],
+    named: Named,
     settings: OptimizerSettings,
     passes: int,
 ) -> Any:
@@ -267,7 +266,7 @@ def wrap(
     # A learning rate scheduler replaces `step` of the optimizer that it was given; here it would hide ours.
     kept = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(kept)
-    wrapped.init_mixin(named=named, settings=settings, passes=passes)
+    wrapped.init_mixin(named, settings, passes)
     # Nobody calls its own step any more, of which schedulers that were made for it would warn.
     optimizer._opt_called = True  # type: ignore[attr-defined]
     optimizer.register_load_state_dict_post_hook(partial(_load_beside, weakref.ref(wrapped)))
@@ -280,7 +279,10 @@ def wrap(
 
 
 def restore(
-    mixin: type[OptimizerMixin], base: type[torch.optim.Optimizer], state: dict[str, Any], own: dict[str, Any]
+    mixin: type[OptimizerMixin],
+    base: type[torch.optim.Optimizer],
+    state: dict[str, Any],
+    own: dict[str, Any],
 ) -> Any:
     """Return the optimizer that was pickled or copied."""
     cls: Any = class_of(mixin, base)

@@ -11,9 +11,9 @@ import torch
 
 from ringleader.adapters.gradient_settings import GradientSettings, Groups
 from ringleader.adapters.gradient_settings import checked_groups as checked
-from ringleader.engine.bucket_plan import even_groups
 from ringleader.engine.operations import ReduceOp
-from ringleader.torch.compression.algorithms import wire_dtype_of
+from ringleader.torch.bucket_plan import even_groups
+from ringleader.torch.compression import wire_dtype_of
 from ringleader.torch.gradient_config import Named, shapes_of
 
 ELEMENTWISE: tuple[type[torch.optim.Optimizer], ...] = (

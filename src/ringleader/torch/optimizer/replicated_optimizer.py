@@ -6,7 +6,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import torch
@@ -17,13 +17,13 @@ from ringleader.adapters.process_sets import group_of, number_of
 from ringleader.adapters.reductions import Average
 from ringleader.adapters.step_metrics import StepMetrics
 from ringleader.engine.engine import Engine
+from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
-from ringleader.torch.compression.algorithms import (
+from ringleader.torch.compression import (
     describe_compression,
     reducer_of,
     wire_dtype_of,
 )
-from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks, sum_sparse
 from ringleader.torch.gradient_config import GradientConfig, Named, agree_on_config
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
@@ -63,18 +63,20 @@ that was made or used; the others make new buckets when they are used again."""
 class ReplicatedMixin(OptimizerMixin):
     """What `DistributedOptimizer` puts in front of the wrapped class if every rank makes the whole step."""
 
-    def init_mixin(
-        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
-    ) -> Self:
+    _buckets: type[GradientBuckets] = GradientBuckets
+
+    def init_mixin(self, named: Named, settings: OptimizerSettings, passes: int) -> Self:
         """See `OptimizerMixin`."""
         self._should_synchronize = True
         self._synchronized = False
-        self._in_buckets, self._wire_dtype = wire_dtype_of(settings.compression)
-        self._trained_parameters = TrainedParameters(drop_frozen=not self._in_buckets)
-        self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
+        self._reducer = reducer_of(settings.compression)
+        shard = settings.shard
+        self._trained_parameters = TrainedParameters(
+            drop_frozen=shard or self._reducer is not None, keep_zeros=shard
+        )
         self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
-        return super().init_mixin(named=named, settings=settings, passes=passes)
+        return super().init_mixin(named, settings, passes)
 
     # peers
 
@@ -82,7 +84,7 @@ class ReplicatedMixin(OptimizerMixin):
         """Meet the other ranks, and make buckets and hooks for the parameters of now. Collective."""
         current, settings = session(), self._settings
         everywhere = number_of(settings.process_set) == 0
-        self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
+        self._metrics = StepMetrics(current)
         self.release()
         self._ready, self._meets = True, False
         current.at_shutdown.add(self.release)
@@ -90,57 +92,57 @@ class ReplicatedMixin(OptimizerMixin):
             return
         group = group_of(settings.process_set, "Allreduce")
         self._engine: Engine = group.engine
-        if self._autotune is None or self._autotune.engine is not group.engine:
-            self._autotune = self._new_autotune(group.engine)
+        # A sharded optimizer has one bucket for each element type, whatever its size, and Adasum has none.
+        tries = not settings.shard and settings.op is not ReduceOp.ADASUM
+        if tries and (self._autotune is None or self._autotune.engine is not group.engine):
+            self._autotune = autotune(group.engine, settings.cap_bytes)
             if self._autotune is not None:
                 current.at_join.add(self._autotune.end)
         if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
             self._meets = group.ranks.size > 1
             return
         self._named = self._choose_trained()
+        config = self._config(self._named, group.ranks.hosts)
+        config = agree_on_config(
+            group.engine, self._named, config, describe_compression(settings.compression)
+        )
+        self._serial = config.serial
+        self._exchanger = self._new_exchanger(group.engine, config)
+        self._hook([parameter for _name, parameter in self._named])
+
+    def _new_exchanger(self, engine: Engine, config: GradientConfig) -> GradientExchange:
+        """Return what exchanges the gradients, which no other optimizer has from now on."""
         mine = {id(p) for _name, p in self._named}
         for other in [other for other in _EXCHANGING if other is not self and other.holds(mine)]:
             if other._exchanger is not None and other._exchanger.under_way:
                 raise RuntimeError(TWO_OPTIMIZERS)
             other.release()
         _EXCHANGING.add(self)
-        config = self._config(self._named, group.ranks.hosts)
-        config = agree_on_config(
-            group.engine, self._named, config, describe_compression(settings.compression)
-        )
-        self._exchanger = self._new_exchanger(self._named, config)
-        self._hook([parameter for _name, parameter in self._named])
-
-    def _new_autotune(self, engine: Engine) -> Autotune | None:
-        """Return what tries sizes of buckets while the script trains, None where the user did not ask."""
-        return autotune(engine, self._settings.cap_bytes)
+        if self._reducer is not None:
+            return LocalGradients(engine, self._named, config, self._reducer)
+        buckets = self._buckets(engine, self._named, config)
+        self._metrics.set_buckets(buckets.count)
+        return buckets
 
     def _config(self, named: Named, hosts: int) -> GradientConfig:
         """Return how gradients are exchanged, as this rank has it; all ranks must have the same."""
-        settings = self._settings
-        average = settings.op is Average
+        settings, tuner = self._settings, self._autotune
+        average, whole = settings.op is Average, not settings.shard
         apart = hosts > 1 or any(parameter.is_cuda for _name, parameter in named)
         cap_bytes = settings.cap_bytes or (BUCKET_BYTES if apart else None)
         return GradientConfig(
             op=settings.op,
             prescale=1.0 / settings.predivide if average else 1.0,
             postscale=settings.predivide if average else 1.0,
-            wire_dtype=self._wire_dtype,
-            cap_bytes=cap_bytes if self._autotune is None else self._autotune.cap_bytes,
-            groups=settings.grouped(named),
+            wire_dtype=wire_dtype_of(settings.compression)[1],
+            cap_bytes=(cap_bytes if tuner is None else tuner.cap_bytes) if whole else None,
+            groups=settings.grouped(named) if whole else (),
             # On one host the processors that would move the bytes are those that compute: nothing is gained.
-            overlap=apart,
+            overlap=apart and whole,
             sparse_as_dense=settings.sparse_as_dense,
+            sharded=settings.shard,
             serial=next(_SERIAL),
         )
-
-    def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
-        self._serial = config.serial
-        if self._reducer is not None:
-            return LocalGradients(self._engine, named, config, self._reducer)
-        buckets = GradientBuckets(self._engine, named, config)
-        self._metrics.set_buckets(buckets.count)
-        return buckets
 
     def holds(self, parameters: set[int]) -> bool:
         """Return whether it exchanges the gradient of one of these parameters (given by identity)."""
@@ -176,7 +178,9 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
-        if not exchanger.agrees_first:
+        # Which frozen parameters have a gradient on some rank shows when all are exchanged.
+        resumed = self._trained_parameters.drop_frozen and not exchanger.agrees_first
+        if resumed:
             exchanger.resume()
         mine = (
             exchanger.new_sparse,
@@ -186,17 +190,18 @@ class ReplicatedMixin(OptimizerMixin):
         )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
         sparse, proposals, changes, whole = map(list, zip(*facts, strict=True))
-        if not exchanger.agrees_first:
-            self._take_sparse(exchanger, {at: dims for one in sparse for at, dims in one.items()})
         new = self._trained_parameters.agree(proposals)
         if exchanger.agrees_first:
             if new is not None:
                 self.prepare()
             if self._exchanger is not None:
                 self._exchanger.resume()
-        else:
-            anew = self._begin_anew(new, changes)
-            self._agreed(divide=anew or any(whole))
+            return
+        if not resumed:
+            exchanger.resume()
+        self._take_sparse(exchanger, {at: dims for one in sparse for at, dims in one.items()})
+        anew = self._begin_anew(new, changes)
+        self._agreed(divide=anew or any(whole))
 
     def _has_whole_state(self) -> bool:
         """Return whether the optimizer's state is to be divided among the ranks."""
@@ -207,7 +212,7 @@ class ReplicatedMixin(OptimizerMixin):
 
     def _take_sparse(self, exchanger: GradientExchange, sparse: dict[int, int]) -> None:
         """Exchange gradients that turned out to be sparse, on any rank, and know them as such."""
-        self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
+        self._exchange_sparse(exchanger.set_sparse(sparse) if sparse else {}, sparse)
 
     def _begin_anew(self, new: list[torch.Tensor] | None, changes: list[tuple[bool, list[int]]]) -> bool:
         """Make new buckets where parameters came or changed, and exchange what the last ones did not have.
@@ -226,9 +231,7 @@ class ReplicatedMixin(OptimizerMixin):
         self._exchange_singly([*(new or []), *(named[at][1] for at in left_out)])
         return anew
 
-    def _exchange_sparse(
-        self, exchanger: GradientExchange, dense: dict[int, torch.Tensor], which: dict[int, int]
-    ) -> None:
+    def _exchange_sparse(self, dense: dict[int, torch.Tensor], which: dict[int, int]) -> None:
         factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
         for at, dims in sorted(which.items()):
             name, parameter = self._named[at]
@@ -274,7 +277,7 @@ class ReplicatedMixin(OptimizerMixin):
                 elif exchanger.too_late and self._trained_parameters.unknown_gradient(self.param_groups):
                     raise RuntimeError(TOO_LATE)
                 if known and not self._settings.sparse_as_dense:
-                    self._exchange_sparse(exchanger, {}, known)
+                    self._exchange_sparse({}, known)
         elif self._meets:  # ranks that are in step, but exchange nothing
             self._engine.meet()
         self._synchronized = True
@@ -294,9 +297,12 @@ class ReplicatedMixin(OptimizerMixin):
             group = group_of(self._settings.process_set, "Allreduce")
             self._check.exchanged(group, self._named, f"{self._serial}.consistency")
 
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> AbstractContextManager[None]:
         """Within it, `step` does not exchange: for scripts that called `synchronize` themselves."""
+        return self._without_exchange()
+
+    @contextmanager
+    def _without_exchange(self) -> Iterator[None]:
         self._should_synchronize = False
         try:
             yield

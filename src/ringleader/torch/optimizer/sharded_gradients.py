@@ -1,7 +1,7 @@
 """Gradients in buckets, each part of which has an owner; the parameters' memory is divided alike.
 
-Every rank has its own copy of the parameters (`ParameterMemory`), laid out as their gradients are, in memory
-into which the owners of its parts write: what a script does to its parameters is done to this rank's alone.
+Every rank has its own copy of the parameters, laid out as their gradients are, in memory into which the
+owners of its parts write: what a script does to its parameters is done to this rank's alone.
 Of a bucket an owner gets the gradients of its part, and gives the parameters (`BucketParts`). In memory that
 the ranks of one host share, owners read gradients and write parameters where they lie; so they do on several
 hosts, with an exchange between these. Anywhere else all are exchanged: a reduce-scatter, and an allgather.
@@ -9,7 +9,6 @@ hosts, with an exchange between these. Anywhere else all are exchanged: a reduce
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,10 +16,9 @@ from typing import Any
 import torch
 
 from ringleader.adapters.submit_operation import work_and_request
-from ringleader.engine.bucket_plan import BucketPlan
 from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
-from ringleader.engine.transports.reduce_scatter import row_counts, starts_of
+from ringleader.engine.operations import row_counts, starts_of
 from ringleader.engine.transports.transport import Region
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named
@@ -100,59 +98,6 @@ class BucketParts:
             memory.copy_(gather(self._engine, memory[start:stop].view(-1, ROW), name).view(-1))
 
 
-class ParameterMemory:
-    """The values of some parameters, a region for each bucket of their gradients."""
-
-    def __init__(self, engine: Engine, parameters: Named, plan: BucketPlan) -> None:
-        """Allocate the memory and move the parameters in. Collective."""
-        self._named = parameters
-        check_no_overlap(parameters)
-        self.regions: list[Region] = []
-        """For each bucket of the plan its memory."""
-        self._places: list[MemoryPlace] = [None] * len(parameters)  # type: ignore[list-item]
-        for bucket in plan.buckets:
-            region = engine.register(bucket.count, bucket.dtype, bucket.device)
-            region.mine.zero_()
-            self.regions.append(region)
-            for span in bucket.spans:
-                flat = region.mine[span.offset : span.offset + span.count]
-                self._places[span.parameter] = MemoryPlace(parameters[span.parameter][1], flat)
-        weakref.finalize(self, _release, engine, self.regions).atexit = False
-        self._engine = engine
-        self.settle()
-
-    def settle(self) -> bool:
-        """Move parameters in that lie elsewhere: a script may have put other data in their place.
-
-        Returns whether all are here; those of another type or layout stay where they are.
-        """
-        all_here = True
-        for (_name, parameter), place in zip(self._named, self._places, strict=True):
-            if place.holds(parameter):
-                continue
-            if not (place.fits(parameter) and place.is_laid_out_as(parameter)):
-                all_here = False
-                continue
-            with torch.no_grad():
-                place.view.copy_(parameter)
-            parameter.data = place.alias()
-        return all_here
-
-    def changed(self) -> None:
-        """Tell autograd that the values have changed."""
-        for _name, parameter in self._named:
-            torch.autograd.graph.increment_version(parameter)
-
-    def detach(self) -> None:
-        """Move the parameters into memory of this rank's own, before the engine's memory goes."""
-        for (_name, parameter), place in zip(self._named, self._places, strict=True):
-            if place.holds(parameter):
-                parameter.data = place.view.clone()
-        self._places = []
-        self._named = []
-        _release(self._engine, self.regions)
-
-
 def check_no_overlap(parameters: Named) -> None:
     """See that no two parameters share memory: moved, they would not share it any more."""
     places = sorted(
@@ -168,39 +113,54 @@ def check_no_overlap(parameters: Named) -> None:
             )
 
 
-def _release(engine: Engine, regions: list[Region]) -> None:
-    while regions:
-        engine.release(regions.pop())
-
-
 class ShardedGradients(GradientBuckets):
     """See `GradientBuckets`; here an exchange may also leave the result with the owners alone."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Move gradients and parameters in. Collective: all ranks bring the same parameters."""
         super().__init__(engine, parameters, config)
-        self.plan = self._memory.plan
-        """Where each parameter lies, and its gradient."""
-        self.parameters = ParameterMemory(engine, parameters, self.plan)
-        """The memory of the parameters."""
-        self.parts: list[BucketParts] = [
-            BucketParts(engine, bucket, region, f"{config.serial}.{index}")
-            for index, (bucket, region) in enumerate(
-                zip(self._memory.buckets, self.parameters.regions, strict=True)
-            )
-        ]
+        check_no_overlap(parameters)
+        self.parts: list[BucketParts] = []
         """The buckets, divided."""
+        self._homes: list[MemoryPlace | None] = [None] * len(parameters)
+        """For each parameter the place of its values."""
+        for index, (planned, bucket) in enumerate(zip(self.plan.buckets, self.buckets, strict=True)):
+            region = engine.register(planned.count, planned.dtype, planned.device)
+            region.mine.zero_()
+            self._regions[f"parameters of bucket {index}"] = region, region.mine
+            self.parts.append(BucketParts(engine, bucket, region, f"{config.serial}.{index}"))
+            for span in planned.spans:
+                flat = region.mine[span.offset : span.offset + span.count]
+                self._homes[span.parameter] = MemoryPlace(self._parameters[span.parameter], flat)
+        self._settle_parameters()
         self._meets = any(part.in_window for part in self.parts)
         self._to_owners = False
         self._left_over = [False] * len(self._parameters)
         """Whether a gradient is one of a step in which only the owners got the result."""
+
+    def _settle_parameters(self) -> bool:
+        """Move parameters in that lie elsewhere: a script may have put other data in their place.
+
+        Returns whether all are here; those of another type or layout stay where they are.
+        """
+        all_here = True
+        for parameter, home in zip(self._parameters, self._homes, strict=True):
+            if home is None or home.holds(parameter):
+                continue
+            if not (home.fits(parameter) and home.is_laid_out_as(parameter)):
+                all_here = False
+                continue
+            with torch.no_grad():
+                home.view.copy_(parameter)
+            parameter.data = home.alias()
+        return all_here
 
     def exchange_parts(self) -> bool:
         """Reduce all gradients, each for its owner; else as `exchange`.
 
         Where it returns True, `resume` leaves the reduced gradients on all ranks.
         """
-        if not self.parameters.settle():  # now: after the exchange, owners may write into them
+        if not self._settle_parameters():  # now: after the exchange, owners may write into them
             self.restart = self._wants_agreement = True
         self._to_owners, asked = True, False
         try:
@@ -209,17 +169,16 @@ class ShardedGradients(GradientBuckets):
             self._to_owners = asked
         return asked
 
-    def _carry_out(self) -> list[int]:
+    def _carry_out(self) -> bool:
         if not self._to_owners:
             return super()._carry_out()
-        failed = []
-        for index, (bucket, part) in enumerate(zip(self._memory.buckets, self.parts, strict=True)):
-            self._load(bucket)
+        for index, part in enumerate(self.parts):
+            self._lay_out(index)
             try:
-                part.reduce(requesting=self._wants_agreement)
+                part.reduce(requesting=self._wants_agreement and index == self._last)
             except NoteMismatchError:
-                failed.append(index)
-        return failed
+                return False
+        return True
 
     def resume(self) -> None:
         """Exchange what was declined; afterwards the reduced gradients are on all ranks."""
@@ -227,9 +186,9 @@ class ShardedGradients(GradientBuckets):
             super().resume()
             return
         self._to_owners = False
-        for index in self._failed:
-            self.parts[index].reduce(requesting=False)
-        self._failed = []
+        if self._declined:
+            self.parts[self._last].reduce(requesting=False)
+        self._declined = False
         for part in self.parts:
             part.spread_gradients()
         self._meet("spread")
@@ -240,7 +199,7 @@ class ShardedGradients(GradientBuckets):
         for at in range(len(self._parameters)):
             self._settle(at)
         self._elsewhere.clear()
-        if self.left_out or not self.parameters.settle():
+        if self.left_out or not self._settle_parameters():
             raise ValueError(
                 "shard=True: parameters or gradients were converted between optimizer.synchronize() and "
                 "optimizer.step(): convert a model before backward, or after optimizer.step()"
@@ -252,7 +211,8 @@ class ShardedGradients(GradientBuckets):
         for part in self.parts:
             part.publish()
         self._meet("end")
-        self.parameters.changed()
+        for parameter in self._parameters:  # tells autograd that the values have changed
+            torch.autograd.graph.increment_version(parameter)
         self._left_over = [left_over] * len(self._parameters)
 
     def forget_gradients(self) -> None:
@@ -276,6 +236,8 @@ class ShardedGradients(GradientBuckets):
 
     def detach(self) -> None:
         """Move gradients and parameters into memory of this rank's own, before the engine's memory goes."""
+        for parameter, home in zip(self._parameters, self._homes, strict=True):
+            if home is not None and home.holds(parameter):
+                parameter.data = home.view.clone()
+        self.parts, self._homes = [], [None] * len(self._homes)
         super().detach()
-        self.parts = []
-        self.parameters.detach()

@@ -12,16 +12,14 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import torch
 
-from ringleader.adapters.autotune import Autotune
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.engine.engine import Engine
 from ringleader.engine.operations import ReduceOp
-from ringleader.torch.gradient_config import GradientConfig, Named
+from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
@@ -34,7 +32,6 @@ from ringleader.torch.optimizer.sharded_state import (
     whole_states,
 )
 from ringleader.torch.optimizer.sharded_step import InnerOptimizer
-from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 OWNERS, EVERYWHERE = "owners", "everywhere"
 
@@ -42,9 +39,9 @@ OWNERS, EVERYWHERE = "owners", "everywhere"
 class ShardedMixin(ReplicatedMixin):
     """What `DistributedOptimizer` puts in front of the wrapped class if each rank steps a part alone."""
 
-    def init_mixin(
-        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
-    ) -> Self:
+    _buckets = ShardedGradients
+
+    def init_mixin(self, named: Named, settings: OptimizerSettings, passes: int) -> Self:
         """See `OptimizerMixin`."""
         self._attributes = tuple(self.__dict__)
         """Those of the wrapped optimizer."""
@@ -55,9 +52,7 @@ class ShardedMixin(ReplicatedMixin):
         self._reduced = ""
         """Where the gradients of all ranks are: nowhere yet, with the owners of parts, or everywhere."""
         self.state: dict[torch.Tensor, Any]
-        super().init_mixin(named=named, settings=settings, passes=passes)
-        self._trained_parameters = TrainedParameters(drop_frozen=True, keep_zeros=True)
-        return self
+        return super().init_mixin(named, settings, passes)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuse: a copy would have this rank's part of the state only."""
@@ -67,19 +62,6 @@ class ShardedMixin(ReplicatedMixin):
         )
 
     # peers
-
-    def _new_autotune(self, engine: Engine) -> Autotune | None:
-        return None  # there is one bucket for each element type, whatever its size
-
-    def _config(self, named: Named, hosts: int) -> GradientConfig:
-        config = super()._config(named, hosts)
-        return replace(config, cap_bytes=None, groups=(), overlap=False, sharded=True)
-
-    def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
-        self._serial = config.serial
-        gradients = ShardedGradients(self._engine, named, config)
-        self._metrics.set_buckets(gradients.count)
-        return gradients
 
     def prepare(self) -> None:
         """Meet the other ranks, and move gradients and parameters into memory that is divided. Collective."""
@@ -153,22 +135,13 @@ class ShardedMixin(ReplicatedMixin):
 
     def _divide_state(self, exchanger: ShardedGradients) -> None:
         """Give every rank its part of the state. Collective; nothing has changed where it raises."""
-        states = self._gathered()
-        everything = self._all()
-        inner = InnerOptimizer(
-            self._base,
-            {name: self.__dict__[name] for name in self._attributes if name in self.__dict__},
-            exchanger,
-            groups=self.param_groups,
-            parameters=everything,
-            numbers=self._numbers,
-            states=states,
-        )
-        self._inner, self._kept = inner, None
-        divided = set(self._numbers)
+        states, everything, numbers = self._gathered(), self._all(), self._numbers
+        attributes = {name: self.__dict__[name] for name in self._attributes if name in self.__dict__}
+        self._inner = InnerOptimizer(self, attributes, exchanger, numbers=numbers, states=states)
+        self._kept = None
         self.state.clear()
-        rest = [at for at in states if at not in divided]
-        self.state.update({everything[at]: dict(states[at]) for at in rest})
+        rest = states.keys() - set(numbers)
+        self.state.update({everything[at]: dict(states[at]) for at in sorted(rest)})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as the wrapped optimizer has it, of all parts. Collective."""
@@ -340,7 +313,9 @@ def clip_parts(
 
     Collective. `RuntimeError` for a norm that is not finite, on all ranks, where that is asked for.
     """
-    norms = [float(torch.linalg.vector_norm(part, norm_type, dtype=_wide(part))) for part in parts]
+    wide = [torch.float64 if part.dtype == torch.float64 else torch.float32 for part in parts]
+    of_parts = zip(parts, wide, strict=True)
+    norms = [float(torch.linalg.vector_norm(part, norm_type, dtype=dtype)) for part, dtype in of_parts]
     if math.isinf(norm_type):
         total = sum_numbers(engine, array("d", [max(norms, default=0.0)]), name, ReduceOp.MAX)[0]
     else:
@@ -357,8 +332,3 @@ def clip_parts(
             part.mul_(factor)
     first = parts[0] if parts else torch.zeros(())
     return torch.tensor(total, dtype=first.dtype, device=first.device)
-
-
-def _wide(part: torch.Tensor) -> torch.dtype:
-    """Return the type in which the norm of a part is computed."""
-    return torch.float64 if part.dtype == torch.float64 else torch.float32

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +24,6 @@ from ringleader.torch.optimizer.memory_place import shaped_like
 
 State = Mapping[str, Any]
 """What an optimizer keeps of one parameter."""
-Outline = tuple[int, int, int, tuple[int, ...], dict[str, Any]]
-"""What other ranks get of a `StatePiece`: its fields, but for the values what `_outline` returns."""
 COUNTS = ("step", "mu_product", "eta", "mu")
 """Names of numbers in PyTorch's optimizers, for parameters without dimensions, where no shape tells them."""
 
@@ -44,9 +43,15 @@ class StatePiece:
     values: State
     """1-D tensors with a value per element, and anything else that holds for all of them."""
 
-    def elementwise(self, key: str) -> bool:
-        """Return whether a value has one number per element."""
-        return is_elementwise(self.values[key], (self.stop - self.start,))
+    @property
+    def outline(self) -> StatePiece:
+        """Return what other ranks get first: the element types of values that are per element, the others."""
+        count = (self.stop - self.start,)
+        values = {
+            key: value.dtype if is_elementwise(value, count) else _moved(value)
+            for key, value in self.values.items()
+        }
+        return replace(self, values=values)
 
 
 def is_elementwise(value: Any, shape: tuple[int, ...]) -> bool:
@@ -111,49 +116,38 @@ def whole_states(
 
     `ValueError`, on all ranks, where elements are missing.
     """
-    mine = [(piece.parameter, piece.start, piece.stop, piece.strides, _outline(piece)) for piece in pieces]
+    mine = [piece.outline for piece in pieces]
     outlines = [one for theirs in gather_objects(engine, mine, f"{name}.outline") for one in theirs]
     _check_complete(outlines, parameters)
-    states: dict[int, dict[str, Any]] = {number: {} for number, *_rest in outlines}
-    places: dict[tuple[str, str, str], list[tuple[int, int, int, tuple[int, ...], torch.dtype]]] = {}
-    for number, start, stop, strides, outline in outlines:
-        for key, (dtype, value) in outline.items():
-            if dtype is None:
-                states[number][key] = _placed(value, parameters[number])
+    states: dict[int, dict[str, Any]] = {one.parameter: {} for one in outlines}
+    places: dict[tuple[str, str, str], list[StatePiece]] = {}
+    for one in outlines:
+        parameter = parameters[one.parameter]
+        for key, value in one.values.items():
+            if isinstance(value, torch.dtype):
+                places.setdefault((key, str(value), parameter.device.type), []).append(one)
             else:
-                kind = (key, str(dtype), parameters[number].device.type)
-                places.setdefault(kind, []).append((number, start, stop, strides, dtype))
-    for (key, dtype_text, device), found in sorted(places.items()):
+                states[one.parameter][key] = _placed(value, parameter)
+    for kind, found in sorted(places.items()):
+        key, dtype_text, _device = kind
         own = [
             piece.values[key]
-            for piece in pieces
-            if key in piece.values
-            and piece.elementwise(key)
-            and str(piece.values[key].dtype) == dtype_text
-            and parameters[piece.parameter].device.type == device
+            for piece, outline in zip(pieces, mine, strict=True)
+            if (str(outline.values.get(key)), parameters[piece.parameter].device.type) == kind[1:]
         ]
-        first, *_place, dtype = found[0]
-        nothing = torch.empty(0, dtype=dtype, device=parameters[first].device)
+        dtype = found[0].values[key]
+        nothing = torch.empty(0, dtype=dtype, device=parameters[found[0].parameter].device)
         everything = gather(engine, torch.cat(own or [nothing]), f"{name}.{key}.{dtype_text}")
         flats: dict[int, torch.Tensor] = {}
         at = 0
-        for number, start, stop, strides, _dtype in found:
-            parameter = parameters[number]
-            if number not in flats:
-                flats[number] = torch.zeros(parameter.numel(), dtype=dtype, device=parameter.device)
-                layout = torch.empty_strided(parameter.shape, strides, device="meta")
-                states[number][key] = shaped_like(layout, flats[number])
-            flats[number][start:stop] = everything[at : at + stop - start]
-            at += stop - start
+        for one in found:
+            parameter = parameters[one.parameter]
+            if one.parameter not in flats:
+                flat = torch.zeros(parameter.numel(), dtype=dtype, device=parameter.device)
+                layout = torch.empty_strided(parameter.shape, one.strides, device="meta")
+                flats[one.parameter], states[one.parameter][key] = flat, shaped_like(layout, flat)
+            flats[one.parameter][one.start : one.stop] = everything[at : (at := at + one.stop - one.start)]
     return states
-
-
-def _outline(piece: StatePiece) -> dict[str, tuple[torch.dtype | None, Any]]:
-    """Return, for each value, the element type where it has one number per element, else the value."""
-    return {
-        key: (value.dtype, None) if piece.elementwise(key) else (None, _moved(value))
-        for key, value in piece.values.items()
-    }
 
 
 def _moved(value: Any) -> Any:
@@ -169,10 +163,10 @@ def _placed(moved: tuple[Any, str], parameter: torch.Tensor) -> Any:
     return value.clone() if device == "cpu" else value.to(parameter.device, copy=True)
 
 
-def _check_complete(outlines: Iterable[Outline], parameters: Sequence[torch.Tensor]) -> None:
-    counts: dict[int, int] = {}
-    for number, start, stop, *_rest in outlines:
-        counts[number] = counts.get(number, 0) + stop - start
+def _check_complete(outlines: Iterable[StatePiece], parameters: Sequence[torch.Tensor]) -> None:
+    counts: Counter[int] = Counter()
+    for one in outlines:
+        counts[one.parameter] += one.stop - one.start
     for number, count in counts.items():
         if number >= len(parameters) or count != parameters[number].numel():
             raise ValueError(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ringleader.engine.bucket_plan import BucketPlan
+from ringleader.torch.bucket_plan import BucketPlan
 from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
     State,
@@ -105,20 +105,20 @@ class InnerOptimizer:
 
     def __init__(
         self,
-        base: type[torch.optim.Optimizer],
+        wrapped: Any,
         attributes: Mapping[str, Any],
         exchanger: ShardedGradients,
         *,
-        groups: Sequence[dict[str, Any]],
-        parameters: Sequence[torch.Tensor],
         numbers: Sequence[int],
         states: Mapping[int, State],
     ) -> None:
         """Cut the part of this rank, and fill in its state.
 
-        ``attributes`` are those of the wrapped optimizer; ``parameters`` are all of its groups, ``numbers``
-        those of them that the exchanger has, and ``states`` their whole states.
+        ``wrapped`` is the optimizer with all groups, and ``attributes`` what it had before it was wrapped.
+        ``numbers`` are those of its parameters that the exchanger has, and ``states`` their whole states.
         """
+        groups, base = wrapped.param_groups, wrapped._base
+        parameters = [parameter for group in groups for parameter in group["params"]]
         self._numbers = numbers
         self._strides = {number: parameters[number].stride() for number in numbers}
         group_of = [at for at, group in enumerate(groups) for _p in group["params"]]

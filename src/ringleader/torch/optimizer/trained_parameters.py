@@ -23,7 +23,7 @@ class TrainedParameters:
 
         With ``keep_zeros`` they do when their gradients are None, else also where these are zeros.
         """
-        self._drop_frozen, self._keep_zeros = drop_frozen, keep_zeros
+        self.drop_frozen, self._keep_zeros = drop_frozen, keep_zeros
         self._all: list[torch.Tensor] = []
         self._inside: list[int] = []
         self._outside: list[int] = []
@@ -73,7 +73,7 @@ class TrainedParameters:
                     f"{proposals[0][0]} and {count} parameters"
                 )
         inside = {at for _count, proposal in proposals for at in proposal}
-        if not self._drop_frozen:
+        if not self.drop_frozen:
             inside.update(self._inside)
         self._agreed = {id(self._all[at]) for at in inside}
         if inside == set(self._inside):
@@ -83,7 +83,7 @@ class TrainedParameters:
     def _proposal(self) -> Proposal:
         everything = self._all
         found = [at for at in self._outside if everything[at].requires_grad]
-        if self._drop_frozen:
+        if self.drop_frozen:
             found += [at for at in self._inside if self._is_trained(everything[at])]
         return len(everything), tuple(sorted(found))
 

@@ -1,1 +1,0 @@
-"""What operations go through, written to a file while they do: Chrome's trace format, Horovod's names."""

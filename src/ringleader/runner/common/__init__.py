@@ -1,1 +1,0 @@
-"""Horovod's path to `util`."""

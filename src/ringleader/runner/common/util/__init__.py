@@ -1,1 +1,0 @@
-"""Small parts of the launcher, by Horovod's paths."""

@@ -1,1 +1,0 @@
-"""What scripts import of Horovod's elastic launcher, by its paths."""

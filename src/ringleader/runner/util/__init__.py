@@ -1,1 +1,0 @@
-"""What Horovod keeps in ``horovod.runner.util``; the name is Horovod's."""

@@ -1,0 +1,120 @@
+"""A rank's channel to its MPI proxy: which memory a request is about, and where its result goes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringleader.agents.elastic.generation_service import RING_BYTES
+from ringleader.engine.communicator import Call
+from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.mpi_proxy.channel import SHORT_BYTES, Channel
+from ringleader.engine.mpi_proxy.request_ring import RING, Completion, Memory, Record, RequestRing
+
+
+class Agent:
+    """A host agent that gives memory, by name."""
+
+    open = True
+
+    def __init__(self) -> None:
+        self.given: dict[str, int] = {}
+        self.freed: list[str] = []
+
+    def segment(self, generation: int, key: str, nbytes: int) -> tuple[int, int]:
+        if key not in self.given:
+            self.given[key] = os.memfd_create(key)
+            os.ftruncate(self.given[key], nbytes)
+        return os.dup(self.given[key]), nbytes
+
+    def free_segment(self, generation: int, key: str) -> None:
+        self.freed.append(key)
+
+
+class Sides:
+    """A rank's channel, and the ring as its proxy sees it."""
+
+    def __init__(self) -> None:
+        ring = os.memfd_create("ring")
+        os.ftruncate(ring, RING_BYTES)
+        self.fds = [ring, os.eventfd(0), os.eventfd(0)]
+        order: Any = SimpleNamespace(number=3, rank=0, ring_fd=ring, wake_fd=self.fds[1], done_fd=self.fds[2])
+        self.agent: Any = Agent()
+        self.channel = Channel(order, self.agent, why_broken=str, deadline_seconds=9)
+        self.proxy = RequestRing(memoryview(mmap.mmap(ring, RING_BYTES)))
+
+    def records(self) -> list[Record]:
+        return list(iter(self.proxy.pop, None))
+
+    def bytes_at(self, memory: Memory) -> bytearray:
+        assert memory.number == RING
+        return bytearray(self.proxy.memory[memory.offset : memory.offset + memory.nbytes])
+
+
+@pytest.fixture
+def sides() -> Iterator[Sides]:
+    made = Sides()
+    yield made
+    made.channel.close()
+    for fd in (*made.fds, *made.agent.given.values()):
+        os.close(fd)
+
+
+def test_an_array_of_the_ranks_own_is_copied_there_and_back(sides: Sides) -> None:
+    memory = bytearray(b"mine")
+    request = sides.channel.begin(Call.ALLREDUCE, 5, target=memory, dtype="uint8", operation="MAX")
+    (record,) = sides.records()
+    assert (record.call, record.comm) == (Call.ALLREDUCE, 5) and sides.bytes_at(record.target) == b"mine"
+    sides.proxy.memory[record.target.offset : record.target.offset + 4] = b"ours"
+    assert not request.Test() and memory == b"mine"
+    sides.proxy.complete(record.number, Completion())
+    assert request.Test() and memory == b"ours"
+
+
+def test_what_mpi_refuses_is_an_error_and_changes_nothing(sides: Sides) -> None:
+    memory = bytearray(b"mine")
+    request = sides.channel.begin(Call.BROADCAST, 5, target=memory)
+    (record,) = sides.records()
+    sides.proxy.memory[record.target.offset : record.target.offset + 4] = b"ours"
+    sides.proxy.complete(record.number, Completion(error="MPI_ERR_OTHER"))
+    with pytest.raises(RuntimeError, match="the MPI proxy: MPI_ERR_OTHER"):
+        request.Test()
+    assert memory == b"mine"
+
+
+def test_shared_memory_is_told_once_and_not_copied(sides: Sides) -> None:
+    shared = sides.channel.open_memory("all.1w0", 100, 2)
+    for offset in (0, 10):
+        sides.channel.begin(Call.SEND, 5, source=shared.parts[1][offset : offset + 8], peer=1)
+    mapped, *sends = sides.records()
+    assert mapped.call == Call.MAP and sides.bytes_at(mapped.listed) == b"all.1w0"
+    start = mmap.PAGESIZE
+    assert [one.source for one in sends] == [Memory(mapped.comm, start + offset, 8) for offset in (0, 10)]
+    shared.free()
+    (forgotten,) = sides.records()
+    assert (forgotten.call, forgotten.comm, sides.agent.freed) == (Call.FORGET, mapped.comm, ["all.1w0"])
+
+
+def test_names_are_read_though_the_rings_memory_is_full(sides: Sides) -> None:
+    """The proxy sees no other memory before it has read the name of it."""
+    under_way = [sides.channel.begin(Call.RECEIVE, 5, target=bytearray(SHORT_BYTES)) for _ in range(20)]
+    records = sides.records()
+    mapped = [record for record in records if record.call == Call.MAP]
+    assert [bytes(sides.bytes_at(one.listed)) for one in mapped] == [b"staging.0.0"]
+    assert {one.target.number for one in records if one.call == Call.RECEIVE} == {RING, mapped[0].comm}
+    assert not any(request.Test() for request in under_way)
+
+
+def test_after_its_end_nothing_is_begun_and_nobody_waits(sides: Sides) -> None:
+    request = sides.channel.begin(Call.BARRIER, 5)
+    sides.channel.close()
+    assert not request.Test()
+    with pytest.raises(HorovodInternalError, match="generation 3 is over"):
+        request.Wait()
+    with pytest.raises(HorovodInternalError, match="generation 3 is over"):
+        sides.channel.begin(Call.BARRIER, 5)
