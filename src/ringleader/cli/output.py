@@ -1,0 +1,161 @@
+"""Results of all commands: JSON on standard output and in the file of ``--json-file``, tables for people."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ringleader.errors import RefusedError, RequestError
+from ringleader.option_fields import flag, option
+from ringleader.value_class import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions:
+    """Where a result goes as JSON: to standard output in place of the text for people, or to a file too."""
+
+    json: bool = flag("Print JSON.")
+    json_file: str | None = option("Write the JSON to a file, too, over what is in it.", metavar="FILE")
+
+
+OF_A_JOB = {
+    "json": "Print the outcome as JSON; what the job prints goes to standard error.",
+    "json_file": "Write the outcome to a file as JSON, over what is in it.",
+}
+"""What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
+
+
+def table(
+    rows: Sequence[Sequence[object]], headers: Sequence[str] = (), *, form: str = "simple", align: str = ""
+) -> str:
+    """Return lines of columns without the last line's end; ``form`` is tabulate's name of a format.
+
+    ``align``: ``l`` or ``r`` for the edge that a column is aligned at, the last for all that follow.
+    """
+    from tabulate import tabulate  # most jobs start without it
+
+    edges = align.ljust(len(headers), align[-1:] or " ") if rows else ""
+    columns = [{"l": "left", "r": "right"}[edge] for edge in edges.strip()] or None
+    return str(tabulate(rows, headers, tablefmt=form, disable_numparse=True, colalign=columns))
+
+
+def dumped(value: object) -> str:
+    """Return JSON as it is printed and written."""
+    import json  # most jobs start without it
+
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+class JsonFile:
+    """The file of ``--json-file``: opened before any work, so that a wrong place is found in time.
+
+    What was in it stays until there is a result to write, which replaces it as a redirection does: a job that
+    is started by a script, again and again, names the same file. Opening waits for no reader of a pipe.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Open or make it. Raises RequestError where that cannot be."""
+        self._path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+        self._made = not Path(path).exists()
+        try:
+            self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
+        except OSError as error:
+            what = f"{path} cannot be written: {error.strerror or error}"
+            raise RequestError(what, where="--json-file") from None
+        os.set_blocking(self._file.fileno(), True)
+
+    def write(self, value: object) -> None:
+        """Replace what is in it. Raises RefusedError where there is no room any more."""
+        self._made = False
+        data = dumped(value).encode(errors="surrogateescape")
+        try:
+            with contextlib.suppress(OSError):  # a pipe or a device has no length
+                self._file.truncate(0)
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            what = f"{self._path} cannot be written: {error.strerror or error}"
+            raise RefusedError(what, where="--json-file") from None
+
+    def close(self) -> None:
+        """Close it; a file that was made here and got no word is removed."""
+        self._file.close()
+        if self._made:
+            with contextlib.suppress(OSError):
+                Path(self._path).unlink()
+
+
+def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
+    """Raise RequestError where a result would be written over what it is made from.
+
+    ``where``: the option that named ``path``. ``inputs``: files, or directories of stored runs.
+    """
+    if not inputs or not Path(path).exists():
+        return
+    from ringleader.bench import run_file  # most jobs start without it
+
+    for name in inputs:
+        for source in (Path(name), Path(name) / run_file.FILE):
+            if source.is_file() and source.samefile(path):
+                what = f"{path} is read by this command, and would be lost"
+                raise RequestError(what, where=where, hint="name another file")
+
+
+class Result:
+    """Where the result of a command goes."""
+
+    def __init__(self, options: JsonOptions, file: JsonFile | None) -> None:
+        """``file``: the opened file of ``--json-file``."""
+        self._options, self._file = options, file
+
+    def write(self, value: object) -> None:
+        """Write JSON to the file of ``--json-file``, if one was asked for."""
+        if self._file is not None:
+            self._file.write(value)
+
+    def show(self, value: object, text: Callable[[], str]) -> None:
+        """Print a result, as JSON with ``--json``, else its text; write its JSON."""
+        try:
+            self.write(value)
+        finally:
+            sys.stdout.write(dumped(value) if self._options.json else text())
+            sys.stdout.flush()
+
+    def keep(self, values_of: Callable[[], Mapping[str, Any]], *, failed: bool) -> None:
+        """Show the outcome of a job, which has no text; one that failed keeps its own code in any case.
+
+        ``values_of`` is called where somebody asked for it: it may take its time.
+        """
+        if not self._options.json and self._file is None:
+            return
+        try:
+            self.show(values_of(), str)
+        except RefusedError as error:
+            if not failed:
+                raise
+            print(f"ringleader: {error}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def result_to(options: JsonOptions, inputs: Sequence[str] = ()) -> Iterator[Result]:
+    """Open what a result is written to, before any work.
+
+    ``inputs``: what the command reads, which is not written over; see `check_not_read`.
+    """
+    if options.json_file is None:
+        yield Result(options, None)
+        return
+    check_not_read("--json-file", options.json_file, inputs)
+    with contextlib.closing(JsonFile(options.json_file)) as file:
+        yield Result(options, file)
+
+
+def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:
+    """Show a result that was no work; ``inputs`` as in `result_to`."""
+    with result_to(options, inputs) as result:
+        result.show(value, text)
