@@ -28,14 +28,14 @@ from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE  # noqa: E402
 from ringleader.agents.elastic.host_agent_loop import LEFT_SECONDS, HostAgent, HostAgentConfig  # noqa: E402
 from ringleader.agents.elastic.rank_agents import OUTER_GONE, WATCHED  # noqa: E402
 from ringleader.agents.fast_stdlib import signal  # noqa: E402
-from ringleader.agents.launcher_connection import LauncherUnreachableError, connect  # noqa: E402
+from ringleader.agents.protocol import LauncherUnreachableError, connect  # noqa: E402
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringleader.agents.job_directory import JobDirectory
-    from ringleader.agents.launcher_connection import LauncherConnection
+    from ringleader.agents.protocol import LauncherConnection
 
 FAILED = 1
 LONGEST_CONFIG = 64 * 1024
