@@ -224,7 +224,7 @@ class Job:
     require: tuple[str, ...] = many(
         "What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
         "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
-        "before the start where that is known then. Not for elastic jobs.",
+        "before the start where that is known then.",
         metavar="WIRE[,WIRE]",
         of="scale",
     )
@@ -327,41 +327,37 @@ class Job:
 def faults_of(job: Job) -> tuple[Fault, ...]:
     """Return everything wrong with a job that can be seen without asking any machine."""
     found = list(job.faults)
-    if not job.command and all(fault.where != "COMMAND" for fault in job.faults):
-        found.append(
-            Fault(where="COMMAND", what="nothing to run", hint="ringleader run -n 2 python train.py")
-        )
+
+    def wrong(where: str, what: str, hint: str = "") -> None:
+        found.append(Fault(where=where, what=what, hint=hint))
+
+    known = {fault.where for fault in job.faults}
+    if not job.command and "COMMAND" not in known:
+        wrong("COMMAND", "nothing to run", "ringleader run -n 2 python train.py")
     if any("\0" in word for word in job.command):
-        found.append(
-            Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
-        )
+        wrong("COMMAND", "an argument holds a NUL byte, which no program can be given")
     found += faults_of_values(job)
-    found += [
-        Fault(
-            where=f"hosts[{index}].slots",
-            what=f"{host.slots} slots on {host.name}",
-            hint="a host takes at least 1 rank; leave the host out to give it none",
-        )
-        for index, host in enumerate(job.hosts)
-        if host.slots is not None and host.slots < 1
-    ]
+    for index, host in enumerate(job.hosts):
+        if host.slots is not None and host.slots < 1:
+            hint = "a host takes at least 1 rank; leave the host out to give it none"
+            wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
-    found += _faults_of_warm(job)
+    if job.warm and job.elastic is not None:
+        what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
+        wrong("--warm", what, "leave it out")
+    elif job.warm and not job.max_restarts and "--max-restarts" not in known:
+        wrong("--warm", "means nothing without restarts", "add --max-restarts N, or leave it out")
     if job.elastic is not None:
         found += job.elastic.faults(job.np)
-        if job.require:
-            what = "means nothing for an elastic job: nothing counts what its ranks exchange yet"
-            hint = "leave it out, or the options that make the job elastic (--min-np, …)"
-            found.append(Fault(where="--require", what=what, hint=hint))
         if job.max_restarts:
             what = "starts all ranks again; an elastic job replaces those that fail"
             hint = (
                 "use --rank-restarts and --reset-limit, or leave out what makes the job elastic (--min-np, …)"
             )
-            found.append(Fault(where="--max-restarts", what=what, hint=hint))
+            wrong("--max-restarts", what, hint)
     if job.mpi is not None and "/" not in job.mpi and job.mpi not in MPI_WORDS:
         hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
-        found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
+        wrong("--mpi", f"{job.mpi!r} is unknown", hint)
     return tuple(found)
 
 
@@ -371,16 +367,6 @@ def faults_of_mpirun_words(words: tuple[str, ...]) -> list[Fault]:
         return []
     what = "':' begins a second program for mpirun; a job runs one command"
     return [Fault(where="--mpirun-arg", what=what, hint="leave it out")]
-
-
-def _faults_of_warm(job: Job) -> list[Fault]:
-    if job.warm and job.elastic is not None:
-        what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
-        return [Fault(where="--warm", what=what, hint="leave it out")]
-    if job.warm and not job.max_restarts and all(fault.where != "--max-restarts" for fault in job.faults):
-        hint = "add --max-restarts N, or leave it out"
-        return [Fault(where="--warm", what="means nothing without restarts", hint=hint)]
-    return []
 
 
 def check(job: Job) -> Job:
