@@ -27,7 +27,7 @@ def _read(part: Part, word: Any, faults: list[Fault]) -> Any:
             return tuple(part.read(one) for one in word)
         return part.read(word) if isinstance(word, str) else word
     except WrongValueError as wrong:
-        faults.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
+        faults.append(wrong.fault(part.spelling))
         return None
 
 

@@ -153,3 +153,10 @@ def collected(faults: list[Fault], kind: type[RingleaderError] = RequestError) -
         yield
     except kind as error:
         faults += error.faults
+
+
+def refuse(faults: Iterable[Fault], kind: type[RingleaderError] = RequestError) -> None:
+    """Raise an error with all these faults, if there are any."""
+    found = tuple(faults)
+    if found:
+        raise kind(found)

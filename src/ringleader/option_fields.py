@@ -21,7 +21,7 @@ _OPTION, _GROUP = "option", "group"
 PORT: Mapping[str, Any] = {"metavar": "PORT", "least": 1, "most": 65535, "wrong": "{} is not a port number"}
 SECONDS: Mapping[str, Any] = {"metavar": "SECONDS", "above": 0, "unit": "seconds"}
 """Declarations of a port, and of a duration."""
-BEYOND = "{} is not from {least:g} to {most:g}"
+BEYOND = "{} is not from {least:.12g} to {most:.12g}"
 LEAST = "{}, must be at least {least:g}"
 """Messages about a number beyond its bounds that name them."""
 
@@ -29,6 +29,9 @@ LEAST = "{}, must be at least {least:g}"
 _LARGE = re.compile(r"\s*[-+]?(\d{30,}\.?\d*|\d+\.?\d*e\+?\d+)\s*", re.IGNORECASE)
 """What `text_files` refuses although it is a number."""
 
+
+Changes = Mapping[str, Mapping[str, Any] | str]
+"""Parameter → what a command declares differently than its field; a text is another help."""
 
 FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
 """Families of commands that options may be declared for: commands that start ranks on hosts, ``scale``,
@@ -38,10 +41,14 @@ FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
 class WrongValueError(ValueError):
     """A text that is not a value of an option: what is wrong, and what to write instead."""
 
-    def __init__(self, what: str, hint: str = "") -> None:
-        """Both as a Fault has them."""
+    def __init__(self, what: str, hint: str = "", word: str = "") -> None:
+        """Both as a Fault has them; ``word``: which of several words of the option."""
         super().__init__(what)
-        self.what, self.hint = what, hint
+        self.what, self.hint, self._word = what, hint, word
+
+    def fault(self, spelling: str) -> Fault:
+        """Return it as a fault of an option."""
+        return Fault(where=f"{spelling} {self._word}".rstrip(), what=self.what, hint=self.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,7 @@ class Declared:
     """Spellings; empty: that of the field."""
     called: str = ""
     """Its spelling in messages; empty: the first long one."""
-    where: frozenset[str] = frozenset()
+    of: frozenset[str] = frozenset()
     """Which other families of commands have it, of FAMILIES."""
     negated: bool = False
     """The option turns off what the field names: ``--no-prefix`` for ``prefix_output``."""
@@ -78,9 +85,9 @@ class Declared:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """What else click is given."""
 
-    def belongs(self, where: str) -> bool:
+    def belongs(self, of: str) -> bool:
         """Return whether it is declared for one of these families; without any all are meant."""
-        return not where or not self.where.isdisjoint(where.split())
+        return not of or not self.of.isdisjoint(of.split())
 
     def fault(self, value: Any) -> WrongValueError | None:
         """Return what is wrong with a value; ``None``: nothing."""
@@ -125,14 +132,14 @@ _OURS = {part.name for part in fields(Declared)}
 
 def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
     """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
-    where = _families(said.pop("where", ""))
+    of = _families(said.pop("of", ""))
     attributes = {name: said.pop(name) for name in said.keys() - _OURS}
-    declared = Declared(help=help, names=names, where=where, attributes=attributes, **said)
+    declared = Declared(help=help, names=names, of=of, attributes=attributes, **said)
     return field(default=default, metadata={_OPTION: declared})
 
 
-def _families(where: str) -> frozenset[str]:
-    found = frozenset(where.split())
+def _families(of: str) -> frozenset[str]:
+    found = frozenset(of.split())
     if not found <= FAMILIES:
         raise ValueError(f"no family of commands is called {' or '.join(found - FAMILIES)}")
     return found
@@ -156,19 +163,18 @@ def argument(metavar: str, *, default: Any = MISSING, **attributes: Any) -> Any:
 def group(
     kind: type,
     *,
-    where: str = "",
+    of: str = "",
     after: str = "",
     given: bool = False,
-    changed: Mapping[str, Mapping[str, Any]] | None = None,
+    changed: Changes | None = None,
 ) -> Any:
     """Return a field whose value is an object of options.
 
-    ``where``: only options that are declared for one of these families. ``after``: the parameter that they
+    ``of``: only options that are declared for one of these families. ``after``: the parameter that they
     follow in the help. ``given``: the value is a mapping of the fields that were set, not an object.
-    ``changed``: parameter → what this command declares differently.
     """
-    _families(where)
-    how = {"kind": kind, "where": where, "after": after, "given": given, "changed": changed or {}}
+    _families(of)
+    how = {"kind": kind, "of": of, "after": after, "given": given, "changed": changed or {}}
     return field(default_factory=dict if given else kind, metadata={_GROUP: how})
 
 
@@ -200,6 +206,11 @@ class Part:
         return called or next((name for name in self.names if name.startswith("--")), self.names[0])
 
     @property
+    def has_off(self) -> bool:
+        """Whether it is a flag with a second spelling, that turns it off."""
+        return any("/" in name for name in self.names)
+
+    @property
     def kind_of_value(self) -> str:
         """What a text stands for: ``integer``, ``float`` or ``text``."""
         found = re.search(r"\b(?:int|float)\b", self.type)
@@ -217,33 +228,29 @@ class Part:
 
     def read(self, text: str) -> Any:
         """Return the value of a text. Raises WrongValueError."""
-        declared = self.declared
+        declared, kind = self.declared, self.kind_of_value
         assert declared is not None
-        is_whole = self.kind_of_value == "integer"
         numbers: dict[str, Callable[[str], Any]] = {"integer": whole_number, "float": finite_number}
+        if declared.choices and (wrong := declared.fault(text)):
+            raise wrong
         try:
-            if declared.choices and (wrong := declared.fault(text)):
-                raise wrong
-            value = (declared.read or numbers.get(self.kind_of_value, str))(text)
+            value = (declared.read or numbers.get(kind, str))(text)
         except WrongValueError:
             raise
         except ValueError as error:
             if declared.read is None and _LARGE.fullmatch(text):
                 raise WrongValueError(str(error)) from None
-            raise self._unreadable(text, is_whole) from None
+            what, hint = "is not a number", ""
+            if declared.unreadable:
+                what, hint = declared.unreadable, declared.hint
+            elif kind == "integer":
+                what = "is no whole number"
+            elif declared.unit == "seconds":
+                what, hint = "is not a number of seconds", "write 90 or 1.5"
+            raise WrongValueError(f"{text[:80]!r} {what}", hint) from None
         if not declared.choices and (wrong := declared.fault(value)):
             raise wrong
         return value
-
-    def _unreadable(self, text: str, is_whole: bool) -> WrongValueError:
-        declared = self.declared
-        if declared is not None and declared.unreadable:
-            return WrongValueError(f"{text[:80]!r} {declared.unreadable}", declared.hint)
-        if is_whole:
-            return WrongValueError(f"{text[:80]!r} is no whole number")
-        if declared is not None and declared.unit == "seconds":
-            return WrongValueError(f"{text[:80]!r} is not a number of seconds", "write 90 or 1.5")
-        return WrongValueError(f"{text[:80]!r} is not a number")
 
 
 _KNOWN: dict[type, tuple[Part, ...]] = {}
@@ -271,15 +278,27 @@ def _parts(kind: type) -> Iterator[Part]:
         )
 
 
-def names_of(kind: type, *, where: str = "") -> frozenset[str]:
-    """Return the names of all parameters of a class of options; ``where`` as in `group`."""
+def names_of(kind: type, *, of: str = "") -> frozenset[str]:
+    """Return the names of all parameters of a class of options; ``of`` as in `group`."""
     found: set[str] = set()
     for part in parts(kind):
         if part.kind is not None:
-            found |= names_of(part.kind, where=part.group["where"] or where)
-        elif part.declared is not None and part.declared.belongs(where):
+            found |= names_of(part.kind, of=part.group["of"] or of)
+        elif part.declared is not None and part.declared.belongs(of):
             found.add(part.parameter)
     return frozenset(found)
+
+
+def spellings_set(values: Any, names: str = "") -> list[str]:
+    """Return the spellings of options that have a value; ``names``: of these fields, else of all."""
+    found = []
+    for part in parts(type(values)):
+        value = getattr(values, part.name)
+        if part.kind is not None and not names:
+            found += spellings_set(value)
+        elif part.declared is not None and (not names or part.name in names.split()):
+            found += [part.spelling] if value or (value == 0 and value is not False) else []
+    return found
 
 
 def parameter_name(name: str, names: tuple[str, ...]) -> str:
@@ -296,7 +315,7 @@ def faults_of_values(values: Any) -> list[Fault]:
         if part.kind is not None and is_dataclass(value):
             found += faults_of_values(value)
         elif part.declared is not None and (wrong := part.fault(value)) is not None:
-            found.append(Fault(where=part.spelling, what=wrong.what, hint=wrong.hint))
+            found.append(wrong.fault(part.spelling))
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ringleader.bench import run_file
 from ringleader.bench.nccl_tests import text_table
-from ringleader.cli.bench import pair_text, train_text
+from ringleader.cli.bench import pair_text, train
 from ringleader.cli.main import main
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
@@ -39,7 +39,7 @@ def printed(run: object) -> str:
     if isinstance(run, CollectiveRun):
         return text_table.as_text(run) + text_table.comparison(run)
     if isinstance(run, TrainingRun):
-        return train_text.as_text(run)
+        return train.as_text(run)
     assert isinstance(run, Run)
     return table.as_text(run)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import run_file
-from ringleader.cli.report.command import ReportOptions, report
+from ringleader.cli.report import ReportOptions, command
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
@@ -157,14 +157,14 @@ def test_wrong_results_fail_the_guard(
     run_file.write(collective, tmp_path / "base")
     run_file.write(replace(collective, series=(wrong, *collective.series[1:])), tmp_path / "now")
     options = ReportOptions(runs=(str(tmp_path / "now"),), against=str(tmp_path / "base"), fail_below=0.9)
-    assert report(options) == 1
+    assert command.run(options) == 1
     assert "7 wrong elements (#wrong), so its rates mean nothing" in capsys.readouterr().err
 
 
 def guarded(directory: Path, before: AnyRun, after: AnyRun, *, allow_missing: bool = False) -> int:
     run_file.write(before, directory / "base")
     run_file.write(after, directory / "now")
-    return report(
+    return command.run(
         ReportOptions(
             runs=(str(directory / "now"),),
             against=str(directory / "base"),

@@ -17,7 +17,7 @@ import pytest
 from tests.report.test_page import read
 
 from ringleader.bench import run_file
-from ringleader.cli.report.serve import source_of
+from ringleader.cli.report import source_of
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.report.page_server import PageServer
 from ringleader.scaling import Run
@@ -172,7 +172,7 @@ def test_a_run_of_impossible_numbers_leaves_the_others_their_pages(directory: Pa
 
 
 def test_a_page_that_fails_is_an_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringleader.cli.report.serve.render_index", lambda *words, **more: 1 / 0)
+    monkeypatch.setattr("ringleader.cli.report.render_index", lambda *words, **more: 1 / 0)
     client = Client([directory])
     try:
         status, text, _ = client.ask("/")

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.time_limits import patience
 
 from ringleader.cli.image import build as image_build
-from ringleader.cli.image import lock
+from ringleader.cli.image import render as image_render
 from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_context, build_process, ringleader_wheel
@@ -363,10 +363,10 @@ def test_wrong_words(words: tuple[str, ...], message: str) -> None:
 
 
 def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
-    done = CliRunner().invoke(lock.command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
+    done = CliRunner().invoke(image_render.lock_command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
     assert isinstance(done.exception, RequestError)
     assert "9.9.9" in str(done.exception)
-    done = CliRunner().invoke(lock.command, ["pytorch-cpu", "--output", "/nonexist/x"])
+    done = CliRunner().invoke(image_render.lock_command, ["pytorch-cpu", "--output", "/nonexist/x"])
     assert "--output: there is no directory /nonexist" in str(done.exception)
 
 

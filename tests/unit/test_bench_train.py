@@ -27,8 +27,7 @@ from ringleader.bench.training.tf_cnn_lines import lines
 from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training
 from ringleader.bench.training.training_job import rank_faults
 from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, faults_of, order_of
-from ringleader.cli.bench.train import lab_threads
-from ringleader.cli.bench.train_text import as_text, sentences
+from ringleader.cli.bench.train import as_text, lab_threads, sentences
 from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
 from ringleader.measurements.training import ARMS, Arm, LayerTime, StepSplit, TrainingRun

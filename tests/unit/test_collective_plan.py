@@ -17,8 +17,8 @@ from ringleader.bench.collective_plan import (
     count_of,
     dtype_named,
     faults_of,
-    sizes_between,
 )
+from ringleader.bench.message_sizes import sizes_between
 from ringleader.measurements.collective import OPERATIONS
 
 PLAN = CollectivePlan(operation="allreduce", sizes=(1024,))
@@ -77,7 +77,7 @@ def test_an_unknown_element_type_has_no_name() -> None:
         ({}, 2, []),
         ({}, 1, ["-n"]),
         ({"operation": "broadcast", "root": 2}, 2, ["--root"]),
-        ({"iterations": 0, "warmup": -1, "checks": -1}, 2, ["--iters", "--warmup_iters", "--check"]),
+        ({"iterations": 0, "warmup": -1, "checks": -1}, 2, ["--warmup_iters", "--iters", "--check"]),
         ({"seconds": 0.0}, 2, ["--seconds"]),
         ({"implementations": ("ringleader", "nccl")}, 2, ["--against"]),
         ({"implementations": ("ringleader", "nccl"), "memory": "cuda"}, 2, []),

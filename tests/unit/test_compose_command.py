@@ -13,13 +13,12 @@ import pytest
 import yaml
 
 from ringleader.cli.main import main
-from ringleader.cli.render import compose_directory
-from ringleader.cli.render.compose import ComposeOptions
+from ringleader.cli.render import compose as compose_command
 from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import parts
 from ringleader.render.compose import rdma_devices
 from ringleader.render.compose.application_files import File
-from ringleader.render.compose.request import User
+from ringleader.render.compose.request import ComposeRequest, User
 
 WORDS = ("--image", "team/torch:2.8", "-n", "2")
 
@@ -182,15 +181,17 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     place = tmp_path / "app"
     twice = (File(path="a/b", text="1"), File(path="a/b", text="2"))
     with pytest.raises(RefusedError):
-        compose_directory.write(place, twice, User())
+        compose_command.write_directory(place, twice, User())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_replaced_stays(tmp_path: Path) -> None:
     place = tmp_path / "app"
-    compose_directory.write(place, (File(path="a", text="old"),), User())
+    compose_command.write_directory(place, (File(path="a", text="old"),), User())
     with pytest.raises(RefusedError):
-        compose_directory.write(place, (File(path="a", text="new"), File(path="a/b", text="new")), User())
+        compose_command.write_directory(
+            place, (File(path="a", text="new"), File(path="a/b", text="new")), User()
+        )
     assert (place / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["app"]
 
@@ -200,11 +201,11 @@ def test_keys_go_to_the_containers_user(tmp_path: Path) -> None:
     user, place = User(uid=other, gid=other), tmp_path / "app"
     if os.geteuid() != 0:
         with pytest.raises(RequestError, match="cannot be read by user"):
-            compose_directory.check_owner(user)
+            compose_command.check_owner(user)
         return
-    compose_directory.check_owner(user)
+    compose_command.check_owner(user)
     one = File(path="mpihead/host_key", text="key", mode=0o600, container="mpihead")
-    compose_directory.write(place, (one, File(path="README.md", text="")), user)
+    compose_command.write_directory(place, (one, File(path="README.md", text="")), user)
     owners = {path.name: path.stat().st_uid for path in [place, *place.rglob("*")]}
     assert owners["mpihead"] == owners["host_key"] == other
     assert owners["app"] == owners["README.md"] == 0
@@ -239,7 +240,7 @@ def test_every_fault_of_every_word_at_once(call: Any) -> None:
 
 
 def test_the_help_names_the_profiles_that_there_are() -> None:
-    (option,) = (one.declared for one in parts(ComposeOptions) if one.name == "rdma")
+    (option,) = (one.declared for one in parts(ComposeRequest) if one.name == "rdma")
     assert option is not None
     words = str(option.help).replace(",", " ").replace(".", " ").split()
     assert set(rdma_devices.known()) <= set(words)

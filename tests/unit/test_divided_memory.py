@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ringleader.adapters.numpy_adapter import NumpyAdapter
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.window.window_transport import part_publisher, part_reducer
+from ringleader.engine.registered_memory import part_publisher, part_reducer
 
 
 @given(size=st.integers(1, 5), count=st.integers(0, 40), step=st.integers(1, 50), data=st.data())

@@ -14,8 +14,8 @@ import pytest
 from tests import fabric_hosts
 
 from ringleader.cli.doctor import command
+from ringleader.cli.doctor.command import job_on_hosts
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
-from ringleader.cli.doctor.named_hosts import job_on_hosts
 from ringleader.cli.doctor.stored_facts import facts_text
 from ringleader.cli.options.host_options import HostOptions
 from ringleader.doctor.hosts_reading import HostsReading

@@ -273,9 +273,9 @@ def test_all_faults_at_once() -> None:
     found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), name="-")
     assert [one.partition(":")[0] for one in found] == [
         "-n",
-        "--image",
         "--memory",
         "--toleration a",
+        "--image",
         "metadata.name",
     ]
 

@@ -19,8 +19,7 @@ import yaml
 from click.testing import CliRunner
 
 from ringleader.cli.main import ringleader
-from ringleader.cli.operator import run
-from ringleader.cli.operator.run import OperatorOptions, settings_of, terms_of
+from ringleader.cli.operator import OperatorOptions, run_command, settings_of, terms_of
 from ringleader.cli.typed_command import options_of
 from ringleader.controller.runtime.leader_election import lease_name
 from ringleader.errors import RequestError
@@ -149,9 +148,7 @@ def test_the_deployment() -> None:
 
 
 def test_every_argument_is_one_that_the_operator_knows() -> None:
-    from ringleader.cli.operator.run import command
-
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [one for one in run_command.params if isinstance(one, click.Option)]
     known = {word for option in options for word in (*option.opts, *option.secondary_opts)}
     variables = {getattr(option, "envvar", None) for option in options}
     for wish in WISHES:
@@ -196,7 +193,7 @@ def test_operators_of_two_namespaces_lie_side_by_side() -> None:
 
 
 def run_options(*words: str) -> OperatorOptions:
-    return options_of(OperatorOptions, run.command.make_context("run", list(words)).params)
+    return options_of(OperatorOptions, run_command.make_context("run", list(words)).params)
 
 
 def test_rights_beyond_ssh_jobs_and_logs_are_asked_for() -> None:

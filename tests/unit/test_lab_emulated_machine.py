@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli.lab.command import UpOptions, _rdma_faults
+from ringleader.cli.lab import UpOptions, _rdma_faults
 from ringleader.lab import host_shell, initramfs, kernel_state, requirements, saved_state
 from ringleader.lab.config_files import session_variables
 from ringleader.lab.emulated_machine import MEMORY, init_script

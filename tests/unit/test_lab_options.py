@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from ringleader.cli.lab.command import command
+from ringleader.cli.lab import command
 from ringleader.cli.run.command import find_lab
 from ringleader.errors import LabError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.cli.lab import faults
+from ringleader.cli import lab
 from ringleader.errors import RequestError
 from ringleader.lab import saved_state
 from ringleader.lab.slow_link import SlowLink, slow_link_of, slow_steps
@@ -49,10 +49,10 @@ def test_lifting_all_limits_gives_both_ends_what_the_lab_was_made_with():
 
 
 def test_an_unknown_host_is_told_with_what_else_is_wrong(monkeypatch):
-    lab = saved_state.lab_of(LabSpec(hosts=2))
-    monkeypatch.setattr(saved_state, "current", lambda name: lab)
+    made = saved_state.lab_of(LabSpec(hosts=2))
+    monkeypatch.setattr(saved_state, "current", lambda name: made)
     with pytest.raises(RequestError) as caught:
-        faults.slow(faults.SlowOptions(host="nohost"))
+        lab.slow(lab.SlowOptions(host="nohost"))
     assert [one.where for one in caught.value.faults] == ["ringleader lab slow", "HOST"]
 
 

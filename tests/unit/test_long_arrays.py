@@ -159,8 +159,8 @@ class Line:
 
 
 def test_the_line_is_measured_once_before_the_first_long_reduction() -> None:
-    calls, kernels = Line(), Numbers()
-    usual: Any = {"mpi_calls": calls, "kernels": kernels, "pieces": Pieces()}
+    calls: Any = Line()
+    usual: Any = {"mpi_calls": calls, "kernels": Numbers(), "pieces": Pieces()}
     reducer = MpiReducer(**usual, between_hosts=True)
     assert not reducer.fit(MEASURED_FROM_BYTES - 1)
     assert not calls.swaps

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ringleader.engine.mpi_proxy.proxy_generation import Mapped
+from ringleader.engine.mpi_proxy.libc_calls import Mapped
 
 NBYTES = 3 * os.sysconf("SC_PAGE_SIZE")
 

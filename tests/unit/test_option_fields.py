@@ -16,14 +16,14 @@ from ringleader import api
 from ringleader.cli.run.command import RunOptions, command
 from ringleader.cli.typed_command import Command, faults_of_words, options_of
 from ringleader.errors import RequestError
-from ringleader.option_fields import faults_of_values, flag, group, many, option, words_of
+from ringleader.option_fields import WrongValueError, faults_of_values, flag, group, many, option, words_of
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job, Placement, Ssh
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    often: int = option("How often.", default=3, least=1, most=9, unit="times", where="bench")
+    often: int = option("How often.", default=3, least=1, most=9, unit="times", of="bench")
     also: bool = flag("Also.", "--no-also", default=True, negated=True)
 
 
@@ -33,7 +33,7 @@ class Outer:
     seconds: float | None = option("How long.", above=0, unit="seconds")
     names: tuple[str, ...] = many("Names.", "--name")
     inner: Inner = group(Inner, after="word")
-    part: Inner = group(Inner, where="bench")
+    part: Inner = group(Inner, of="bench")
 
 
 def read(*words: str, kind: type[Any] = Outer) -> Any:
@@ -60,6 +60,36 @@ def test_all_wrong_words_are_reported_at_once() -> None:
     ]
     _, faults = read("--often", "10", "--seconds", "long")
     assert [fault.what for fault in faults] == ["10 times", "'long' is not a number of seconds"]
+
+
+def labelled(word: str) -> str:
+    if "=" not in word:
+        raise WrongValueError("there is no value", word=word)
+    return word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    labels: tuple[str, ...] = many("Labels.", "--label", read=labelled)
+    directory: Job = group(Job)
+
+
+def test_each_wrong_word_of_an_option_that_may_be_given_again_is_reported() -> None:
+    options, faults = read("--label", "a", "--label", "b=c", "--label", "d", "--workdir", "", kind=Labels)
+    assert options.labels == ("b=c",)
+    assert [str(one) for one in faults] == [
+        "--label a: there is no value",
+        "--label d: there is no value",
+        "--workdir: names no directory\n    → give its path",
+    ]
+
+
+def test_the_text_of_a_function_is_the_help_of_its_command() -> None:
+    @Command.of("it", Outer)
+    def it(options: Outer) -> None:
+        """Do it."""
+
+    assert it.name == "it" and it.help == "Do it." and it.run(Outer()) is None
 
 
 def test_a_command_does_not_run_with_wrong_words() -> None:
@@ -144,6 +174,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_misspelt_family_is_an_error() -> None:
     with pytest.raises(ValueError, match="benhc"):
-        option("How often.", where="hosts benhc")
+        option("How often.", of="hosts benhc")
     with pytest.raises(ValueError, match="benhc"):
-        group(Inner, where="benhc")
+        group(Inner, of="benhc")

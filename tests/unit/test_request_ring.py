@@ -16,7 +16,7 @@ from ringleader.agents.elastic.generation_service import RING_BYTES
 from ringleader.engine.communicator import Call
 from ringleader.engine.exceptions import is_transport_error
 from ringleader.engine.mpi_proxy.channel import address_of
-from ringleader.engine.mpi_proxy.proxy import DescriptorWait
+from ringleader.engine.mpi_proxy.libc_calls import DescriptorWait
 from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
 from ringleader.engine.mpi_proxy.request_ring import (
     ALIGNMENT,

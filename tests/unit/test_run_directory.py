@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli.run_directory import run_directory
+from ringleader.cli.bench.bench_options import run_directory
 from ringleader.errors import RefusedError
 
 

@@ -58,9 +58,8 @@ def test_help_loads_no_command() -> None:
         "ringleader.cli",
         "ringleader.cli.option_defaults",
         "ringleader.cli.interrupts",
-        "ringleader.cli.lazy_group",
+        "ringleader.cli.command_groups",
         "ringleader.cli.main",
-        "ringleader.cli.stdout_errors",
         "ringleader.errors",
         "ringleader.value_class",
     }

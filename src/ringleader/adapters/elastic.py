@@ -91,7 +91,6 @@ class State:
         self._rank = get_rank
         self._host_messages = HostMessages()
         self._last_updated_timestamp = 0
-        self._acted_on = 0
         """Number of the last update that all ranks acted on."""
         self._pending = [0, 0, 0]
         """Number of the newest update that this rank has heard of since, and what updates did."""
@@ -136,7 +135,6 @@ class State:
         number, removed, added = agreed
         if not removed and not added:
             return
-        self._acted_on = max(self._acted_on, number)
         self._last_updated_timestamp = max(self._last_updated_timestamp, number)
         self._pending = [0, 0, 0]
         raise HostsUpdatedInterrupt(skip_sync=not added)
@@ -156,7 +154,7 @@ class State:
 
     def forget_updates(self) -> None:
         """Hear of updates after those that were acted on."""
-        self._host_messages = HostMessages(self._acted_on)
+        self._host_messages = HostMessages(self._last_updated_timestamp)
         self._pending, self._agreed = [0, 0, 0], None
 
     def save(self) -> None:
@@ -378,7 +376,7 @@ def _join(state: State, entry: Entry, *, skip_sync: bool) -> bool:
         facts = _facts(state, entry, skip_sync=skip_sync)
         agreed = SessionPeers(PROCESS.get()).most(facts, "elastic.join")
     as_it_is, restored, needed, acted_on = agreed
-    state._acted_on = max(state._acted_on, acted_on)
+    state._last_updated_timestamp = max(state._last_updated_timestamp, acted_on)
     state.forget_updates()
     # Some heard of new hosts and others of a failure: then the commit counts, for all of them.
     keeps = entry is Entry.AS_IT_IS and not (as_it_is and restored)
@@ -393,7 +391,7 @@ _NEW_FACTS = (0, 0, 1, 0)
 def _facts(state: State, entry: Entry, *, skip_sync: bool) -> list[int]:
     """Return what the others must know of how a rank comes; the largest of each number counts."""
     as_it_is, restores = entry is Entry.AS_IT_IS, entry is Entry.RESTORES
-    return [int(as_it_is), int(restores), int(not skip_sync), state._acted_on]
+    return [int(as_it_is), int(restores), int(not skip_sync), state._last_updated_timestamp]
 
 
 def _rejoin() -> Callable[[Sequence[int]], None]:

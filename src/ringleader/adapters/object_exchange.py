@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 import numpy
 
-from ringleader.adapters.array_operations import ALLGATHER, BROADCAST_IN_PLACE
+from ringleader.adapters.array_operations import ALLGATHER_ROWS, BROADCAST_IN_PLACE
 from ringleader.adapters.basics import rank
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
@@ -28,8 +28,6 @@ from ringleader.engine.operations import ReduceOp, Signature, Work
 FIRST_BYTES = 4096
 """An object that fits is broadcast with its length at once; a longer one follows it."""
 _LENGTH_BYTES = 8
-UNPICKLABLE = -1
-"""Stands for the length of an object that cannot be pickled."""
 _TYPES = {"B": "uint8", "q": "int64", "d": "float64"}
 
 
@@ -89,7 +87,7 @@ def broadcast_object(
     mine = rank() == root_rank
     payload, error = _pickled(obj) if mine else (numpy.empty(0, "uint8"), None)
     first = numpy.zeros(FIRST_BYTES, "uint8")
-    first[:_LENGTH_BYTES].view("int64")[0] = payload.size if error is None else UNPICKLABLE
+    first[:_LENGTH_BYTES].view("int64")[0] = payload.size
     if payload.size <= FIRST_BYTES - _LENGTH_BYTES:
         first[_LENGTH_BYTES : _LENGTH_BYTES + payload.size] = payload
     BROADCAST_IN_PLACE.run(first, f"{name}.sz", process_set, root_rank)
@@ -112,16 +110,14 @@ def allgather_object(
     """
     name = "allgather_object" if name is None else name
     payload, error = _pickled(obj)
-    length = numpy.array([payload.size if error is None else UNPICKLABLE], "int64")
-    lengths = ALLGATHER.run(length, f"{name}.sz", process_set).tolist()
+    everything, lengths = ALLGATHER_ROWS.run(payload, f"{name}.t", process_set)
     _check_pickled(lengths, error, group_of(process_set, "Allgather").global_ranks)
-    everything = ALLGATHER.run(payload, f"{name}.t", process_set)
     edges = accumulate(lengths, initial=0)
     return [cloudpickle.loads(everything[start:end].data) for start, end in pairwise(edges)]
 
 
 def _pickled(obj: Any) -> tuple[Array, Exception | None]:
-    """Return the object as bytes, or the error that prevented it."""
+    """Return the object as bytes, which are some, or the error that prevented it and none."""
     try:
         return numpy.frombuffer(bytearray(cloudpickle.dumps(obj)), "uint8"), None
     # An object may raise anything, and the others wait for this rank.
@@ -133,7 +129,7 @@ def _check_pickled(lengths: Sequence[int], error: Exception | None, ranks: Seque
     """Raise on all ranks if one of them has an object that cannot be pickled."""
     if error is not None:
         raise error
-    if UNPICKLABLE in lengths:
+    if 0 in lengths:
         raise HorovodInternalError(
-            f"The object of rank {ranks[lengths.index(UNPICKLABLE)]} cannot be pickled; that rank says why."
+            f"The object of rank {ranks[lengths.index(0)]} cannot be pickled; that rank says why."
         )

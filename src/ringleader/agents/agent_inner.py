@@ -111,8 +111,11 @@ def serve_rank(
         free_port=process.port.getsockname()[1],
         jax_port=process.jax_port.getsockname()[1],
     )
+    # While the other agents are on their way, the first one of a host does what the host needs once.
+    if parents[1] and not rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES):
+        job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
+        process.evidence.prepare()
     agent = kind(launcher=launcher, wake=wake, parents=parents, process=process)
-    agent.begin(environ)
     try:
         agent.serve()
     finally:
@@ -165,13 +168,6 @@ class InnerAgent:
         self.launcher_gone = False
         self.done = False
         self.finished = False
-
-    def begin(self, environ: Mapping[str, str]) -> None:
-        """The launcher knows us; while the other agents are on their way, do what a host needs once."""
-        directory = self.process.directory
-        if not rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES):  # the first, or nobody knows
-            job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
-            self.process.evidence.prepare()
 
     def serve(self) -> None:
         """Serve the launcher until it says bye, or it is gone and everything of the rank has ended."""
@@ -244,17 +240,14 @@ class InnerAgent:
         self.done = True
         self.process.kill_at = None
         if self.launcher.open:
-            self._send_evidence()
+            found, for_the_user = self.process.evidence.end()
+            if for_the_user:
+                self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))
+            if found:
+                self.launcher.say(do="evidence", **found)
         for piece in self.process.files.result():
             self.launcher.add(protocol.frame(protocol.BLOB, piece))
         self.launcher.say(do="done")
-
-    def _send_evidence(self) -> None:
-        found, for_the_user = self.process.evidence.end()
-        if for_the_user:
-            self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))
-        if found:
-            self.launcher.say(do="evidence", **found)
 
     # --- what arrives -------------------------------------------------------------------------------------
 
@@ -274,16 +267,13 @@ class InnerAgent:
         if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
             for kind, payload in self.launcher.frames():
                 if kind == protocol.MESSAGE:
-                    self._obey(protocol.read_message(payload))
+                    words = protocol.read_message(payload)
+                    if (act := ORDERS.get(str(words.get("do")))) is not None:
+                        act(self, words)
                 elif kind == protocol.STDIN:
                     self.pipes.give_input(payload)
                 elif kind == protocol.BLOB:
                     self.process.files.keep_call(payload)
-
-    def _obey(self, message: dict[str, Any]) -> None:
-        act = ORDERS.get(str(message.get("do")))
-        if act is not None:
-            act(self, message)
 
     def _start(self, message: dict[str, Any]) -> None:
         self.launcher.keep_alive(float(message["lost_after"]))

@@ -52,18 +52,11 @@ def run(environ: Mapping[str, str], run_inner: Callable[[int, int], int]) -> int
     if os.WIFSIGNALED(status):
         _tell_of_the_inner_process(environ, os.WTERMSIG(status))
         _leave_for_the_inner_process(environ)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == ALONE:
-        _end_daemon(os.getppid())
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == ALONE and rank_identity.daemon_name(os.getppid()):
+        # Cut off from its mpirun, the MPI's daemon that started us would wait for a word from there. mpirun
+        # itself, our parent on the launching host, is the launcher's business.
+        process_tree.send([os.getppid()], signal.SIGTERM)
     return FAILED if status else 0
-
-
-def _end_daemon(parent: int) -> None:
-    """End the MPI's daemon that started us: cut off from its mpirun, it would wait for a word from there.
-
-    mpirun itself, our parent on the launching host, is the launcher's business.
-    """
-    if rank_identity.daemon_name(parent):
-        process_tree.send([parent], signal.SIGTERM)
 
 
 def _wait_for(inner: int, starter: int) -> int:

@@ -99,13 +99,11 @@ def _directory(config: HostAgentConfig) -> JobDirectory:
 
 def _is_served(path: str) -> bool:
     """Say whether somebody listens at a socket."""
-    sock = unix_messages.new_socket()
-    address = unix_messages.SocketAddress(path)
     try:
-        return sock.connect_ex(address.address) == 0
-    finally:
-        sock.close()
-        address.close()
+        unix_messages.connected_to(path, seconds=BEFORE_US_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _detach() -> None:

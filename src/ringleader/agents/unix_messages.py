@@ -13,7 +13,7 @@ import os
 import struct
 from array import array
 
-from ringleader.agents.fast_stdlib import Any, Iterator, Sequence, socket, suppress
+from ringleader.agents.fast_stdlib import Any, Callable, Iterator, Sequence, socket, suppress
 
 RANKS_SOCKET_NAME = "warm.sock"
 """The socket of a fork server that forks ranks (`fork_server`), in its host's part of a directory."""
@@ -37,31 +37,18 @@ def agent_socket(directory: str, number: int = 0) -> str:
     return f"{directory}/host_agent-{number}.sock"
 
 
-class PeerError(OSError):
-    """The process at the other end belongs to another user."""
-
-
-def new_socket() -> socket.socket:
-    """Return a socket that keeps the bounds of messages."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 def listen_at(path: str, *, backlog: int) -> socket.socket:
     """Return a socket that listens at a path, in place of what was there, and that only our user may use."""
-    sock, address = new_socket(), SocketAddress(path)
-    try:
+
+    def prepare(sock: socket.socket, address: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)  # noqa: PTH108 - no pathlib here, see agent.py
-        sock.bind(address.address)
+        sock.bind(address)
         os.chmod(path, 0o600)  # noqa: PTH101
         sock.listen(backlog)
         sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    finally:
-        address.close()
-    return sock
+
+    return _prepared(path, prepare)
 
 
 def connected_to(path: str, *, seconds: float) -> socket.socket:
@@ -69,16 +56,30 @@ def connected_to(path: str, *, seconds: float) -> socket.socket:
 
     ``seconds``: for the connection, and for each message.
     """
-    sock, address = new_socket(), SocketAddress(path)
-    try:
+
+    def prepare(sock: socket.socket, address: str) -> None:
         sock.settimeout(seconds)
-        sock.connect(address.address)
-        check_peer(sock)
+        sock.connect(address)
+        _check_peer(sock)
+
+    return _prepared(path, prepare)
+
+
+def _prepared(path: str, prepare: Callable[[socket.socket, str], None]) -> socket.socket:
+    """Return a socket that was given the address of a path: a long one goes through its directory."""
+    sock, directory, address = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), -1, path
+    try:
+        if len(os.fsencode(path)) > _PATH_BYTES:
+            place, _, name = path.rpartition("/")
+            directory = os.open(place or "/", os.O_RDONLY | os.O_DIRECTORY)
+            address = f"/proc/self/fd/{directory}/{name}"
+        prepare(sock, address)
     except BaseException:
         sock.close()
         raise
     finally:
-        address.close()
+        if directory >= 0:
+            os.close(directory)
     return sock
 
 
@@ -92,7 +93,7 @@ def accepted(listener: socket.socket) -> Iterator[socket.socket]:
             return
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
         try:
-            check_peer(sock)
+            _check_peer(sock)
             sock.setblocking(False)
         except OSError:
             sock.close()
@@ -100,31 +101,11 @@ def accepted(listener: socket.socket) -> Iterator[socket.socket]:
         yield sock
 
 
-class SocketAddress:
-    """The address of a path of any length, as long as this is open: a long one goes through its directory."""
-
-    def __init__(self, path: str) -> None:
-        """Find an address."""
-        self._directory = -1
-        self.address = path
-        if len(os.fsencode(path)) > _PATH_BYTES:
-            directory, _, name = path.rpartition("/")
-            self._directory = os.open(directory or "/", os.O_RDONLY | os.O_DIRECTORY)
-            self.address = f"/proc/self/fd/{self._directory}/{name}"
-
-    def close(self) -> None:
-        """Let go of the directory."""
-        if self._directory >= 0:
-            os.close(self._directory)
-            self._directory = -1
-
-
-def check_peer(sock: socket.socket) -> int:
-    """Return the process id of the other end; `PeerError` where it is another user's."""
-    pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+def _check_peer(sock: socket.socket) -> None:
+    """Raise OSError where the process at the other end is another user's."""
+    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.getuid():
-        raise PeerError(f"the process at the other end of the socket belongs to user {uid}")
-    return int(pid)
+        raise PermissionError(f"the process at the other end of the socket belongs to user {uid}")
 
 
 def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:

@@ -5,10 +5,10 @@ Sizes, counts and names are those of nccl-tests (src/common.cu, and GetCollByteC
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault
+from ringleader.option_fields import WrongValueError, faults_of_values, option
 
 DTYPES: dict[str, tuple[str, int]] = {
     "int8": ("int8", 1),
@@ -35,34 +35,113 @@ LEAST_RATE = 10e6
 """Bytes per second, below which an operation is taken to hang: less than what Fast Ethernet carries."""
 
 
+FRAMEWORKS = ("auto", "torch", "numpy")
+
+
 def dtype_named(word: str) -> str | None:
     """Return our name of an element type, from that or from nccl-tests' own; ``None``: there is no such."""
     names = {own: name for name, (own, _bytes) in DTYPES.items()} | {name: name for name in DTYPES}
     return names.get(word.lower())
 
 
+def _dtype(word: str) -> str:
+    found = dtype_named(word)
+    if found is None:
+        names = ", ".join(own for own, _bytes in DTYPES.values())
+        raise WrongValueError(f"{word!r} is unknown", f"one of {names}")
+    return found
+
+
+def _implementations(text: str) -> tuple[str, ...]:
+    """Read those to be measured besides our own, each once. Raises WrongValueError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in IMPLEMENTATIONS]
+    if unknown or not words:
+        what = f"{', '.join(map(repr, unknown)) or 'nothing'} cannot be measured"
+        raise WrongValueError(what, f"any of {', '.join(IMPLEMENTATIONS[1:])}")
+    return tuple(dict.fromkeys((IMPLEMENTATIONS[0], *words)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class CollectivePlan:
-    """Of one job."""
+    """Of one job; fields with an option are options of ``ringleader bench allreduce`` and the like."""
 
     operation: str
     """One of ``measurements.collective.OPERATIONS``."""
-    implementations: tuple[str, ...] = ("ringleader",)
-    """In the order of their turns."""
-    dtype: str = "float32"
-    redop: str = "sum"
-    """``none`` where nothing is reduced."""
-    root: int = -1
     sizes: tuple[int, ...] = ()
     """As asked for, in bytes; see ``count_of`` for what becomes of them."""
-    warmup: int = 5
-    iterations: int = 20
-    checks: int = 1
-    seconds: float = 10.0
+    warmup: int = option(
+        "Iterations before those that are timed.",
+        *("-w", "--warmup_iters"),
+        default=5,
+        old=("--warmup-iters",),
+        metavar="N",
+        least=0,
+        wrong="{} is less than none",
+    )
+    iterations: int = option(
+        "Timed iterations (nccl-tests' -n).",
+        "--iters",
+        default=20,
+        metavar="N",
+        least=1,
+        wrong="{} iterations measure nothing",
+        hint="write at least 1",
+    )
+    checks: int = option(
+        "Check the results N times; 0: not at all.",
+        *("-c", "--check"),
+        default=1,
+        metavar="N",
+        least=0,
+        wrong="{} is less than none",
+    )
+    dtype: str = option(
+        "Element type; also float32 and the like.  [default: float]",
+        *("-d", "--datatype"),
+        default="float32",
+        metavar="|".join(own for own, _bytes in DTYPES.values()),
+        read=_dtype,
+    )
+    redop: str = option(
+        "Reduction (nccl-tests' -o). [default: sum]", default="sum", metavar="|".join(REDOPS), choices=REDOPS
+    )
+    """``none`` where nothing is reduced."""
+    root: int = option("Whose array is sent. [default: 0]", *("-r", "--root"), default=-1, metavar="RANK")
+    """-1 where the operation has none."""
+    implementations: tuple[str, ...] = option(
+        "Measure these as well, in the same job, in turns.",
+        "--against",
+        default=("ringleader",),
+        metavar=",".join(IMPLEMENTATIONS[1:]),
+        read=_implementations,
+        multiple=False,
+        show_default=False,
+    )
+    """In the order of their turns."""
+    memory: str = option(
+        "Where the arrays lie; registered: in place in memory that the engine shares.",
+        default="host",
+        metavar="|".join(MEMORIES),
+        choices=MEMORIES,
+    )
+    framework: str = option(
+        "What the engine is given: PyTorch's tensors where it is installed, else NumPy's arrays.",
+        default="auto",
+        metavar="|".join(FRAMEWORKS),
+        choices=FRAMEWORKS,
+    )
+    seconds: float = option(
+        "Time of one implementation at one size; large sizes then have fewer iterations.",
+        default=10,
+        metavar="N",
+        above=0,
+        most=1e6,
+        unit="seconds",
+        wrong="{} is no time for a measurement",
+        hint="write for example 10",
+    )
     """That the timed iterations of one size may take, of one implementation in one place."""
-    memory: str = "host"
-    framework: str = "auto"
-    """What the engine is given: ``torch``, ``numpy``; ``auto``: PyTorch's tensors where it is installed."""
     patience: float = 60.0
     """Seconds after which ranks that wait for another one give up, besides what the bytes may take."""
 
@@ -97,17 +176,6 @@ def cases(plan: CollectivePlan, ranks: int) -> list[tuple[int, int]]:
     return [(bytes_of(plan.operation, count, itemsize, ranks), count) for count in counts if count]
 
 
-def sizes_between(minimum: int, maximum: int, *, factor: int, step: int) -> Iterator[int]:
-    """Yield the sizes of a sweep: times ``factor`` where that is above 1, else ``step`` bytes more each."""
-    size = minimum
-    while size <= maximum:
-        yield size
-        following = size * factor if factor > 1 else size + step
-        if following <= size:
-            return
-        size = following
-
-
 def faults_of(plan: CollectivePlan, ranks: int) -> list[Fault]:
     """Return everything that is wrong with a plan for so many ranks."""
     found: list[Fault] = []
@@ -119,13 +187,7 @@ def faults_of(plan: CollectivePlan, ranks: int) -> list[Fault]:
         add("-n", "one rank has nobody to exchange with", "add -n 2, or name hosts")
     if plan.operation == "broadcast" and not 0 <= plan.root < max(1, ranks):
         add("--root", f"there is no rank {plan.root}", f"ranks count from 0 to {max(1, ranks) - 1}")
-    if plan.iterations < 1:
-        add("--iters", f"{plan.iterations} iterations measure nothing", "write at least 1")
-    for option, number in (("--warmup_iters", plan.warmup), ("--check", plan.checks)):
-        if number < 0:
-            add(option, f"{number} is less than none")
-    if not 0 < plan.seconds < 1e6:
-        add("--seconds", f"{plan.seconds:g} is no time for a measurement", "write for example 10")
+    found += faults_of_values(replace(plan, redop="sum") if plan.redop == "none" else plan)
     if plan.memory != "host" and plan.framework == "numpy":
         add("--memory", f"{plan.memory} memory needs PyTorch's tensors", "leave out --framework numpy")
     if "nccl" in plan.implementations and plan.memory != "cuda":

@@ -1,28 +1,83 @@
-"""The groups of commands: bench, image, operator, render; each command is imported when it is called.
+"""Groups of commands: bench, image, operator, render; `main` has the commands that are in none.
 
-`main` has the commands that are in none.
+Each command is imported only when it is called, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
 
-from ringleader.cli.lazy_group import LazyGroup
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
-_COLLECTIVES = "ringleader.cli.bench.collectives"
+import click
+from click.shell_completion import CompletionItem
+
+from ringleader.cli import interrupts
+
+Table = Mapping[str, tuple[str, str]]
+"""Sub-command → (module of ``ringleader.cli`` with a click command ``command``, or ``module:name``; help)."""
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands without importing them, so that ``--help`` is fast."""
+
+    def __init__(
+        self, name: str, *, table: Table, sections: Mapping[str, str] | None = None, **attributes: Any
+    ) -> None:
+        """``table``: the commands in order; ``sections``: first command of each section → its heading."""
+        super().__init__(name, **attributes)
+        self._table = table
+        self._sections = sections or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table: the order in which a user meets them."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the one command that was asked for."""
+        if cmd_name not in self._table:
+            return None
+        with interrupts.held():
+            module, _, name = self._table[cmd_name][0].partition(":")
+            command = getattr(import_module(f"ringleader.cli.{module}"), name or "command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands, section by section."""
+        heading, width = "Commands", max(map(len, self._table))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, (_, line) in self._table.items():
+            heading = self._sections.get(name, heading)
+            line = line.removeprefix(f"{heading}: ")
+            sections.setdefault(heading, []).append((name.ljust(width), line[:1].upper() + line[1:]))
+        for heading, lines in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(lines)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, without importing any."""
+        names = [
+            CompletionItem(name, help=help_)
+            for name, (_, help_) in self._table.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+_COLLECTIVES, _VERSIONS = "bench.collectives", "image.versions"
 
 bench = LazyGroup(
     "bench",
     table={
-        "p2p": ("ringleader.cli.bench.p2p", "Latency and bandwidth between pairs of hosts or ranks."),
+        "p2p": ("bench.p2p", "Latency and bandwidth between pairs of hosts or ranks."),
         "allreduce": (f"{_COLLECTIVES}:allreduce", "Time and bandwidth of allreduce, by size."),
         "allgather": (f"{_COLLECTIVES}:allgather", "Time and bandwidth of allgather."),
         "reducescatter": (f"{_COLLECTIVES}:reducescatter", "Time and bandwidth of reducescatter."),
         "broadcast": (f"{_COLLECTIVES}:broadcast", "Time and bandwidth of broadcast."),
         "alltoall": (f"{_COLLECTIVES}:alltoall", "Time and bandwidth of alltoall."),
         "sendrecv": (f"{_COLLECTIVES}:sendrecv", "Time and bandwidth of a ring of sends and receives."),
-        "train": (
-            "ringleader.cli.bench.train",
-            "Training steps: what coupling costs, and where a step goes.",
-        ),
+        "train": ("bench.train", "Training steps: what coupling costs, and where a step goes."),
     },
     help="Measure between ranks. Results are kept in runs/NAME, for `ringleader report` and `predict`.",
 )
@@ -30,21 +85,18 @@ bench = LazyGroup(
 image = LazyGroup(
     "image",
     table={
-        "list": ("ringleader.cli.image.list", "The profiles: base, frameworks, CUDA."),
+        "list": (f"{_VERSIONS}:list_command", "The profiles: base, frameworks, CUDA."),
         "render": (
-            "ringleader.cli.image.render",
+            "image.render:render_command",
             "Print a recipe as a Dockerfile or an Apptainer definition.",
         ),
-        "check": (
-            "ringleader.cli.image.check",
-            "Say what of a recipe does not fit together, and what does.",
-        ),
-        "solve": ("ringleader.cli.image.solve", "Propose versions that fit: torch=2.8 gpu=h100."),
+        "check": (f"{_VERSIONS}:check_command", "Say what of a recipe does not fit together, and what does."),
+        "solve": (f"{_VERSIONS}:solve_command", "Propose versions that fit: torch=2.8 gpu=h100."),
         "lock": (
-            "ringleader.cli.image.lock",
+            "image.render:lock_command",
             "Write a recipe's Python packages down with versions and hashes.",
         ),
-        "build": ("ringleader.cli.image.build", "Build an image with buildah, podman or docker; test it."),
+        "build": ("image.build", "Build an image with buildah, podman or docker; test it."),
     },
     help="Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe.",
 )
@@ -52,15 +104,12 @@ image = LazyGroup(
 operator = LazyGroup(
     "operator",
     table={
-        "crd": (
-            "ringleader.cli.operator.manifests:crd_command",
-            "Print the CustomResourceDefinition of MPIJob.",
-        ),
+        "crd": ("operator:crd_command", "Print the CustomResourceDefinition of MPIJob."),
         "manifests": (
-            "ringleader.cli.operator.manifests",
+            "operator:manifests_command",
             "Print the objects that run the operator; nothing is sent.",
         ),
-        "run": ("ringleader.cli.operator.run", "Run the operator until SIGTERM or Ctrl-C."),
+        "run": ("operator:run_command", "Run the operator until SIGTERM or Ctrl-C."),
     },
     help="The MPIJob operator and what a cluster needs for it.",
 )
@@ -68,20 +117,17 @@ operator = LazyGroup(
 render = LazyGroup(
     "render",
     table={
-        "pods": ("ringleader.cli.render.pods", "A job as plain Pods, without an operator; or one Pod alone."),
-        "mpijob": ("ringleader.cli.render.mpijob", "MPIJobs: made of options, or read from files."),
-        "compose": (
-            "ringleader.cli.render.compose",
-            "An application of mpihead and mpinode containers.",
+        "pods": (
+            "render.kubernetes:pods_command",
+            "A job as plain Pods, without an operator; or one Pod alone.",
         ),
+        "mpijob": ("render.kubernetes:mpijob_command", "MPIJobs: made of options, or read from files."),
+        "compose": ("render.compose", "An application of mpihead and mpinode containers."),
         "env": (
-            "ringleader.cli.render.topology:env_command",
+            "render.topology:env_command",
             "Variables for transports that fit a host, with their reasons.",
         ),
-        "topology": (
-            "ringleader.cli.render.topology",
-            "Distances of a host's GPUs and NICs: table, JSON, drawing.",
-        ),
+        "topology": ("render.topology", "Distances of a host's GPUs and NICs: table, JSON, drawing."),
     },
     help="Print what would be sent to a cluster, or what fits a host. Nothing is sent.",
 )

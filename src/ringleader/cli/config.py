@@ -9,29 +9,11 @@ from dataclasses import dataclass
 
 import click
 
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.option_defaults import Configuration, Setting
+from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
+from ringleader.errors import refuse
 from ringleader.option_fields import group
-
-HELP = """Show the defaults of options that are in force, and from where.
-
-\b
-  ringleader.toml            the project's, nearest from the working directory upward
-  ~/.config/ringleader/config.toml   yours (XDG_CONFIG_HOME)
-  RINGLEADER_OPT_RUN_NP=4    a variable: command and option
-
-The command line counts before a variable, a variable before the project's file, that before yours.
-Every name and value in them is checked. A table belongs to a command, a key is one of its options:
-
-\b
-  [run]
-  hostfile = "hosts.txt"
-  x = ["NCCL_DEBUG=WARN"]
-  [image.build]
-  builder = "podman"
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +23,32 @@ class ConfigOptions:
     json: JsonOptions = group(JsonOptions)
 
 
-def config(options: ConfigOptions) -> None:
-    """Print what is in force; RequestError with everything that is wrong."""
+@Command.of("config", ConfigOptions)
+def command(options: ConfigOptions) -> None:
+    """Show the defaults of options that are in force, and from where.
+
+    \b
+      ringleader.toml            the project's, nearest from the working directory upward
+      ~/.config/ringleader/config.toml   yours (XDG_CONFIG_HOME)
+      RINGLEADER_OPT_RUN_NP=4    a variable: command and option
+
+    The command line counts before a variable, a variable before the project's file, that before yours.
+    Every name and value in them is checked. A table belongs to a command, a key is one of its options:
+
+    \b
+      [run]
+      hostfile = "hosts.txt"
+      x = ["NCCL_DEBUG=WARN"]
+      [image.build]
+      builder = "podman"
+    """
     ctx = click.get_current_context()
     configuration = ctx.find_object(Configuration)
     if configuration is None:
         return
     found = [configuration.settings(one, one.command) for one in _leaves(ctx.find_root())]
     faults = dict.fromkeys(fault for one in found for fault in one.faults)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     rows = [setting for one in found for setting in one.in_force()]
     values = [
         {
@@ -64,9 +62,6 @@ def config(options: ConfigOptions) -> None:
     show(options.json, values, lambda: _table(rows))
     if not rows and not options.json.json:
         print("ringleader: no file and no variable sets a default", file=sys.stderr)
-
-
-command = Command("config", options=ConfigOptions, run=config, help=HELP)
 
 
 def _leaves(ctx: click.Context) -> Iterator[click.Context]:
@@ -84,8 +79,6 @@ def _leaves(ctx: click.Context) -> Iterator[click.Context]:
 def _table(rows: Sequence[Setting]) -> str:
     if not rows:
         return ""
-    from tabulate import tabulate
-
     cells = [
         (
             " ".join(one.command),
@@ -95,4 +88,4 @@ def _table(rows: Sequence[Setting]) -> str:
         )
         for one in rows
     ]
-    return f"{tabulate(cells, headers=('command', 'option', 'value', 'from'), disable_numparse=True)}\n"
+    return table(cells, ("command", "option", "value", "from")) + "\n"

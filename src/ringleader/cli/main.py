@@ -1,49 +1,106 @@
-"""The command ``ringleader``: a table of sub-commands, each imported only when it is called."""
+"""The command ``ringleader``: its table of sub-commands, and how errors leave it as messages and exit codes.
+
+`command_groups` has the groups; `interrupts` the signals that end a command.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from ringleader import __version__
-from ringleader.cli import interrupts, stdout_errors
-from ringleader.cli.lazy_group import LazyGroup, Table
+from ringleader.cli import interrupts
+from ringleader.cli.command_groups import LazyGroup, Table
 from ringleader.cli.option_defaults import PREFIX, Configuration, choose_file
-from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
+from ringleader.errors import (
+    OutputError,
+    ReaderGoneError,
+    RefusedError,
+    RequestError,
+    RingleaderError,
+    shortened,
+)
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class StandardStream(io.FileIO):
+    """A standard descriptor that tells of a failure once."""
+
+    def __init__(self, fd: int, *, silent: bool) -> None:
+        """``silent``: failures are not told at all."""
+        super().__init__(fd, "w", closefd=False)
+        self._silent = silent
+        self._failed = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write some of it, as ``write(2)`` does; raises OutputError for the first failure."""
+        while not self._failed:
+            try:
+                written: int | None = super().write(data)
+            except OSError as error:
+                self._failed = True
+                if not self._silent:
+                    what = error.strerror or str(error)
+                    gone = isinstance(error, BrokenPipeError)
+                    raise (ReaderGoneError if gone else OutputError)(what) from None
+                break
+            if written is not None:
+                return written
+            # Another program on this terminal or pipe has made it non-blocking.
+            select.select((), (self,), ())
+        return memoryview(data).nbytes
+
+
+def guard_streams() -> None:
+    """Put guarded streams in place of the interpreter's own; a caller's replacements stay as they are."""
+    if sys.stdout is sys.__stdout__ and sys.stdout is not None:
+        sys.stdout.flush()
+        sys.stdout = _guarded_stream(sys.stdout, silent=False)
+    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+        sys.stderr = _guarded_stream(sys.stderr, silent=True)
+
+
+def _guarded_stream(stream: io.TextIOBase | object, *, silent: bool) -> io.TextIOWrapper:
+    assert isinstance(stream, io.TextIOWrapper)
+    raw = StandardStream(stream.fileno(), silent=silent)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        # A table's × and the bytes of a file's name reach every terminal in some form, whatever its locale.
+        errors="surrogateescape" if stream.encoding.lower() in ("utf-8", "utf8") else "backslashreplace",
+        line_buffering=silent or os.isatty(raw.fileno()),
+        write_through=stream.write_through,
+    )
+
+
+_JOBS = "kubernetes.job_commands"
 COMMANDS: Table = {
-    "run": ("ringleader.cli.run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
-    "lab": ("ringleader.cli.lab.command", "A cluster on one machine: up, down, exec, cut, slow, heal."),
-    "scale": ("ringleader.cli.scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
-    "bench": ("ringleader.cli.command_groups:bench", "Measure between ranks: pairs, collectives, training."),
-    "report": ("ringleader.cli.report.command", "Render stored runs, compare two, guard, serve."),
-    "predict": ("ringleader.cli.predict.command", "Predict more ranks or another network; name the limit."),
-    "doctor": ("ringleader.cli.doctor.command", "Check hosts, or an image; say what to fix."),
-    "config": ("ringleader.cli.config", "Show defaults of options, and where they were set."),
-    "image": ("ringleader.cli.command_groups:image", "Container images: solve, render, build, check, lock."),
-    "render": ("ringleader.cli.command_groups:render", "Print MPIJobs, Pods, compose applications."),
-    "submit": ("ringleader.cli.kubernetes.submit", "Kubernetes: send a job and follow it to its end."),
-    "status": ("ringleader.cli.kubernetes.status", "Kubernetes: the jobs of a cluster and their states."),
-    "logs": ("ringleader.cli.kubernetes.logs", "Kubernetes: what a launcher, or a worker, has written."),
-    "explain": (
-        "ringleader.cli.kubernetes.explain",
-        "Kubernetes: why a job is not running, or why it failed.",
-    ),
-    "delete": (
-        "ringleader.cli.kubernetes.delete",
-        "Kubernetes: delete jobs with everything that belongs to them.",
-    ),
-    "operator": (
-        "ringleader.cli.command_groups:operator",
-        "Kubernetes: the operator of MPIJobs, its manifests and CRD.",
-    ),
+    "run": ("run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
+    "lab": ("lab", "A cluster on one machine: up, down, exec, cut, slow, heal."),
+    "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
+    "bench": ("command_groups:bench", "Measure between ranks: pairs, collectives, training."),
+    "report": ("report", "Render stored runs, compare two, guard, serve."),
+    "predict": ("predict", "Predict more ranks or another network; name the limit."),
+    "doctor": ("doctor.command", "Check hosts, or an image; say what to fix."),
+    "config": ("config", "Show defaults of options, and where they were set."),
+    "image": ("command_groups:image", "Container images: solve, render, build, check, lock."),
+    "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications."),
+    "submit": ("kubernetes.run_job", "Kubernetes: send a job and follow it to its end."),
+    "status": (f"{_JOBS}:status_command", "Kubernetes: the jobs of a cluster and their states."),
+    "logs": (f"{_JOBS}:logs_command", "Kubernetes: what a launcher, or a worker, has written."),
+    "explain": (f"{_JOBS}:explain_command", "Kubernetes: why a job is not running, or why it failed."),
+    "delete": (f"{_JOBS}:delete_command", "Kubernetes: delete jobs with everything that belongs to them."),
+    "operator": ("command_groups:operator", "Kubernetes: the operator of MPIJobs, its manifests and CRD."),
 }
 SECTIONS = {
     "run": "Train",
@@ -129,7 +186,7 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
     ``command`` returns its exit code; what is not a number means 0.
     """
     open_closed_streams()
-    stdout_errors.guard()
+    guard_streams()
     code = _guarded(command)
     try:
         sys.stdout.flush()
@@ -159,7 +216,7 @@ def _guarded(command: Callable[[], object]) -> int:
     except UnicodeEncodeError as error:
         # Words of the command line that are not text; what may be any bytes (COMMAND, paths) is not encoded.
         word = str(error.object)[:80].encode("utf-8", errors="backslashreplace").decode()
-        return _told(RequestError(Fault(where=word, what="is not text (UTF-8)", hint="write another name")))
+        return _told(RequestError("is not text (UTF-8)", where=word, hint="write another name"))
     except RuntimeError as error:
         if "start new thread" not in str(error):
             raise
@@ -188,9 +245,9 @@ def refusal_of(error: OSError) -> RefusedError:
         os.getcwd()  # noqa: PTH109
     except OSError:
         hint = "cd to a directory that exists"
-        return RefusedError(Fault(where="the working directory", what="it has been deleted", hint=hint))
+        return RefusedError("it has been deleted", where="the working directory", hint=hint)
     where = str(error.filename) if error.filename is not None else "this machine"
-    return RefusedError(Fault(where=where, what=what, hint=_HINTS.get(error.errno or 0, "")))
+    return RefusedError(what, where=where, hint=_HINTS.get(error.errno or 0, ""))
 
 
 def open_closed_streams() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.value_class import dataclass
 
 PREFIX = "RINGLEADER_OPT"
@@ -111,8 +111,7 @@ class Configuration:
             except (ValueError, RecursionError):
                 what = "has a number of thousands of digits, or is nested too deep"
                 faults.append(Fault(where=str(path), what=what))
-        if faults:
-            raise RequestError(faults)
+        refuse(faults)
         return tuple(found)
 
     def user_file(self) -> Path | None:
@@ -141,16 +140,17 @@ class Configuration:
                 continue
             owner = self._other_owner(path) if table else ""
             for key, value in table.items():
-                setting = _read(ctx, options, words, key.replace("-", "_"), value, rank, place)
-                if owner and isinstance(setting, Setting) and _chooses_program(setting):
-                    setting = _refused(setting, path, owner)
-                found.append(setting) if isinstance(setting, Setting) else faults.append(setting)
+                with collected(faults):
+                    setting = _read(ctx, options, words, key.replace("-", "_"), value, rank, place)
+                    if owner:
+                        _check_owned(setting, path, owner)
+                    found.append(setting)
         prefix = f"{PREFIX}_{'_'.join(words)}_".upper().replace("-", "_")
         for name in sorted(self._variables):
             if name.startswith(prefix) and (text := self._variables[name]):
-                key = name.removeprefix(prefix).lower()
-                setting = _read(ctx, options, words, key, text, VARIABLE, name)
-                found.append(setting) if isinstance(setting, Setting) else faults.append(setting)
+                with collected(faults):
+                    key = name.removeprefix(prefix).lower()
+                    found.append(_read(ctx, options, words, key, text, VARIABLE, name))
         return Settings(every=tuple(found), faults=tuple(faults))
 
     def _other_owner(self, path: Path) -> str:
@@ -260,32 +260,35 @@ def _read(
     value: object,
     rank: int,
     place: str,
-) -> Setting | Fault:
-    """Return a setting, or what is wrong with it."""
+) -> Setting:
+    """Return a setting. RequestError where something is wrong with it."""
     where = place if rank == VARIABLE else f"{place} {key.replace('_', '-')}"
     option = options.get(key)
     if option is None:
         names = [one.replace("_", "-") for one in options]
         what = f"ringleader {' '.join(words)} has no option --{key.replace('_', '-')}"
-        return Fault(where=where, what=what, hint=_close(key.replace("_", "-"), names))
+        raise RequestError(what, where=where, hint=_close(key.replace("_", "-"), names))
+    from ringleader.option_fields import WrongValueError  # few calls have a setting
+
     try:
         texts = _texts(option, value, is_variable=rank == VARIABLE)
         converted = [option.type.convert(text, option, ctx) for text in texts]
+    except WrongValueError as wrong:
+        raise RequestError(wrong.fault(where)) from None
     except click.UsageError as error:
-        return Fault(where=where, what=error.message.rstrip("."), hint=getattr(error, "hint", ""))
+        raise RequestError(error.message.rstrip("."), where=where) from None
     kept: object = tuple(texts) if _is_many(option) else converted[0] if option.is_flag else texts[0]
     return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
 
 
-def _chooses_program(setting: Setting) -> bool:
+def _check_owned(setting: Setting, path: Path, owner: str) -> None:
+    """Raise RequestError where a file of somebody else's chooses programs or libraries."""
     values = setting.value if isinstance(setting.value, tuple) else ()
-    return setting.option in CHOOSE_PROGRAMS or any(_LOADERS.match(str(value)) for value in values)
-
-
-def _refused(setting: Setting, path: Path, owner: str) -> Fault:
-    what = f"chooses programs or libraries, and the file belongs to {owner}"
-    hint = f"give it on the command line, or trust the file: ringleader --config {path} …"
-    return Fault(where=f"{setting.origin} {setting.option.replace('_', '-')}", what=what, hint=hint)
+    if setting.option in CHOOSE_PROGRAMS or any(_LOADERS.match(str(value)) for value in values):
+        what = f"chooses programs or libraries, and the file belongs to {owner}"
+        hint = f"give it on the command line, or trust the file: ringleader --config {path} …"
+        where = f"{setting.origin} {setting.option.replace('_', '-')}"
+        raise RequestError(what, where=where, hint=hint)
 
 
 def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[str]:

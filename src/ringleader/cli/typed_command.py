@@ -17,41 +17,10 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ringleader.cli.option_defaults import USER, Configuration
-from ringleader.errors import Fault, RequestError
-from ringleader.option_fields import Declared, Part, WrongValueError, parts
+from ringleader.errors import Fault, RequestError, refuse
+from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
 
 _ALL = "ringleader.help_all"
-
-
-class ShortHelp(click.Command):
-    """A command whose help may be short."""
-
-    def __init__(self, name: str, *, everyday: Collection[str] = (), **attributes: Any) -> None:
-        """``everyday``: parameters of the short help; without them there is one help only."""
-        super().__init__(name, **attributes)
-        self._everyday = frozenset(everyday)
-        if everyday:
-            self.params.append(_help_all())
-
-    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
-        """Yield the sections of the help."""
-        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
-        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
-        if ctx.meta.get(_ALL):
-            yield "More options", rest
-
-    def is_everyday(self, parameter: click.Parameter) -> bool:
-        """Say whether a parameter belongs to the short help."""
-        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
-        return is_help or parameter.name in self._everyday
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section."""
-        for title, parameters in self.sections(ctx):
-            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
 
 
 def _help_all() -> click.Option:
@@ -84,14 +53,13 @@ def is_full_help(ctx: click.Context) -> bool:
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
-Changes = Mapping[str, Mapping[str, Any]]
-"""Parameter → what a command declares differently than its field: ``{"np": {"help": …}}``."""
 
 REPLACE = ("--replace", "--force")
 """Spellings of the option that lets a command write over what is there."""
 
-_COMMAND_LINE, _VARIABLE = 9, 8
-_FAULTS, _WRONG = "ringleader.faults", "ringleader.wrong"
+_STRENGTHS = {ParameterSource.COMMANDLINE: 9, ParameterSource.ENVIRONMENT: 8}
+_WRONG = "ringleader.wrong"
+"""Where a context keeps parameter → faults of its words; variables are told of elsewhere."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -103,22 +71,8 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         self.name = part.kind_of_value
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value of a text; BadParameter where it has none."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._part.read(value)
-        except WrongValueError as wrong:
-            raise BadWord(wrong, ctx, param) from None
-
-
-class BadWord(click.BadParameter):
-    """What is wrong with a text, and what to write instead."""
-
-    def __init__(self, wrong: WrongValueError, ctx: click.Context | None, param: click.Parameter | None):
-        """Take both from the error."""
-        super().__init__(wrong.what, ctx, param)
-        self.hint = wrong.hint
+        """Return the value of a text. Raises WrongValueError."""
+        return self._part.read(value) if isinstance(value, str) else value
 
 
 class Option(click.Option):
@@ -133,18 +87,26 @@ class Option(click.Option):
         super().__init__(names, help=declared.help, **_attributes(part, declared))
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Read a value; a fault is kept, to be reported with all others."""
+        """Read a value; each wrong word is kept as a fault, to be reported with all others."""
+        if self.multiple and isinstance(value, list | tuple):
+            read = [self._read(ctx, (one,), ()) for one in value]
+            return tuple(one for words in read for one in words)
+        return self._read(ctx, value, () if self.multiple else None)
+
+    def _read(self, ctx: click.Context, value: Any, otherwise: Any) -> Any:
         try:
             return super().type_cast_value(ctx, value)
-        except click.BadParameter as error:
+        except (click.BadParameter, WrongValueError) as error:
             if ctx.resilient_parsing:
                 raise
-            what, hint = error.message.rstrip("."), getattr(error, "hint", "")
-            has_wrong_word(ctx).add(self.name or "")
+            wrong = (
+                error if isinstance(error, WrongValueError) else WrongValueError(error.message.rstrip("."))
+            )
+            told = ctx.meta.setdefault(_WRONG, {}).setdefault(self.name, [])
             is_variable = ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
             if not is_variable or ctx.find_object(Configuration) is None:  # which names the variable
-                faults_of_words(ctx).append(Fault(where=self.part.spelling, what=what, hint=hint))
-            return () if self.multiple else None
+                told.append(wrong.fault(self.part.spelling))
+            return otherwise
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""
@@ -179,7 +141,7 @@ def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
     found.pop("after", None)
     if part.type.startswith("bool"):
         found["is_flag"] = True
-        if any("/" in name for name in part.names):
+        if part.has_off:
             found["default"] = part.default
         return found
     if part.type.startswith("tuple[") and "nargs" not in found:
@@ -195,27 +157,27 @@ def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
     return found
 
 
-def parameters(kind: type, *, where: str = "", changed: Changes | None = None) -> list[click.Parameter]:
+def parameters(kind: type, *, of: str = "", changed: Changes | None = None) -> list[click.Parameter]:
     """Return the parameters of a class of options, in the order of its fields; of one name the first.
 
-    ``where``: only those that are declared for one of these families of commands.
+    ``of``: only those that are declared for one of these families of commands.
     """
     found: dict[str, click.Parameter] = {}
     order: list[str] = []
-    _collect(found, order, kind, where, changed or {}, "")
+    _collect(found, order, kind, of, changed or {}, "")
     return [found[name] for name in order]
 
 
 def _collect(
-    found: dict[str, click.Parameter], order: list[str], kind: type, where: str, changed: Changes, after: str
+    found: dict[str, click.Parameter], order: list[str], kind: type, of: str, changed: Changes, after: str
 ) -> str:
     """Add a class's parameters, behind ``after`` if that is given; return behind which the next stands."""
     for part in parts(kind):
         if part.kind is not None:
             how = part.group
             changes = {**how["changed"], **changed}
-            last = _collect(found, order, part.kind, how["where"] or where, changes, how["after"] or after)
-        elif part.declared is None or not part.declared.belongs(where):
+            last = _collect(found, order, part.kind, how["of"] or of, changes, how["after"] or after)
+        elif part.declared is None or not part.declared.belongs(of):
             continue
         else:
             last = part.parameter
@@ -228,9 +190,11 @@ def _collect(
     return after
 
 
-def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
+def _parameter(part: Part, changes: Mapping[str, Any] | str) -> click.Parameter:
     declared = part.declared
     assert declared is not None
+    if isinstance(changes, str):
+        changes = {"help": changes}
     if changes:
         ours = {name: value for name, value in changes.items() if hasattr(declared, name)}
         rest = {name: value for name, value in changes.items() if name not in ours}
@@ -247,35 +211,68 @@ def _parameter(part: Part, changes: Mapping[str, Any]) -> click.Parameter:
     return click.Argument([part.parameter], required=is_required, metavar=declared.metavar, **attributes)
 
 
-class Command(ShortHelp, Generic[Options]):
+class Command(click.Command, Generic[Options]):
     """A command that is given its options as one value."""
 
     def __init__(
         self,
         name: str,
-        *,
         options: type[Options],
         run: Callable[[Options], int | None],
+        *,
         first: Iterable[str] = (),
-        everyday: Collection[str] = (),
+        everyday: str = "",
         changed: Changes | None = None,
         overridden: Callable[[Strength, Mapping[str, Any]], Collection[str]] | None = None,
         context_settings: Mapping[str, Any] | None = None,
         **attributes: Any,
     ) -> None:
-        """``first``: parameters that lead the help. ``everyday``: those of the short help, if there is one.
+        """``first``: parameters that lead the help. ``everyday``: those of the short help.
 
-        ``changed``: what this command declares differently than the fields.
+        ``changed``: what this command declares differently than the fields. Its help is the text of ``run``.
 
         ``overridden`` returns those options that stronger ones make void: a host file in a configuration
         file, where the command line names the hosts.
         """
-        settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
+        attributes.setdefault("help", run.__doc__)
         every = parameters(options, changed=changed)
         leading = {name: position for position, name in enumerate(first)}
+        settings: dict[str, Any] = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
+        if any(one.type is click.UNPROCESSED for one in every):
+            settings["allow_interspersed_args"] = False  # what follows a COMMAND is its own
         every.sort(key=lambda one: (leading.get(one.name or "", len(leading)), one.name == "command"))
-        super().__init__(name, everyday=everyday, context_settings=settings, params=every, **attributes)
-        self._options, self._run, self._overridden = options, run, overridden
+        if everyday:
+            every.append(_help_all())
+        super().__init__(name, context_settings=settings, params=every, **attributes)
+        self.run, self._options, self._overridden = run, options, overridden
+        self._everyday = frozenset(everyday.split())
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the sections of the help."""
+        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
+        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
+        if ctx.meta.get(_ALL):
+            yield "More options", rest
+
+    def is_everyday(self, parameter: click.Parameter) -> bool:
+        """Say whether a parameter belongs to the short help."""
+        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
+        return is_help or parameter.name in self._everyday
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        for title, parameters in self.sections(ctx):
+            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    @classmethod
+    def of(
+        cls, name: str, options: type[Options], **attributes: Any
+    ) -> Callable[[Callable[[Options], int | None]], Command[Options]]:
+        """Return a decorator that makes a command of a function, whose docstring is the help."""
+        return lambda run: cls(name, options, run, **attributes)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; RequestError with all that is wrong where files and variables are wrong."""
@@ -290,15 +287,21 @@ class Command(ShortHelp, Generic[Options]):
             if not found.faults:
                 raise
             raise RequestError(found.faults) from None
-        faults = (*found.faults, *_empty_names(ctx))
-        if faults:
-            raise RequestError((*found.faults, *faults_of_words(ctx), *_empty_names(ctx)))
+        if faults := (*found.faults, *_empty_names(ctx)):
+            raise RequestError((*faults, *faults_of_words(ctx)))
         if self._overridden is not None:
-            strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
-            strength = {name: number for name, number in strength.items() if number >= 0}
+            strength = {}
+            for name in ctx.params:
+                source = ctx.get_parameter_source(name)
+                if source is ParameterSource.DEFAULT_MAP:
+                    strength[name] = found.ranks.get(name, USER)
+                elif source in _STRENGTHS:
+                    strength[name] = _STRENGTHS[source]
+            void = self._overridden(strength, ctx.params)
             for parameter in self.params:
-                if parameter.name in self._overridden(strength, ctx.params):
-                    ctx.params[parameter.name] = _nothing(parameter)
+                if parameter.name in void:
+                    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+                    ctx.params[parameter.name] = () if parameter.multiple else False if is_flag else None
         return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -309,9 +312,9 @@ class Command(ShortHelp, Generic[Options]):
     def invoke(self, ctx: click.Context) -> int:
         """Run the command; return its exit code. RequestError for words that are no values."""
         faults = tuple(faults_of_words(ctx))
-        if faults and not _takes_faults(self._options):
-            raise RequestError(faults)
-        code = self._run(options_of(self._options, ctx.params, faults=faults)) or 0
+        if not _takes_faults(self._options):
+            refuse(faults)
+        code = self.run(options_of(self._options, ctx.params, faults=faults)) or 0
         if code:
             ctx.exit(code)
         return code
@@ -319,14 +322,12 @@ class Command(ShortHelp, Generic[Options]):
 
 def faults_of_words(ctx: click.Context) -> list[Fault]:
     """Return what is wrong with the words that were read so far."""
-    found: list[Fault] = ctx.meta.setdefault(_FAULTS, [])
-    return found
+    return [fault for faults in ctx.meta.get(_WRONG, {}).values() for fault in faults]
 
 
-def has_wrong_word(ctx: click.Context) -> set[str]:
+def has_wrong_word(ctx: click.Context) -> frozenset[str]:
     """Return the parameters whose word is no value; they have none, or their default."""
-    found: set[str] = ctx.meta.setdefault(_WRONG, set())
-    return found
+    return frozenset(ctx.meta.get(_WRONG, {}))
 
 
 def _takes_faults(kind: type) -> bool:
@@ -337,32 +338,27 @@ def _takes_faults(kind: type) -> bool:
 
 
 def options_of(
-    kind: type[Options], params: Mapping[str, Any], *, where: str = "", faults: tuple[Fault, ...] = ()
+    kind: type[Options], params: Mapping[str, Any], *, of: str = "", faults: tuple[Fault, ...] = ()
 ) -> Options:
     """Return click's parameters as a value. A field that holds options takes its own of them.
 
-    ``where``: only the options of these families. ``faults``: of the words, for the fields of this name.
+    ``of``: only the options of these families. ``faults``: of the words, for the fields of this name.
     """
-    return kind(**_values(kind, params, where, faults))
+    return kind(**_values(kind, params, of, faults))
 
 
-def _values(kind: type, params: Mapping[str, Any], where: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
+def _values(kind: type, params: Mapping[str, Any], of: str, faults: tuple[Fault, ...]) -> dict[str, Any]:
     """Return those fields that were set."""
     values: dict[str, Any] = {}
     for part in parts(kind):
         if part.kind is not None:
-            inner = _values(part.kind, params, part.group.get("where") or where, faults)
-            if part.group.get("given"):
-                values[part.name] = {
-                    name: one for name, one in inner.items() if one is not False and one != ()
-                }
-            else:
-                values[part.name] = part.kind(**inner)
+            inner = _values(part.kind, params, part.group.get("of") or of, faults)
+            values[part.name] = inner if part.group.get("given") else part.kind(**inner)
         elif part.name == "faults":
             values["faults"] = faults
-        elif part.declared is None or not part.declared.belongs(where):
+        elif part.declared is None or not part.declared.belongs(of):
             continue
-        elif (value := params.get(part.parameter)) is not None:
+        elif (value := params.get(part.parameter)) not in (None, ()) and (value is not False or part.has_off):
             values[part.name] = not value if part.declared.negated else value
     return values
 
@@ -371,6 +367,12 @@ def given(ctx: click.Context) -> list[click.Parameter]:
     """Return the parameters that stand on the command line."""
     here = ParameterSource.COMMANDLINE
     return [one for one in ctx.command.params if one.name and ctx.get_parameter_source(one.name) is here]
+
+
+def misplaced(names: Callable[[str], bool], what: str, hint: str = "") -> list[Fault]:
+    """Return a fault for each option on the command line that is one of ``names``."""
+    here = given(click.get_current_context())
+    return [Fault(where=spelling(one), what=what, hint=hint) for one in here if names(one.name or "")]
 
 
 def spelling(parameter: click.Parameter) -> str:
@@ -396,19 +398,3 @@ def _empty_names(ctx: click.Context) -> list[Fault]:
         if one.type is not click.UNPROCESSED
         and "" in (value if isinstance(value := ctx.params.get(one.name or ""), tuple) else (value,))
     ]
-
-
-def _strength(ctx: click.Context, name: str, ranks: Mapping[str, int]) -> int:
-    source = ctx.get_parameter_source(name)
-    if source is ParameterSource.COMMANDLINE:
-        return _COMMAND_LINE
-    if source is ParameterSource.ENVIRONMENT:
-        return _VARIABLE
-    return ranks.get(name, USER) if source is ParameterSource.DEFAULT_MAP else -1
-
-
-def _nothing(parameter: click.Parameter) -> Any:
-    """Return the value of a parameter that was not given."""
-    if parameter.multiple:
-        return ()
-    return False if isinstance(parameter, click.Option) and parameter.is_flag else None

@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
 
 from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.operations import Signature
@@ -85,13 +84,8 @@ class _Track:
     """What is going on, the outermost first."""
 
 
-class _Key(NamedTuple):
-    """What tells operations that are under way at the same time from each other."""
-
-    group: str
-    kind: str
-    name: str | None
-    serial: int
+_Key = tuple[str, str, str | None, int]
+"""What tells operations that are under way at the same time from each other: group, kind, name, serial."""
 
 
 class ChromeTrace:
@@ -127,14 +121,23 @@ class ChromeTrace:
             elif signature is None:
                 self._mark(time, stage, json.dumps(name or "")[1:-1])
             else:
-                key = _Key(group, signature.kind, name, serial if name is None else 0)
+                key = (group, signature.kind, name, serial if name is None else 0)
                 track = self._at_work.get(key) or self._occupy_track(key)
-                self._enter_stage(track, time, stage, signature, key, text)
+                if stage is not Stage.FINISHED:
+                    self._enter_stage(track, time, stage, signature, key, text)
+                    continue
+                self._close_all(track, time, text)
+                del self._at_work[key]
+                if track.shared:
+                    self._free.setdefault(key[:2], []).append(track)
 
     def events(self) -> list[str]:
         """Return the events of the notes taken since the last time, JSON objects."""
         for track in (*self._at_work.values(), self._training):
-            self._open_phases(track)
+            for phase in track.phases:
+                if not phase.opened:
+                    phase.opened = True
+                    self._event(phase.name, "B", track.where, phase.begin, arguments=phase.arguments)
         events, self._events = self._events, []
         return events
 
@@ -143,10 +146,6 @@ class ChromeTrace:
     def _enter_stage(
         self, track: _Track, time: int, stage: Stage, signature: Signature, key: _Key, text: str
     ) -> None:
-        if stage is Stage.FINISHED:
-            self._close_all(track, time, text)
-            self._release_track(track, key)
-            return
         kind = _word(signature)
         if stage is Stage.SUBMITTED or stage is Stage.NEGOTIATING:
             if not track.phases:
@@ -167,24 +166,21 @@ class ChromeTrace:
             if len(self._described) >= MOST_TRACKS:
                 self._described.clear()
             known = self._described[id(signature)] = (signature, _described(signature))
-        name = f"noname.{key.serial}" if key.name is None else json.dumps(key.name)[1:-1]
-        return f'"tensor":"{key.kind}.{name}",{known[1]}'
+        _, kind, name, serial = key
+        shown = f"noname.{serial}" if name is None else json.dumps(name)[1:-1]
+        return f'"tensor":"{kind}.{shown}",{known[1]}'
 
     def _occupy_track(self, key: _Key) -> _Track:
         """Give an operation the track of its name, or one that it shares with others in turns."""
+        group, kind, name, _ = key
         track = self._named.get(key)
-        if track is None and key.name is not None and len(self._named) < MOST_TRACKS:
-            track = self._named[key] = self._new(key.group, f"{key.kind}.{key.name}", shared=False)
+        if track is None and name is not None and len(self._named) < MOST_TRACKS:
+            track = self._named[key] = self._new(group, f"{kind}.{name}", shared=False)
         if track is None:
-            free = self._free.get((key.group, key.kind))
-            track = free.pop() if free else self._new(key.group, key.kind, shared=True)
+            free = self._free.get((group, kind))
+            track = free.pop() if free else self._new(group, kind, shared=True)
         self._at_work[key] = track
         return track
-
-    def _release_track(self, track: _Track, key: _Key) -> None:
-        del self._at_work[key]
-        if track.shared:
-            self._free.setdefault((key.group, key.kind), []).append(track)
 
     def _new(self, group: str, name: str, *, shared: bool) -> _Track:
         self._count += 1
@@ -204,12 +200,6 @@ class ChromeTrace:
             track.phases.append(_Phase(name, time))
 
     # events
-
-    def _open_phases(self, track: _Track) -> None:
-        for phase in track.phases:
-            if not phase.opened:
-                phase.opened = True
-                self._event(phase.name, "B", track.where, phase.begin, arguments=phase.arguments)
 
     def _close_all(self, track: _Track, time: int, error: str = "") -> None:
         while track.phases:

@@ -214,6 +214,7 @@ class Process:
 
     def _forked(self) -> None:
         """In a forked child: the session is the parent's, and so are MPI and the memory between the ranks."""
+        ELASTIC.forked()
         session = self.session
         if session is None:
             return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
 from ringleader.images.builders import Builder
+from ringleader.option_fields import flag, many, option
 
 DOCKERFILE = "Dockerfile"
 CONTEXT = "context"
@@ -15,22 +16,29 @@ ID_FILE = "image-id"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How an image is to be built, as far as the builder is told."""
+    """How an image is to be built, as far as the builder is told; options of ``ringleader image build``."""
 
-    tag: str
-    """``NAME:TAG``."""
-    platform: str = ""
-    """Such as ``linux/arm64``; empty: the builder's own."""
-    isolation: str = ""
-    """``oci``, ``rootless`` or ``chroot``; empty: what works here."""
-    pull: str = "missing"
-    """When base images are fetched: ``missing``, ``always`` or ``never``."""
-    no_cache: bool = False
-    """True: no layer of an earlier build is used."""
-    timestamp: int | None = None
-    """Seconds since 1970 that all files and the image carry; ``None``: when they were made."""
-    arguments: tuple[str, ...] = ()
-    """Added to the builder's own as they are."""
+    tag: str = option("[default: the recipe's name, latest]", default="", metavar="NAME:TAG")
+    platform: str = option("[default: the builder's own]", default="", metavar="OS/ARCH")
+    isolation: str = option(
+        "How buildah and podman isolate steps. [default: what works here]",
+        default="",
+        choices=["oci", "rootless", "chroot"],
+    )
+    arguments: tuple[str, ...] = many(
+        "A further word for the builder. Again for more.", "--builder-arg", metavar="WORD"
+    )
+    pull: str = option(
+        "When base images are fetched.", default="missing", choices=["missing", "always", "never"]
+    )
+    no_cache: bool = flag("Use no layer of an earlier build.")
+    timestamp: int | None = option(
+        "Date of everything in the image, since 1970, so that the same recipe gives the same image. "
+        "[default: SOURCE_DATE_EPOCH, else the time of the build]",
+        least=0,
+        unit="seconds",
+        metavar="SECONDS",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,8 +167,7 @@ def _slurm_components(kind: str, size: str, environ: Mapping[str, str]) -> Alloc
     Without an end they are those of the first component only.
     """
     if not re.fullmatch(r"[0-9]{1,4}", size):
-        fault = Fault(where=f"SLURM_{kind}_SIZE", what=f"{size[:80]!r} is not a number", hint=_OFF)
-        return Allocation(system="Slurm", source=fault.where, faults=(fault,))
+        return _unreadable("Slurm", f"SLURM_{kind}_SIZE", f"{size[:80]!r} is not a number")
     parts, faults = [], []
     for number in range(int(size)):
         end = f"_{kind}_GROUP_{number}"
@@ -270,11 +269,13 @@ def _lsf(text: str) -> Allocation:
     words = text.split()
     names, counts = words[::2], words[1::2]
     if len(names) != len(counts) or not all(re.fullmatch(r"[1-9][0-9]{0,6}", count) for count in counts):
-        fault = Fault(
-            where="LSB_MCPU_HOSTS", what=f"{text[:200]!r} is not a list such as h1 4 h2 4", hint=_OFF
-        )
-        return Allocation(system="LSF", source="LSB_MCPU_HOSTS", faults=(fault,))
+        what = f"{text[:200]!r} is not a list such as h1 4 h2 4"
+        return _unreadable("LSF", "LSB_MCPU_HOSTS", what)
     return _named("LSF", "LSB_MCPU_HOSTS", list(zip(names, map(int, counts), strict=True)))
+
+
+def _unreadable(system: str, source: str, what: str) -> Allocation:
+    return Allocation(system=system, source=source, faults=(Fault(where=source, what=what, hint=_OFF),))
 
 
 def _named(system: str, source: str, pairs: list[tuple[str, int]]) -> Allocation:
@@ -294,9 +295,7 @@ def _from_file(system: str, variable: str, path: str, read: Callable[[str], str]
     try:
         text = read(path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        fault = Fault(where=source, what=f"cannot be read: {reason}", hint=_OFF)
-        return Allocation(system=system, source=source, faults=(fault,))
+        return _unreadable(system, source, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     parsed = parse_hostfile(text, path)
     hosts = tuple(replace(host, slots=host.slots or 1) for host in parsed.hosts)
     faults = tuple(replace(fault, hint=_OFF) for fault in parsed.faults)

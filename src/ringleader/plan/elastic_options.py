@@ -31,19 +31,19 @@ class ElasticOptions:
         "[default: -n with --host-discovery-script, else 1]",
         default=1,
         old=("--min-num-proc",),
-        where="cluster",
+        of="cluster",
         **_COUNT,
     )
     max_np: int | None = option(
         "The job is elastic: it grows to N ranks where hosts allow. [default: all slots they have]",
         old=("--max-num-proc",),
-        where="cluster",
+        of="cluster",
         **_COUNT,
     )
     min_hosts: int = option(
-        "Of an elastic job: hosts at least. [default: 1]", default=1, where="cluster", **_COUNT
+        "Of an elastic job: hosts at least. [default: 1]", default=1, of="cluster", **_COUNT
     )
-    max_hosts: int | None = option("Of an elastic job: hosts at most.", where="cluster", **_COUNT)
+    max_hosts: int | None = option("Of an elastic job: hosts at most.", of="cluster", **_COUNT)
     discovery_script: str | None = option(
         "The job is elastic: COMMAND, run every second, prints its hosts, 'h1' or 'h1:2' a line. Without it "
         "a --hostfile is read again when it changes, and in a Slurm job without -H its nodes are asked for "
@@ -66,14 +66,14 @@ class ElasticOptions:
     rank_restarts: int = option(
         "A rank that fails is replaced so often within 60 s; then its slot is left out. [default: 3]",
         default=3,
-        where="cluster",
+        of="cluster",
         **(_COUNT | {"least": 0}),
     )
     exclude_hosts: bool = flag(
-        "A rank that fails is not replaced: its host leaves the job, as in Horovod.", where="cluster"
+        "A rank that fails is not replaced: its host leaves the job, as in Horovod.", of="cluster"
     )
     reset_limit: int | None = option(
-        "End an elastic job at the reset after so many.", where="cluster", **(_COUNT | {"least": 0})
+        "End an elastic job at the reset after so many.", of="cluster", **(_COUNT | {"least": 0})
     )
     """Generations after the first; ``None``: any number."""
     cooldown: tuple[float, float] | None = option(
@@ -83,7 +83,7 @@ class ElasticOptions:
         nargs=2,
         metavar="SHORTEST LONGEST",
         unit="seconds",
-        where="cluster",
+        of="cluster",
     )
     """``None``: it stays out for good."""
     timeout: float = option(
@@ -91,24 +91,24 @@ class ElasticOptions:
         "--elastic-timeout",
         default=600.0,
         most=LONGEST_TIMEOUT,
-        where="cluster",
+        of="cluster",
         **SECONDS,
     )
     hang_seconds: float | None = option(
         "A rank that keeps others waiting for so long is ended and replaced.",
         "--elastic-hang-seconds",
         most=LONGEST_TIMEOUT,
-        where="cluster",
+        of="cluster",
         **SECONDS,
     )
     """``None``: ``timeout`` counts, and only once its generation is over."""
     checkpoint_dir: str | None = option(
         "On each host: commits become files here, read when the job starts with none.",
         metavar="DIR",
-        where="cluster",
+        of="cluster",
     )
     checkpoint_every: int = option(
-        "Every so many commits one becomes a file. [default: 10]", default=10, where="cluster", **_COUNT
+        "Every so many commits one becomes a file. [default: 10]", default=10, of="cluster", **_COUNT
     )
 
     def faults(self, np: int | None) -> list[Fault]:

@@ -11,7 +11,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ringleader.errors import Fault, RequestError
-from ringleader.option_fields import PORT, SECONDS, argument, faults_of_values, flag, group, many, option
+from ringleader.option_fields import (
+    PORT,
+    SECONDS,
+    WrongValueError,
+    argument,
+    faults_of_values,
+    flag,
+    group,
+    many,
+    option,
+)
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only elastic jobs pay for it
@@ -96,23 +106,29 @@ class Mpi:
 class Ssh:
     """How hosts are reached."""
 
-    port: int | None = option("Port of every host's sshd.", "--ssh-port", where="hosts", **PORT)
+    port: int | None = option("Port of every host's sshd.", "--ssh-port", of="hosts", **PORT)
     """``None``: what the ssh configuration says, else 22."""
-    identity: str | None = option("Private key for ssh.", "--ssh-identity", metavar="FILE", where="hosts")
+    identity: str | None = option("Private key for ssh.", "--ssh-identity", metavar="FILE", of="hosts")
     config: str | None = option(
         "ssh configuration (jump hosts, per-host users) instead of ~/.ssh/config.",
         "--ssh-config",
         metavar="FILE",
-        where="hosts",
+        of="hosts",
     )
     """``None``: the user's own."""
     accept_new: bool = flag(
         "Take host keys that are not known yet; a changed key is still refused.",
         "--accept-new-host-keys",
-        where="hosts",
+        of="hosts",
     )
     connect_timeout: float = 10.0
     """Seconds for one connection."""
+
+
+def _directory(text: str) -> str:
+    if not text:  # a variable of the shell may be unset
+        raise WrongValueError("names no directory", "give its path")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,27 +139,27 @@ class Job:
     Python program should know besides.
     """
 
-    command: tuple[str, ...] = argument("COMMAND...", default=(), command=True, where="scale cluster")
+    command: tuple[str, ...] = argument("COMMAND...", default=(), command=True, of="scale cluster")
     """Program and arguments, passed to the ranks byte for byte; no shell is involved."""
     hosts: tuple[Host, ...] = ()
     """Empty: this machine."""
     ssh: Ssh = group(Ssh)
     network_interface: str | None = option(
-        "Interfaces for start-up and for the ranks' TCP traffic.", metavar="NAME[,NAME]", where="hosts"
+        "Interfaces for start-up and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
         "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun, or of an MPI's root.",
         metavar="MPI",
-        where="hosts",
+        of="hosts",
     )
     """``None``: what is found."""
     python: str | None = option(
-        "Interpreter of Ringleader on every host, where it is not ours.", metavar="PATH", where="hosts"
+        "Interpreter of Ringleader on every host, where it is not ours.", metavar="PATH", of="hosts"
     )
     start_timeout: float = option(
         "Until every rank must have started; hosts may take longer to answer in proportion. [default: 60]",
         default=60.0,
-        where="hosts",
+        of="hosts",
         **SECONDS,
     )
     """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
@@ -157,7 +173,7 @@ class Job:
         most=MOST_RANKS,
         unit="ranks asked for",
         hint=f"ask for 1 to {MOST_RANKS}",
-        where="bench cluster",
+        of="bench cluster",
     )
     placement: Placement = option(
         "Fill one host after the other, or one slot on each in turn.",
@@ -166,16 +182,16 @@ class Job:
         metavar="slot|node",
         choices=tuple(Placement),
         read=Placement,
-        where="bench cluster",
+        of="bench cluster",
     )
-    oversubscribe: bool = flag("Allow more ranks than slots.", where="scale bench")
-    share_gpus: bool = flag("Allow more ranks of a host than it has GPUs.", where="scale bench")
+    oversubscribe: bool = flag("Allow more ranks than slots.", of="scale bench")
+    share_gpus: bool = flag("Allow more ranks of a host than it has GPUs.", of="scale bench")
     all_gpus: bool = flag(
         "Let every rank see its own GPU only, as device 0, for scripts that pick none.",
         "--own-gpu",
         default=True,
         negated=True,
-        where="scale",
+        of="scale",
     )
     """Let each rank see all GPUs of its host, its own at the place of its local rank."""
     bind: str = option(
@@ -183,7 +199,7 @@ class Job:
         default="auto",
         metavar="auto|none",
         choices=("auto", "none"),
-        where="scale bench",
+        of="scale bench",
     )
     threads: int | None = option(
         "Threads of each rank: OMP_NUM_THREADS, and TensorFlow's and XLA's variables. [default: yours, else "
@@ -191,18 +207,18 @@ class Job:
         metavar="N",
         least=1,
         unit="threads",
-        where="scale bench cluster",
+        of="scale bench cluster",
     )
     master_port: int | None = option(
         "MASTER_PORT. [default: a free one on the first rank's host]",
         old=("--master_port",),
-        where="cluster",
+        of="cluster",
         **PORT,
     )
     env: tuple[tuple[str, str], ...] = ()
     """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
     as_horovod: bool = flag(
-        "For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.", where="scale"
+        "For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.", of="scale"
     )
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
@@ -210,14 +226,14 @@ class Job:
         "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
         "before the start where that is known then.",
         metavar="WIRE[,WIRE]",
-        where="scale",
+        of="scale",
     )
     transport_settings: bool = flag(
         "Set no variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run shows them.",
         "--no-settings",
         default=True,
         negated=True,
-        where="scale bench",
+        of="scale bench",
     )
     """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
     but for those that the user has set."""
@@ -225,7 +241,7 @@ class Job:
         "Compare the ranks' parameters from time to time (at most 0.1% of a step), and warn where they "
         "differ, or end the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
         choices=CONSISTENCY,
-        where="scale cluster",
+        of="scale cluster",
     )
     output_dir: str | None = option(
         "Directory for a file of each rank and stream.",
@@ -239,7 +255,7 @@ class Job:
     )
     timeout: float | None = option(
         "Stop the job after so long and print the Python stack of every rank.",
-        where="scale cluster",
+        of="scale cluster",
         **SECONDS,
     )
     grace: float = option(
@@ -251,7 +267,7 @@ class Job:
         most=LONGEST_GRACE,
         unit="seconds",
         hint=f"use a number from 0 (kill at once) to {LONGEST_GRACE:g}",
-        where="scale",
+        of="scale",
     )
     """Who ends sooner is not waited for. 30, as torchrun and Kubernetes give: enough for most checkpoints."""
     lost_after: float = option(
@@ -262,7 +278,7 @@ class Job:
         most=LONGEST_SILENCE,
         unit="seconds",
         hint=f"use a number from 2 to {LONGEST_SILENCE:g}",
-        where="scale",
+        of="scale",
     )
     max_restarts: int = option(
         "Start all ranks again so often after a failure, as torchrun does; the script reads "
@@ -282,7 +298,8 @@ class Job:
         "Working directory of the ranks. [default: this one]",
         default="",
         metavar="DIR",
-        where="scale cluster",
+        read=_directory,
+        of="scale cluster",
     )
     """Empty: the launcher's own."""
     extra_mpirun_args: tuple[str, ...] = many(
@@ -290,7 +307,7 @@ class Job:
         "--mpirun-arg",
         metavar="WORD",
         after="mpi",
-        where="hosts cluster",
+        of="hosts cluster",
     )
     uncoupled: bool = False
     """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
@@ -310,26 +327,26 @@ class Job:
 def faults_of(job: Job) -> tuple[Fault, ...]:
     """Return everything wrong with a job that can be seen without asking any machine."""
     found = list(job.faults)
-    if not job.command and all(fault.where != "COMMAND" for fault in job.faults):
-        found.append(
-            Fault(where="COMMAND", what="nothing to run", hint="ringleader run -n 2 python train.py")
-        )
+
+    def wrong(where: str, what: str, hint: str = "") -> None:
+        found.append(Fault(where=where, what=what, hint=hint))
+
+    known = {fault.where for fault in job.faults}
+    if not job.command and "COMMAND" not in known:
+        wrong("COMMAND", "nothing to run", "ringleader run -n 2 python train.py")
     if any("\0" in word for word in job.command):
-        found.append(
-            Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
-        )
+        wrong("COMMAND", "an argument holds a NUL byte, which no program can be given")
     found += faults_of_values(job)
-    found += [
-        Fault(
-            where=f"hosts[{index}].slots",
-            what=f"{host.slots} slots on {host.name}",
-            hint="a host takes at least 1 rank; leave the host out to give it none",
-        )
-        for index, host in enumerate(job.hosts)
-        if host.slots is not None and host.slots < 1
-    ]
+    for index, host in enumerate(job.hosts):
+        if host.slots is not None and host.slots < 1:
+            hint = "a host takes at least 1 rank; leave the host out to give it none"
+            wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
-    found += _faults_of_warm(job)
+    if job.warm and job.elastic is not None:
+        what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
+        wrong("--warm", what, "leave it out")
+    elif job.warm and not job.max_restarts and "--max-restarts" not in known:
+        wrong("--warm", "means nothing without restarts", "add --max-restarts N, or leave it out")
     if job.elastic is not None:
         found += job.elastic.faults(job.np)
         if job.max_restarts:
@@ -337,10 +354,10 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             hint = (
                 "use --rank-restarts and --reset-limit, or leave out what makes the job elastic (--min-np, …)"
             )
-            found.append(Fault(where="--max-restarts", what=what, hint=hint))
+            wrong("--max-restarts", what, hint)
     if job.mpi is not None and "/" not in job.mpi and job.mpi not in MPI_WORDS:
         hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
-        found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
+        wrong("--mpi", f"{job.mpi!r} is unknown", hint)
     return tuple(found)
 
 
@@ -350,16 +367,6 @@ def faults_of_mpirun_words(words: tuple[str, ...]) -> list[Fault]:
         return []
     what = "':' begins a second program for mpirun; a job runs one command"
     return [Fault(where="--mpirun-arg", what=what, hint="leave it out")]
-
-
-def _faults_of_warm(job: Job) -> list[Fault]:
-    if job.warm and job.elastic is not None:
-        what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
-        return [Fault(where="--warm", what=what, hint="leave it out")]
-    if job.warm and not job.max_restarts and all(fault.where != "--max-restarts" for fault in job.faults):
-        hint = "add --max-restarts N, or leave it out"
-        return [Fault(where="--warm", what="means nothing without restarts", hint=hint)]
-    return []
 
 
 def check(job: Job) -> Job:

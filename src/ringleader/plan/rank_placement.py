@@ -281,17 +281,11 @@ def _too_many(job: Job, facts: tuple[HostFacts, ...], slots: list[int], np: int,
     counted = [fact for fact in facts if fact.host.slots is None]
     if job.oversubscribe:
         what, hint = f"at most {capacity} with max_slots ({by_host})", "raise max_slots in the hostfile"
-    elif any(fact.gpus for fact in counted) and not job.share_gpus:
-        what, hint = (
-            f"{capacity} slots there, one for each GPU ({by_host})",
-            "ask for fewer ranks, or add --share-gpus",
-        )
     else:
-        origin = ", one for each core" if counted else ""
-        what, hint = (
-            f"{capacity} slots there{origin} ({by_host})",
-            "ask for fewer ranks, or add --oversubscribe",
-        )
+        by_gpu = any(fact.gpus for fact in counted) and not job.share_gpus
+        origin = f", one for each {'GPU' if by_gpu else 'core'}" if counted else ""
+        what = f"{capacity} slots there{origin} ({by_host})"
+        hint = f"ask for fewer ranks, or add {'--share-gpus' if by_gpu else '--oversubscribe'}"
     return Fault(where="-n", what=f"{np} ranks asked for, {what}", hint=hint)
 
 

@@ -17,11 +17,14 @@ from functools import lru_cache
 from statistics import NormalDist
 
 from ringleader.metrics import efficiency
-from ringleader.predict.exchange_cost import Shape, all_reduce_seconds
+from ringleader.option_fields import BEYOND, flag, option
+from ringleader.predict.exchange_cost import ALGORITHMS, Shape, all_reduce_seconds
 from ringleader.predict.measured_curve import MeasuredAllReduce
 from ringleader.predict.networks import Network
 from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of, overlapped
 
+MOST_RANKS = 10_000_000
+"""Of one job; nobody has more."""
 WIRE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number on the wire."""
 STRAGGLER = 0.02
@@ -30,25 +33,47 @@ STRAGGLER = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a job trains: everything but the number of ranks."""
+    """How a job trains, but for the number of ranks; fields with an option are those of ``predict``."""
 
     network: Network
-    per_host: int = 1
-    """Ranks on each host, at most."""
-    algorithm: str = "hierarchical"
-    wire: str = "fp32"
-    """Type of the gradients' numbers on the wire: a name of ``WIRE_BYTES``."""
-    straggler: float = STRAGGLER
-    """Standard deviation of a rank's step time, in parts of it."""
-    fixed: float = 0.0
-    """Seconds that each update costs once there is more than one rank: agreement, launches."""
+    per_host: int = option(
+        "Ranks on each host. Default: as measured, else 8.",
+        default=1,
+        metavar="N",
+        least=1,
+        most=1024,
+        wrong=BEYOND,
+    )
+    algorithm: str = option(
+        "How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
+        default="hierarchical",
+        choices=ALGORITHMS,
+    )
+    wire: str = option("Type of the numbers that travel.", default="fp32", choices=tuple(WIRE_BYTES))
+    straggler: float = option(
+        "Standard deviation of a rank's step, in parts of it.",
+        default=STRAGGLER,
+        metavar="PART",
+        least=0,
+        most=1,
+        wrong=BEYOND,
+    )
+    fixed: float = option(
+        "What each update costs on several ranks.",
+        default=0.0,
+        metavar="SECONDS",
+        least=0,
+        most=1e6,
+        wrong=BEYOND,
+    )
+    """Agreement, launches."""
     meeting: float = 0.0
     """Seconds until all ranks have come to an exchange, once a mean rank has: of each but the last of a step,
     whose ranks' coming is ``straggler`` and ``fixed``."""
-    micro_steps: int = 1
-    """Backward passes of an update."""
-    overlap: bool = True
-    """False where the exchange begins only after backward."""
+    micro_steps: int = option(
+        "Backward passes of an update.", default=1, metavar="N", least=1, most=1_000_000, wrong=BEYOND
+    )
+    overlap: bool = flag("The exchange begins after backward.", "--no-overlap", default=True, negated=True)
     contention: float = 0.0
     """Part of the processors that an exchange keeps busy: so much slower is computing meanwhile. With
     ``processor``: only for as long as that says."""
@@ -63,10 +88,16 @@ class Setup:
     """Seconds of an exchange over what a measured curve says: a job may get less than messages do."""
     all_reduce: MeasuredAllReduce | None = None
     """What was measured of an all-reduce; it counts in place of the algorithm's formula."""
-    servers: int = 0
-    """Parameter servers; 0: one on each host."""
-    servers_apart: bool = False
-    """True where parameter servers have hosts of their own."""
+    servers: int = option(
+        "Parameter servers. Default: one on each host.",
+        default=0,
+        metavar="N",
+        least=0,
+        most=MOST_RANKS,
+        wrong=BEYOND,
+        after="algorithm",
+    )
+    servers_apart: bool = flag("Parameter servers have hosts of their own.", after="servers")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,12 @@ from ringleader.tensorflow.compression import Compression
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, local_variable
 from ringleader.tensorflow.gradient_exchange import GradientExchange, checked_settings, key
 from ringleader.tensorflow.operations import grouped_allreduce
+from ringleader.tensorflow.util import called_as_written
 
 KERAS_PACKAGES = ("keras", "tf_keras")
 
 
+@called_as_written
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: Any,
     name: str | None = None,

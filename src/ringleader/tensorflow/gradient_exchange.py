@@ -216,13 +216,12 @@ class StepExchange(HostExchange):
         op, prescale, postscale = self.reduction
         words: dict[str, Any] = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
         words["process_set"] = self.process_set
-        results: list[Any] = [None] * dense
-        # All gradients are no group here: the exchange of the first ones goes on while others are computed.
-        for places in self.groups if len(self.groups) > 1 else ():
-            members = [inputs[at] for at in places]
-            for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
-                results[at] = result
-        for at, tensor in enumerate(inputs[:dense]):
-            if results[at] is None:
-                results[at] = allreduce(tensor, **words)
+        if len(self.groups) > 1:
+            results: list[Any] = [None] * dense
+            for places in self.groups:
+                members = [inputs[at] for at in places]
+                for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
+                    results[at] = result
+        else:  # not one group: the exchange of the first ones goes on while others are computed
+            results = [allreduce(tensor, **words) for tensor in inputs[:dense]]
         return [*results, *(allgather(tensor, process_set=self.process_set) for tensor in inputs[dense:])]

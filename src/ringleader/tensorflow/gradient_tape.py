@@ -13,7 +13,7 @@ from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average
 from ringleader.tensorflow.compression import Compression
 from ringleader.tensorflow.gradient_exchange import GradientExchange, checked_settings, key
-from ringleader.tensorflow.util import traced_as_written
+from ringleader.tensorflow.util import called_as_written, traced_as_written
 
 NAME = "DistributedGradientTape_Allreduce"
 """How messages call the exchange of a tape's gradients."""
@@ -76,6 +76,7 @@ class DistributedTape:
         return local, [pair for pair in pairs if key(pair[0]) not in is_local]
 
 
+@called_as_written
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -120,6 +121,7 @@ def _class_of(base: Any) -> Any:
     return type(base.__name__, (DistributedTape, base), {})
 
 
+@called_as_written
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     gradtape: tf.GradientTape,
     device_dense: str = "",

@@ -16,6 +16,7 @@ from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.numpy_adapter import empty_like
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.exceptions import MismatchError
 from ringleader.engine.operations import ReduceOp
 from ringleader.tensorflow.compression import Compression, Compressor
@@ -31,7 +32,7 @@ from ringleader.tensorflow.eager_tensors import (
 )
 from ringleader.tensorflow.util import called_as_written, traced_as_written
 
-GATHER = OPERATIONS.allgather_rows
+REDUCE, GATHER, SCATTER = OPERATIONS.allreduce, OPERATIONS.allgather_rows, OPERATIONS.reducescatter
 
 __all__ = [
     "allgather",
@@ -76,11 +77,12 @@ def allreduce(
             OPERATIONS.allreduce, tensor, name, process_set, chosen, prescale_factor, postscale_factor
         )
     factors = (prescale_factor, postscale_factor)
-    return _reduce([tensor], compression, chosen, factors, name, process_set, ignore_name_scope)[0]
+    return _reduce(REDUCE, [tensor], compression, chosen, factors, name, process_set, ignore_name_scope)[0]
 
 
 @traced_as_written
 def _reduce(
+    operation: Operation,
     tensors: Sequence[Any],
     compression: type[Compressor],
     op: ReduceOp,
@@ -92,8 +94,11 @@ def _reduce(
     grouped: bool = False,
 ) -> list[Any]:
     """Return the reductions of tensors of any kind, of one unless ``grouped``, eagerly or in a graph."""
+    if operation is SCATTER and op not in (Average, Sum):
+        raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
     results: list[Any] = list(tensors)
     sparse = [at for at, one in enumerate(tensors) if isinstance(one, tf.IndexedSlices)]
+    sparse = sparse if operation is REDUCE else []
     dense = [at for at in range(len(tensors)) if at not in sparse]
     if sparse and op not in (Average, Sum):
         raise NotImplementedError(
@@ -113,7 +118,7 @@ def _reduce(
                 values = values / tf.cast(process_set.size(), values.dtype)
             results[at] = tf.IndexedSlices(values, indices, dense_shape=tensors[at].dense_shape)
     if dense:
-        operation, arguments = OPERATIONS.allreduce, (op, *factors)
+        arguments = (op, *factors)
         call = Call(name, process_set, operation, arguments, grouped=grouped, unscoped=ignore_name_scope)
         reduced = run_compressed(compression, [tensors[at] for at in dense], lambda small: call.run(small)[0])
         for at, one in zip(dense, reduced, strict=True):
@@ -138,7 +143,8 @@ def grouped_allreduce(
     """Return the reductions of several tensors over the ranks of a process set; see `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
-    return _reduce(tensors, compression, chosen, factors, name, process_set, ignore_name_scope, grouped=True)
+    how = (compression, chosen, factors, name, process_set, ignore_name_scope)
+    return _reduce(REDUCE, tensors, *how, grouped=True)
 
 
 @traced_as_written
@@ -293,25 +299,7 @@ def _counts(splits: Any) -> Any:
     return counts
 
 
-def _scatter(
-    tensors: Sequence[Any],
-    name: str | None,
-    op: ReduceOp,
-    compression: type[Compressor],
-    factors: tuple[float, float],
-    process_set: ProcessSet,
-    ignore_name_scope: bool,
-    *,
-    grouped: bool,
-) -> list[Any]:
-    if op not in (Average, Sum):
-        raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    operation, arguments = OPERATIONS.reducescatter, (op, *factors)
-    call = Call(name, process_set, operation, arguments, grouped=grouped, unscoped=ignore_name_scope)
-    return run_compressed(compression, tensors, lambda small: call.run(small)[0])
-
-
-@traced_as_written
+@called_as_written
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -329,12 +317,10 @@ def reducescatter(
     ``device_dense`` is Horovod's: arrays are exchanged on the host.
     """
     factors = (prescale_factor, postscale_factor)
-    return _scatter([tensor], name, op, compression, factors, process_set, ignore_name_scope, grouped=False)[
-        0
-    ]
+    return _reduce(SCATTER, [tensor], compression, op, factors, name, process_set, ignore_name_scope)[0]
 
 
-@traced_as_written
+@called_as_written
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
@@ -349,4 +335,4 @@ def grouped_reducescatter(
     if not tensors:
         return []
     factors = (prescale_factor, postscale_factor)
-    return _scatter(tensors, name, op, compression, factors, process_set, False, grouped=True)
+    return _reduce(SCATTER, tensors, compression, op, factors, name, process_set, False, grouped=True)

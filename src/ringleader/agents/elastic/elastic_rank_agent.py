@@ -53,9 +53,6 @@ def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, pre
 class ElasticRankAgent(InnerAgent):
     """The loop of one rank's agent."""
 
-    def begin(self, environ: Mapping[str, str]) -> None:
-        """The host agent has done what a host needs."""
-
     def stop(self, by: str, grace: float) -> None:
         """Have the rank end; from now on it takes a signal to end as one."""
         self.process.files.add_status([{"kind": "stop"}])

@@ -76,20 +76,12 @@ class AgentConnection:
 
     def __init__(self, path: str) -> None:
         """Connect; `AgentGoneError` where nobody listens there, or another user does."""
-        self._sock = unix_messages.new_socket()
         self._queue: list[tuple[dict[str, Any], list[int]]] = []
         self._asking = RLock()  # held from a question to its answer
         self.open = True
         try:
-            address = unix_messages.SocketAddress(path)
-            try:
-                self._sock.settimeout(ANSWER_SECONDS)
-                self._sock.connect(address.address)
-            finally:
-                address.close()
-            unix_messages.check_peer(self._sock)
+            self._sock = unix_messages.connected_to(path, seconds=ANSWER_SECONDS)
         except OSError as error:
-            self._sock.close()
             raise AgentGoneError(f"no host agent at {path}: {error}") from error
 
     def fileno(self) -> int:

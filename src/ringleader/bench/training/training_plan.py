@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ringleader.bench.training.model_table import MODELS
 from ringleader.errors import Fault
 from ringleader.measurements.training import ARMS, SHARDED
+from ringleader.option_fields import BEYOND, WrongValueError, faults_of_values, option
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
@@ -16,37 +18,76 @@ MOST_STEPS = 1_000_000
 """Of one repetition: more is a slip of the pen."""
 
 
+def _arms_of(text: str) -> tuple[str, ...]:
+    """Read ``ringleader,in-step``. Raises WrongValueError."""
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise WrongValueError(f"{text!r} names none", "for example --arms ringleader,uncoupled")
+    return tuple("in step" if word == "in-step" else word for word in words)
+
+
+def _count(help: str, default: int, least: int, most: int) -> Any:
+    """Return the field of a number with bounds."""
+    return option(help, default=default, metavar="N", least=least, most=most, wrong=BEYOND)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What every rank is told."""
+    """What every rank is told; fields with an option are options of ``ringleader bench train``."""
 
-    model: str
-    batch: int
-    """Samples of one rank's step."""
-    precision: str = "float32"
-    """``float32``; others: automatic mixed precision, weights and gradients stay float32."""
-    optimizer: str = "sgd"
-    data: str = SYNTHETIC
-    """``synthetic``, or a directory on every host."""
-    device: str = "auto"
-    """``cpu``, ``cuda``, or ``auto``: CUDA where every rank has a GPU."""
-    steps: int = 20
-    """Of each arm in each repetition."""
-    warmup: int = 5
-    """Steps of each arm before the first repetition."""
-    repeats: int = 5
-    image_size: int = 0
-    """Height and width; 0: the model takes no images."""
-    num_classes: int = 0
-    seq_len: int = 0
-    """Tokens of a sequence; 0: the model takes none."""
-    readers: int = 2
-    """Threads of a rank that read data ahead."""
-    seed: int = 1
-    arms: tuple[str, ...] = ()
+    model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS), choices=MODELS)
+    batch: int = _count("Samples of one rank's step. [default: the model's]", 0, 1, 2**31 - 1)
+    arms: tuple[str, ...] = option(
+        "Ways to couple the ranks, which take turns: ringleader, ringleader-sharded, ddp-gloo, "
+        "ddp-nccl, uncoupled, in-step (a barrier for each step), alone (one rank trains). [default: all that "
+        "can run]",
+        default=(),
+        metavar="NAME[,NAME]",
+        read=_arms_of,
+        multiple=False,
+    )
     """Empty: those that can run."""
-    wait_seconds: float = 300.0
-    """How long ranks that stand still wait for the one that trains alone."""
+    steps: int = _count("Steps of each arm in a repetition.", 20, 1, MOST_STEPS)
+    warmup: int = _count("Steps of each arm that come first.", 5, 0, MOST_STEPS)
+    repeats: int = _count("Repetitions.", 5, 1, 10_000)
+    precision: str = option(
+        "Of what is computed; weights and gradients are float32.",
+        default="float32",
+        metavar="|".join(PRECISIONS),
+        choices=PRECISIONS,
+    )
+    """Others than ``float32``: automatic mixed precision."""
+    optimizer: str = option("Optimizer.", default="sgd", metavar="|".join(OPTIMIZERS), choices=OPTIMIZERS)
+    data: str = option(
+        "Random samples, or a directory on every host: CLASS/*.jpg, or MNIST's idx or npz files.",
+        default=SYNTHETIC,
+        metavar="synthetic|DIR",
+    )
+    device: str = option(
+        "Where it is computed; auto: on GPUs where every rank has one.",
+        default="auto",
+        metavar="|".join(DEVICES),
+        choices=DEVICES,
+    )
+    image_size: int = option(
+        "Height and width of images. [default: the model's]", default=0, metavar="PIXELS"
+    )
+    """0: the model takes no images."""
+    num_classes: int = option("Classes to tell apart. [default: the model's]", default=0, metavar="N")
+    seq_len: int = option("Tokens of a sequence. [default: the model's]", default=0, metavar="N")
+    """0: the model takes none."""
+    readers: int = _count("Threads of a rank that read pictures.", 2, 1, 256)
+    wait_seconds: float = option(
+        "What all measurements may take together.",
+        "--timeout",
+        default=900,
+        metavar="SECONDS",
+        above=0,
+        most=1e7,
+        unit="seconds",
+    )
+    """Also how long ranks that stand still wait for the one that trains alone."""
+    seed: int = 1
 
     @property
     def unit_batch(self) -> int:
@@ -61,42 +102,13 @@ class TrainingPlan:
 
 def faults_of(plan: TrainingPlan) -> list[Fault]:
     """Return everything wrong with a plan that can be seen without asking any machine."""
-    found = [*_unknown_words(plan), *_numbers(plan), *_arms(plan)]
+    found = [*faults_of_values(plan), *_arms(plan)]
     if plan.model in MODELS:
         found += _shapes(plan)
     if plan.precision == "float16" and plan.device == "cpu":
         hint = "use bfloat16 or float32, or --device cuda"
         found.append(Fault(where="--precision", what="float16 is measured on GPUs only", hint=hint))
     return found
-
-
-def _unknown_words(plan: TrainingPlan) -> list[Fault]:
-    known = (
-        ("--model", plan.model, tuple(MODELS)),
-        ("--precision", plan.precision, PRECISIONS),
-        ("--optimizer", plan.optimizer, OPTIMIZERS),
-        ("--device", plan.device, DEVICES),
-    )
-    return [
-        Fault(where=option, what=f"{word!r} is unknown", hint=f"use one of {', '.join(words)}")
-        for option, word, words in known
-        if word not in words
-    ]
-
-
-def _numbers(plan: TrainingPlan) -> list[Fault]:
-    limits = (
-        ("--batch", plan.batch, 1, 2**31 - 1),
-        ("--steps", plan.steps, 1, MOST_STEPS),
-        ("--warmup", plan.warmup, 0, MOST_STEPS),
-        ("--repeats", plan.repeats, 1, 10_000),
-        ("--readers", plan.readers, 1, 256),
-    )
-    return [
-        Fault(where=option, what=f"{value} is not from {least} to {most}")
-        for option, value, least, most in limits
-        if not least <= value <= most
-    ]
 
 
 def _arms(plan: TrainingPlan) -> list[Fault]:
@@ -114,9 +126,9 @@ def _shapes(plan: TrainingPlan) -> list[Fault]:
         ("--num-classes", plan.num_classes, facts.classes, "classes"),
         ("--seq-len", plan.seq_len, facts.seq_len, "sequences"),
     )
-    for option, value, own, what in takes:
+    for where, value, own, what in takes:
         if own is None and value:
-            found.append(Fault(where=option, what=f"{plan.model} has no {what}", hint=f"leave {option} out"))
+            found.append(Fault(where=where, what=f"{plan.model} has no {what}", hint=f"leave {where} out"))
     if facts.image_size is not None and plan.image_size != facts.image_size:
         if not facts.resizable:
             what = f"{plan.model} takes images of {facts.image_size} pixels only"

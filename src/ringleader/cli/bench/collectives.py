@@ -1,49 +1,170 @@
-"""``ringleader bench allreduce`` and the five other operations: one command each, from one table."""
+"""``ringleader bench allreduce`` and the five other operations: one command each, from one table.
+
+Options have the names of nccl-tests, but for ``--iters`` and ``--redop``: its ``-n`` and ``-o`` are others.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ringleader.bench import run_file
 from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
-from ringleader.bench.collective_plan import REDOPS, REDUCING, CollectivePlan, cases
+from ringleader.bench.collective_plan import DTYPES, REDOPS, REDUCING, CollectivePlan, cases, faults_of
 from ringleader.bench.measurement_job import rank_program_job
+from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
 from ringleader.bench.nccl_tests.json_document import as_document
 from ringleader.bench.nccl_tests.json_parser import parse_json
 from ringleader.bench.nccl_tests.parsed_output import runs_of
 from ringleader.bench.nccl_tests.text_parser import parse_text
-from ringleader.bench.nccl_tests.text_table import as_text, comparison
+from ringleader.bench.nccl_tests.text_table import as_text as nccl_text
+from ringleader.bench.nccl_tests.text_table import comparison
 from ringleader.cli.bench.bench_options import (
+    EVERYDAY,
+    BenchOptions,
+    make_directory,
     measured_into_directory,
     requested_job,
     run_name,
     starting_context,
 )
-from ringleader.cli.bench.collective_options import (
-    SHORT_HELP,
-    CollectiveOptions,
-    hidden,
-    make_plan,
-    number_of_ranks,
-    steps_of,
-    words_of,
-)
-from ringleader.cli.json_output import JsonFile, dumped, opened
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.options.option_checks import Faults, read_input
+from ringleader.cli.output import Result, result_to
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.text_files import printed, read_text
+from ringleader.option_fields import Changes, group, option
+from ringleader.plan.job import Job
+from ringleader.text_files import printed
+
+FACTOR = 4
+"""Between two sizes where neither ``-f`` nor ``-i`` is given: nine sizes from 1 KiB to 64 MiB."""
+_SIZE = size_up_to(1 << 40, "1T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveOptions:
+    """The options, as they were written."""
+
+    minbytes: Size = option(
+        "Smallest size: bytes, or 64K, 8M, 1G (binary).",
+        *("-b", "--minbytes"),
+        default=Size("1K"),
+        old=("--min-bytes",),
+        metavar="SIZE",
+        read=_SIZE,
+    )
+    maxbytes: Size = option(
+        "Largest size.",
+        *("-e", "--maxbytes"),
+        default=Size("64M"),
+        old=("--max-bytes",),
+        metavar="SIZE",
+        read=_SIZE,
+    )
+    stepfactor: int | None = option(
+        f"Each size is N times the one before. [default: {FACTOR}]",
+        *("-f", "--stepfactor"),
+        old=("--factor",),
+        metavar="N",
+        least=2,
+        wrong="{} leads to no other size",
+        hint="write 2 or more",
+    )
+    stepbytes: Size | None = option(
+        "Or each size is so many bytes more.", *("-i", "--stepbytes"), metavar="SIZE", read=_SIZE
+    )
+    plan: Mapping[str, Any] = group(CollectivePlan, given=True)
+    from_file: str | None = option(
+        "Measure nothing: read and keep what nccl-tests printed, or wrote with -J (-: stdin).", metavar="FILE"
+    )
+    shared: BenchOptions = group(BenchOptions)
+
+
+def hidden(operation: str) -> Changes:
+    """Return the parameters without a meaning for an operation: the help hides them, and they are refused."""
+    without = {"redop": operation not in REDUCING, "root": operation != "broadcast"}
+    return {name: {"hidden": is_hidden} for name, is_hidden in without.items()}
+
+
+SHORT_HELP = (
+    "minbytes maxbytes stepfactor warmup_iters iters check datatype redop root against memory seconds "
+    f"from_file {EVERYDAY}"
+)
+
+
+def number_of_ranks(job: Job) -> int | None:
+    """Return how many ranks a job has; ``None``: only the hosts know their slots."""
+    if job.np is not None:
+        return job.np
+    slots = [host.slots for host in job.hosts]
+    return sum(slot or 0 for slot in slots) if all(slots) and slots else (None if slots else 1)
+
+
+def make_plan(
+    operation: str, options: CollectiveOptions, ranks: int | None, faults: Faults
+) -> CollectivePlan | None:
+    """Return what was asked for; everything wrong is added to ``faults``, and then the answer is None.
+
+    ``ranks``: how many there will be; ``None``: that is not known yet.
+    """
+    before, given = len(faults.found), options.plan
+    reduces, has_root = operation in REDUCING, operation == "broadcast"
+    if "redop" in given and not reduces:
+        faults.add("--redop", f"{operation} reduces nothing", "leave it out")
+    if "root" in given and not has_root:
+        faults.add("--root", f"{operation} has no root", "leave it out")
+    if options.stepfactor is not None and options.stepbytes is not None:
+        faults.add("-f and -i", "a factor and bytes between two sizes", "give one of them")
+    _, factor, step = steps_of(options)
+    sizes = message_sizes(
+        options.minbytes,
+        options.maxbytes,
+        factor=factor,
+        step=step,
+        options=("--minbytes", "--maxbytes"),
+        faults=faults.found,
+    )
+    own = {"redop": given.get("redop", "sum") if reduces else "none"}
+    own |= {"root": given.get("root", 0) if has_root else -1}
+    plan = CollectivePlan(**({**given} | own | {"operation": operation, "sizes": sizes}))
+    if ranks is None:
+        faults.add("-n", "how many ranks there are is known to the hosts only", "say it: -n 8")
+    found = faults_of(plan, ranks or 2)
+    said = {fault.where for fault in faults.found}
+    faults.found += [fault for fault in found if fault.where not in said]
+    return plan if len(faults.found) == before else None
+
+
+def words_of(plan: CollectivePlan, options: CollectiveOptions, ranks: int) -> tuple[str, ...]:
+    """Return the command with what its numbers depend on, hosts aside."""
+    step = ("-i", options.stepbytes) if options.stepbytes else ("-f", options.stepfactor or FACTOR)
+    sizes = ("-n", ranks, "-b", options.minbytes, "-e", options.maxbytes, *step)
+    counts = ("--warmup_iters", plan.warmup, "--iters", plan.iterations, "--check", plan.checks)
+    measured = ("--datatype", DTYPES[plan.dtype][0], "--seconds", f"{plan.seconds:g}")
+    named = {name: options.plan[name] for name in ("redop", "root") if name in options.plan}
+    named |= {"against": ",".join(plan.implementations[1:])} if plan.implementations[1:] else {}
+    named |= {name: getattr(plan, name) for name in ("memory", "framework")}
+    usual = ("host", "auto")
+    rest = (word for name, value in named.items() if value not in usual for word in (f"--{name}", value))
+    return ("bench", plan.operation, *map(str, (*sizes, *counts, *measured, *rest)))
+
+
+def steps_of(options: CollectiveOptions) -> tuple[int, int, int]:
+    """Return the largest size, the factor and the bytes between two (one of both counts)."""
+    largest = int(options.maxbytes)
+    if options.stepbytes is not None:
+        return largest, 1, int(options.stepbytes)
+    return largest, options.stepfactor or FACTOR, 0
 
 
 def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tuple[CollectiveRun, ...]:
@@ -51,27 +172,22 @@ def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tup
 
     RequestError: all faults at once.
     """
-    try:
-        text = sys.stdin.read() if path == "-" else read_text(path)
-    except OSError as error:
-        what = f"{path} cannot be read: {error.strerror or error}"
-        raise RequestError(Fault(where="--from-file", what=what)) from None
-    except UnicodeDecodeError:
-        raise RequestError(Fault(where="--from-file", what=f"{path} is no text file (UTF-8)")) from None
+    faults = Faults()
+    text = faults.text_of("--from-file", path, read_input)
+    if text is None:
+        raise RequestError(faults.found)
     text = printed(text)
     path = "standard input" if path == "-" else path
     is_json = re.match(r"\s*(?:\{|\[\s*\{)", text) is not None
     tests = (parse_json if is_json else parse_text)(text, path)
-    faults: list[Fault] = []
     runs: list[CollectiveRun] = []
     for test in tests:
         found, wrong = runs_of(test, operation=operation, ranks=ranks, name=name, source=path)
-        faults += wrong
+        faults.found += wrong
         runs += found
-    if faults:
-        raise RequestError(list(dict.fromkeys(faults)))
+    refuse(dict.fromkeys(faults.found))
     if not runs:
-        raise RequestError(Fault(where=path, what="holds no results of nccl-tests"))
+        raise RequestError("holds no results of nccl-tests", where=path)
     if len(runs) > 1:
         runs = [replace(run, name=f"{name}-{number}") for number, run in enumerate(runs, 1)]
     return tuple(runs)
@@ -124,7 +240,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         print(dry_run_text(ours, environ=os.environ), end="")
         return 0
     maximum, factor, step = steps_of(options)
-    context = starting_context(options.shared, job, words_of(plan.operation, options, ranks))
+    context = starting_context(options.shared, job, words_of(plan, options, ranks))
     run, _ = measured_into_directory(
         options.shared,
         name,
@@ -140,7 +256,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
             link=_lab_link(options),
             keep=keep,
         ),
-        lambda run, directory, file: _show([run], options, file, [directory]),
+        lambda run, directory, result: _show([run], result, [directory]),
     )
     return exit_code(run)
 
@@ -167,40 +283,30 @@ def _lab_link(options: CollectiveOptions) -> float | None:
 
 def _from_file(operation: str, options: CollectiveOptions) -> int:
     faults = Faults(found=[*options.shared.job.faults, *_output_faults(operation, options)])
-    if options.against is not None:
+    if "implementations" in options.plan:
         faults.add("--from-file and --against", "nothing is measured", "leave one out; report compares runs")
     name = run_name(options.shared, operation, faults)
     runs: tuple[CollectiveRun, ...] = ()
-    try:
+    with collected(faults.found):
         runs = read_runs(options.from_file or "", operation=operation, ranks=options.shared.job.np, name=name)
-    except RequestError as error:
-        faults.found += error.faults
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     kept = () if options.shared.dry_run else runs
-    with opened(options.shared.json.json_file, [options.from_file or ""]) as file:
+    with result_to(options.shared.json, [options.from_file or ""]) as result:
         directories = [
             make_directory(options.shared.output, run.name, replace=options.shared.replace) for run in kept
         ]
         for run, directory in zip(kept, directories, strict=True):
             run_file.write(run, directory)
-        _show(runs, options, file, directories)
+        _show(runs, result, directories)
     return max(exit_code(run) for run in runs)
 
 
-def _show(
-    runs: Sequence[CollectiveRun], options: CollectiveOptions, file: JsonFile | None, kept: Sequence[Path]
-) -> None:
+def _show(runs: Sequence[CollectiveRun], result: Result, kept: Sequence[Path]) -> None:
     """Print the tables, or the document; say on standard error what is wrong, and where runs are kept."""
     documents = [as_document(run) for run in runs]
     value = documents[0] if len(documents) == 1 else documents
     try:
-        if options.shared.json.json:
-            print(dumped(value), end="", flush=True)
-        else:
-            print("".join(as_text(run) + comparison(run) for run in runs), end="", flush=True)
-        if file is not None:
-            file.write(value)
+        result.show(value, lambda: "".join(nccl_text(run) + comparison(run) for run in runs))
     finally:
         said = [f"ringleader: {line}" for run in runs for line in complaints(run)]
         for line in (*said, *(f"kept in {directory}" for directory in kept)):
@@ -249,8 +355,8 @@ def _plan_text(plan: CollectivePlan, ranks: int) -> str:
 def _command(operation: str) -> Command[CollectiveOptions]:
     return Command(
         operation,
-        options=CollectiveOptions,
-        run=partial(run_collective, operation),
+        CollectiveOptions,
+        partial(run_collective, operation),
         overridden=overridden,
         everyday=SHORT_HELP,
         changed=hidden(operation),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -11,7 +10,7 @@ from pathlib import PurePath
 from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.bench.measurement_job import on_each_host
-from ringleader.bench.message_sizes import message_sizes
+from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
 from ringleader.bench.pair_measurement import (
     PairRequest,
     job_of,
@@ -25,6 +24,7 @@ from ringleader.bench.program_results import read_output
 from ringleader.cli.bench.bench_options import (
     EVERYDAY,
     BenchOptions,
+    make_directory,
     measured_into_directory,
     requested_job,
     run_name,
@@ -32,23 +32,22 @@ from ringleader.cli.bench.bench_options import (
     starting_context,
 )
 from ringleader.cli.bench.pair_text import as_text
-from ringleader.cli.json_output import opened
-from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.options.option_checks import Faults, read_ranks
+from ringleader.cli.options.option_checks import Faults, read_input, read_ranks
+from ringleader.cli.output import result_to
+from ringleader.cli.output import show as show_value
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import RequestError, refuse
 from ringleader.measurements.point_to_point import Place, PointToPointRun
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job, Placement
 from ringleader.scaling import Context
-from ringleader.text_files import printed, read_text
+from ringleader.text_files import printed
 
-LARGEST = 1 << 30
-"""Bytes of a message: each rank needs about twice as much memory."""
+_SIZE = size_up_to(1 << 30, "1024M")
+"""Of a message: each rank needs about twice as much memory."""
 MEMORIES = ("host", "cuda")
 MOST_RANKS = 4096
 
@@ -57,24 +56,35 @@ MOST_RANKS = 4096
 class PairOptions:
     """The options, as they were written."""
 
-    min_bytes: str = option(
+    min_bytes: Size = option(
         "Smallest message: bytes, or 64K, 8M.",
-        "-b",
-        "--min-bytes",
-        default="1",
+        *("-b", "--min-bytes"),
+        called="-b",
+        default=Size("1"),
         old=("--minbytes",),
         metavar="SIZE",
+        read=_SIZE,
     )
-    max_bytes: str = option(
-        "Largest message.", "-e", "--max-bytes", default="64M", old=("--maxbytes",), metavar="SIZE"
+    max_bytes: Size = option(
+        "Largest message.",
+        *("-e", "--max-bytes"),
+        called="-e",
+        default=Size("64M"),
+        old=("--maxbytes",),
+        metavar="SIZE",
+        read=_SIZE,
     )
-    factor: str = option(
+    factor: int = option(
         "Each size is so many times the one before.",
-        "-f",
-        "--factor",
-        default="2",
+        *("-f", "--factor"),
+        called="-f",
+        default=2,
         old=("--stepfactor",),
         metavar="N",
+        least=2,
+        wrong="'{}' is not a factor between sizes",
+        unreadable="is not a factor between sizes",
+        hint="write a whole number above 1",
     )
     window: int = option(
         "Messages under way at once for rates; of large ones fewer, 64 MiB together.",
@@ -117,12 +127,6 @@ class PairOptions:
     shared: BenchOptions = group(BenchOptions)
 
 
-SHORT_HELP = (
-    *("min_bytes", "max_bytes", "factor", "window", "bidirectional", "seconds", "memory", "ranks"),
-    *("per_host", "program", "from_file", *EVERYDAY),
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Ranks:
     """Which ranks measure, and on which hosts they are."""
@@ -136,7 +140,11 @@ class _Ranks:
 def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> PairRequest:
     """Return what was asked for; everything wrong is added to ``faults``."""
     sizes = message_sizes(
-        options.min_bytes, options.max_bytes, options.factor, most=LARGEST, faults=faults.found
+        options.min_bytes,
+        options.max_bytes,
+        factor=options.factor,
+        options=("-b", "-e"),
+        faults=faults.found,
     )
     path, _, test = (options.program or "mpi").partition(" ")
     program = f"{PurePath(path).name} {test}".strip()
@@ -216,27 +224,32 @@ def _hosts_by_slot(job: Job, names: Sequence[str], count: int) -> tuple[str, ...
     return tuple(filled[:count]) if known and len(filled) >= count else ()
 
 
-HELP = """Measure latency and bandwidth between every pair of hosts, or of ranks.
+@Command.of(
+    "p2p",
+    PairOptions,
+    overridden=overridden,
+    everyday=(
+        "min_bytes max_bytes factor window bidirectional seconds memory ranks per_host program from_file "
+        f"{EVERYDAY}"
+    ),
+)
+def command(options: PairOptions) -> int:
+    """Measure latency and bandwidth between every pair of hosts, or of ranks.
 
-\b
-  ringleader bench p2p                                 two ranks of this machine
-  ringleader bench p2p --hostfile hosts.txt            one rank on each host
-  ringleader bench p2p -H h1,h2 -b 1M -e 1M            one size
+    \b
+      ringleader bench p2p                                 two ranks of this machine
+      ringleader bench p2p --hostfile hosts.txt            one rank on each host
+      ringleader bench p2p -H h1,h2 -b 1M -e 1M            one size
 
-Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 bytes.
-"""
-
-
-def measure_pairs(options: PairOptions) -> int:
-    """Measure, or say what would be measured, or read what another program measured."""
+    Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 bytes.
+    """
     if options.from_file is not None:
         return _read(options)
     line = ProgressLine(prefix="")
     faults = Faults()
     job = requested_job(options.shared, line, faults)
     asked = make_request(options, job, run_name(options.shared, "p2p", faults), faults)
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     if options.shared.dry_run:
         print(_plan_text(asked), end="", flush=True)
         print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
@@ -247,7 +260,7 @@ def measure_pairs(options: PairOptions) -> int:
         asked.name,
         line,
         lambda keep: measure(asked, environ=os.environ, context=context, progress=line.show, keep=keep),
-        lambda run, directory, file: show(run, directory, options.shared.json, file, lambda: as_text(run)),
+        lambda run, directory, result: show(run, directory, result, lambda: as_text(run)),
     )
     return 3 if run.failure or not run.transfers else 0
 
@@ -264,14 +277,14 @@ def _read(options: PairOptions) -> int:
     faults = Faults(found=list(options.shared.job.faults))
     source = options.from_file or ""
     name = run_name(options.shared, "p2p", faults)
-    text = sys.stdin.read() if source == "-" else faults.text_of("--from-file", source, read_text)
+    text = faults.text_of("--from-file", source, read_input)
     if faults.found or text is None:
         raise RequestError(faults.found)
     try:
         found = read_output(printed(text))
     except ValueError as error:
         where = "standard input" if source == "-" else source
-        raise RequestError(Fault(where=where, what=str(error))) from None
+        raise RequestError(str(error), where=where) from None
     run = PointToPointRun(
         name=name,
         context=Context(
@@ -286,21 +299,11 @@ def _read(options: PairOptions) -> int:
     if options.shared.dry_run:
         show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run), [source])
         return 0
-    with opened(options.shared.json.json_file, [source]) as file:
+    with result_to(options.shared.json, [source]) as result:
         directory = make_directory(options.shared.output, name, replace=options.shared.replace)
         run_file.write(run, directory)
-        show(run, directory, options.shared.json, file, lambda: as_text(run))
+        show(run, directory, result, lambda: as_text(run))
     return 0
-
-
-command = Command(
-    "p2p",
-    options=PairOptions,
-    run=measure_pairs,
-    overridden=overridden,
-    everyday=SHORT_HELP,
-    help=HELP,
-)
 
 
 def _plan_text(asked: PairRequest) -> str:
@@ -324,4 +327,12 @@ def _plan_text(asked: PairRequest) -> str:
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
     sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
-    return ("bench", "p2p", *sizes, "--window", str(options.window), "--seconds", f"{options.seconds:g}")
+    return (
+        "bench",
+        "p2p",
+        *map(str, sizes),
+        "--window",
+        str(options.window),
+        "--seconds",
+        f"{options.seconds:g}",
+    )

@@ -7,10 +7,11 @@ osu_bibw; the other ones are ours.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
+from ringleader.cli.output import table
 from ringleader.fabric.active.latency_results import latency_results
 from ringleader.fabric.active.link_results import link_results
 from ringleader.fabric.active.measurements import MESSAGES, ActiveResults, PairLatency, PairRate
@@ -124,11 +125,14 @@ def matrices(run: PointToPointRun) -> str:
     """Return the latencies of the smallest messages and the rates of the largest, between all places."""
     parts = []
     if small := _smallest(run.transfers):
-        parts += [f"# Latency, {_size_span(small)}, µs\n", _latencies(run, small)]
+        parts += [
+            f"# Latency, {_size_span(small)}, µs\n",
+            _matrix(run, small, lambda one: 1e6 * (one.latency or 0.0)),
+        ]
     if large := _largest(run.transfers):
         title = f"# Bandwidth, {_size_span(large)}"
         if len({_is_between(run, one) for one in large}) == 2:  # pair_matrix marks what is far from the rest
-            parts += [f"{title}, MB/s\n", _rates(run, large)]
+            parts += [f"{title}, MB/s\n", _matrix(run, large, lambda one: 1e-6 * (one.rate or 0.0))]
         else:
             parts += [f"{title}\n", pair_matrix(_active(run, large), _program(run))]
     return "".join(parts)
@@ -257,27 +261,15 @@ def _is_between(run: PointToPointRun, transfer: Transfer) -> bool:
     return run.places[transfer.source].host != run.places[transfer.target].host
 
 
-def _latencies(run: PointToPointRun, small: Iterable[Transfer]) -> str:
-    return _matrix(run, {(one.source, one.target): _number(1e6 * (one.latency or 0.0)) for one in small})
-
-
-def _rates(run: PointToPointRun, large: Iterable[Transfer]) -> str:
-    return _matrix(run, {(one.source, one.target): _number(1e-6 * (one.rate or 0.0)) for one in large})
-
-
-def _matrix(run: PointToPointRun, cells: Mapping[tuple[int, int], str]) -> str:
+def _matrix(run: PointToPointRun, chosen: Iterable[Transfer], value: Callable[[Transfer], float]) -> str:
     """Return a row for each sender, a column for each receiver; of many places the first ones."""
+    cells = {(one.source, one.target): _number(value(one)) for one in chosen}
     names = names_of(run.places)[:MOST_HOSTS]
-    header = ["from \\ to", *names]
     rows = [
         [name, *("" if at == to else cells.get((at, to), "-") for to in range(len(names)))]
         for at, name in enumerate(names)
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(w.rjust(n) for w, n in zip(row[1:], widths[1:], strict=True))])
-        for row in (header, *rows)
-    ]
+    lines = table(rows, ["from \\ to", *names], form="plain", align="lr").splitlines()
     if more := len(run.places) - len(names):
         lines.append(f"{more} more places are left out here, not in the JSON")
     return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -4,45 +4,190 @@ from __future__ import annotations
 
 import os
 import shlex
+import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.agents.processors import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
 from ringleader.bench.training.measured_profile import profile_text
-from ringleader.bench.training.model_table import MODELS, ModelFacts
-from ringleader.bench.training.training_plan import (
-    DEVICES,
-    OPTIMIZERS,
-    PRECISIONS,
-    SYNTHETIC,
-    TrainingPlan,
-    faults_of,
-    order_of,
-)
+from ringleader.bench.training.model_table import MODELS
+from ringleader.bench.training.training_plan import SYNTHETIC, TrainingPlan, faults_of, order_of
 from ringleader.cli import interrupts
 from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
 from ringleader.cli.bench.bench_options import BenchOptions
-from ringleader.cli.bench.collective_options import number_of_ranks
-from ringleader.cli.json_output import JsonFile
+from ringleader.cli.bench.collectives import number_of_ranks
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import Result, table
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
-from ringleader.measurements.training import ARMS, TrainingRun
+from ringleader.confidence_interval import Interval, RatioComparison, interval_of_mean
+from ringleader.errors import refuse
+from ringleader.measurements.training import ALONE, ARMS, IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
+from ringleader.metrics import Spread
 from ringleader.option_fields import group, option
 from ringleader.plan.job import Job
+from ringleader.report.number_format import plural, seconds, thousands
+from ringleader.report.run_summary import NONE
 from ringleader.text_files import write_text
 
 if TYPE_CHECKING:
     from ringleader.bench.training.training_answers import TrainingAnswers
+
+
+FEWEST_STEPS, ONE_RANK, LONG_WAIT = 20, 0.8, 0.02
+"""A rank is named that came last in so large a part of at least so many steps, with so long a wait."""
+
+
+def as_text(run: TrainingRun) -> str:
+    """Return the table of arms, that of the split, and what follows."""
+    every = run.arms if run.alone is None else (*run.arms, run.alone)
+    measured = [arm for arm in every if arm.rates]
+    parts = [title(run)]
+    if measured:
+        parts += ["", _arms_table(run, measured)]
+    if any(arm.split for arm in measured):
+        count = plural(min(len(arm.rates) for arm in measured), "repetition")
+        parts += ["", f"A step: means over steps and ranks, ± 95 % of {count}", "", _split_table(measured)]
+    notes = [f"{arm.name}: {arm.note}" for arm in every if arm.note]
+    said = [*sentences(run), *([f"Left out: {'; '.join(notes)}."] if notes else [])]
+    parts += ["", *said] if said else []
+    parts += [f"! {run.failure}"] if run.failure else []
+    return "\n".join(parts) + "\n"
+
+
+def title(run: TrainingRun) -> str:
+    """Return the lines that say what was trained, how, and where."""
+    batch = f"{thousands(run.batch)} {run.unit}" if run.batch >= 1000 else f"{run.batch} {run.unit}"
+    size = f"{run.parameters / 1e6:.2f} million weights, {run.gradient_bytes / 2**20:.1f} MiB of gradients"
+    ranks = plural(run.ranks, "rank") + (f", {run.per_host} on each host" if run.per_host else "")
+    data = "synthetic data" if run.data == "synthetic" else f"data of {run.data}"
+    lines = [f"{run.model}: {size}", f"{batch} a step and rank, {run.precision}, {run.optimizer}, {data}"]
+    threads = f", {plural(run.context.threads, 'thread')} each" if run.context.threads else ""
+    on = f"; computing on {run.device}" if run.device else ""
+    shared = " (all hosts share one machine)" if run.context.one_machine else ""
+    return "\n".join([*lines, f"{ranks}{shared}{threads}{on}"])
+
+
+def _arms_table(run: TrainingRun, arms: Sequence[Arm]) -> str:
+    compared = [base for base in (UNCOUPLED, IN_STEP) if any(arm.name == base for arm in arms)]
+    names = ["arm", f"{run.unit}/s", "95 %", "slowest step"]
+    names += [word for base in compared for word in (f"vs {base}", "95 %")]
+    rows = []
+    for arm in arms:
+        rate = Spread.of_ratios(arm.rates)
+        row = [
+            arm.name,
+            thousands(rate.median),
+            _range(rate.interval),
+        ]
+        row.append(seconds(statistics.fmean(arm.step_seconds)) if arm.step_seconds else NONE)
+        for base in compared:
+            # One rank alone has another number of ranks: a ratio of sums would say nothing.
+            ratio = None if arm.name in (base, ALONE, UNCOUPLED) else run.against(arm.name, base)
+            row += [NONE, NONE] if ratio is None else [_percent(ratio.ratio), _percents(ratio.interval)]
+        rows.append(row)
+    return table(rows, names, align="lr")
+
+
+def _split_table(arms: Sequence[Arm]) -> str:
+    shown = [arm for arm in arms if arm.split is not None]
+    rows = []
+    for part in PARTS:
+        cells = [_with_error([getattr(one, part) for one in arm.splits]) for arm in shown]
+        rows.append([part, *cells])
+    rows.append(["step", *(_with_error([one.total for one in arm.splits]) for arm in shown)])
+    names = ["", *(arm.name for arm in shown)]
+    return table(rows, names, align="lr")
+
+
+def _with_error(values: Sequence[float]) -> str:
+    """Return a mean and half its interval: ``43.2 ms ± 1.10``, in the mean's unit."""
+    if not values:
+        return NONE
+    mean, interval = statistics.fmean(values), interval_of_mean(values)
+    if mean <= 0:
+        return NONE
+    text = seconds(mean)
+    if interval is None:
+        return text
+    scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[text.rpartition(" ")[2]]
+    half = (interval.high - interval.low) / 2 * scale
+    return f"{text} ± {half:.0f}" if half >= 10 else f"{text} ± {half:.2g}"
+
+
+def sentences(run: TrainingRun) -> list[str]:
+    """Return what the numbers say, and nothing that their intervals do not carry."""
+    found = []
+    if meeting := run.against(IN_STEP, UNCOUPLED):
+        found.append(_cost("Meeting once per step, with nothing exchanged,", meeting))
+    first = next((arm for arm in run.arms if arm.rates and arm.name not in (UNCOUPLED, IN_STEP, ALONE)), None)
+    if first is not None and (coupled := run.against(first.name, IN_STEP)):
+        found.append(_cost(f"{first.name}, against ranks that only meet,", coupled))
+    return [*found, *(_latest(first) if first is not None else []), *_sharing(run)]
+
+
+def _latest(arm: Arm) -> list[str]:
+    """Return which rank the others wait for, where it is one rank and they wait for long; else nothing."""
+    steps = sum(arm.came_last)
+    if arm.split is None or steps < FEWEST_STEPS:
+        return []
+    rank = max(range(len(arm.came_last)), key=lambda one: arm.came_last[one])
+    part, waiting = arm.came_last[rank] / steps, arm.split.waiting / arm.split.total
+    if part < ONE_RANK or waiting < LONG_WAIT:
+        return []
+    text = f"{arm.name}: ranks wait for rank {rank}, which came last in {100 * part:.0f} % of the steps"
+    return [f"{text} ({_percent(waiting)} of a mean step)."]
+
+
+def _cost(what: str, ratio: RatioComparison) -> str:
+    if ratio.interval is None:
+        return f"{what} costs {_percent(1 - ratio.ratio)} of the rate (one repetition: no interval)."
+    low, high = 1 - ratio.interval.high, 1 - ratio.interval.low
+    if low <= 0:
+        return f"{what} costs nothing that stands out from chance (95 %: {_percents(ratio.interval)})."
+    return f"{what} costs {_percent(1 - ratio.ratio)} of the rate (95 %: {100 * low:.1f}–{100 * high:.1f})."
+
+
+def _sharing(run: TrainingRun) -> list[str]:
+    """Return what uncoupled ranks reach of as many ranks that each have the machine for themselves."""
+    ratio = run.against(UNCOUPLED, ALONE)
+    if ratio is None:
+        return []
+    part = ratio.ratio / run.ranks
+    text = f"Uncoupled ranks together reach {_percent(part)} of {run.ranks} times one rank alone"
+    if ratio.interval is None:
+        return [f"{text} (one repetition: no interval)."]
+    interval = Interval(low=ratio.interval.low / run.ranks, high=ratio.interval.high / run.ranks)
+    if not interval.excludes(1.0):
+        what = f"{run.ranks} times one rank alone and uncoupled ranks together"
+        return [f"Between {what} nothing stands out from chance (95 %: {_percents(interval)})."]
+    return [f"{text} (95 %: {_percents(interval)})."]
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def _percents(interval: Interval | None) -> str:
+    if interval is None:
+        return NONE
+    high = 100 * interval.high
+    return (
+        f"{100 * interval.low:.1f}–{high:.1f} %" if high < 1000 else f"{100 * interval.low:.1f}–{high:,.0f} %"
+    )
+
+
+def _range(interval: Interval | None) -> str:
+    return NONE if interval is None else f"{thousands(interval.low)}–{thousands(interval.high)}"
+
 
 TABLE, TF_CNN = "table", "tf_cnn"
 
@@ -51,45 +196,7 @@ TABLE, TF_CNN = "table", "tf_cnn"
 class TrainOptions:
     """The options, as they were written."""
 
-    model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS))
-    batch: int | None = option("Samples of one rank's step. [default: the model's]", metavar="N")
-    arms: str | None = option(
-        "Ways to couple the ranks, which take turns: ringleader, ringleader-sharded, ddp-gloo, "
-        "ddp-nccl, uncoupled, in-step (a barrier for each step), alone (one rank trains). [default: all that "
-        "can run]",
-        metavar="NAME[,NAME]",
-    )
-    steps: int = option("Steps of each arm in a repetition.", default=20, metavar="N")
-    warmup: int = option("Steps of each arm that come first.", default=5, metavar="N")
-    repeats: int = option("Repetitions.", default=5, metavar="N")
-    precision: str = option(
-        "Of what is computed; weights and gradients are float32.",
-        default="float32",
-        metavar="|".join(PRECISIONS),
-    )
-    optimizer: str = option("Optimizer.", default="sgd", metavar="|".join(OPTIMIZERS))
-    data: str = option(
-        "Random samples, or a directory on every host: CLASS/*.jpg, or MNIST's idx or npz files.",
-        default=SYNTHETIC,
-        metavar="synthetic|DIR",
-    )
-    device: str = option(
-        "Where it is computed; auto: on GPUs where every rank has one.",
-        default="auto",
-        metavar="|".join(DEVICES),
-    )
-    image_size: int | None = option("Height and width of images. [default: the model's]", metavar="PIXELS")
-    num_classes: int | None = option("Classes to tell apart. [default: the model's]", metavar="N")
-    seq_len: int | None = option("Tokens of a sequence. [default: the model's]", metavar="N")
-    readers: int = option("Threads of a rank that read pictures.", default=2, metavar="N")
-    timeout: float = option(
-        "What all measurements may take together.",
-        default=900,
-        metavar="SECONDS",
-        above=0,
-        most=1e7,
-        unit="seconds",
-    )
+    plan: Mapping[str, Any] = group(TrainingPlan, given=True)
     format: str = option(
         "Our table, or the lines of tf_cnn_benchmarks by rank 0 for the first arm.",
         default=TABLE,
@@ -99,36 +206,21 @@ class TrainOptions:
     shared: BenchOptions = group(BenchOptions)
 
 
-EVERYDAY = ("model", "batch", "arms", "steps", "repeats", "precision", "optimizer", "data", *SHARED_EVERYDAY)
-
-
 def training_plan(options: TrainOptions, faults: Faults) -> TrainingPlan:
     """Return what was asked for; all that is wrong with it is added to ``faults``."""
-    facts = MODELS.get(options.model) or ModelFacts(about="", unit="", batch=1)
-    known = options.model in MODELS
-
-    def given(value: int | None, otherwise: int | None) -> int:
-        return value if value is not None else otherwise or 0
-
-    plan = TrainingPlan(
-        model=options.model,
-        batch=given(options.batch, facts.batch),
-        precision=options.precision,
-        optimizer=options.optimizer,
-        data=options.data,
-        device=options.device,
-        steps=options.steps,
-        warmup=options.warmup,
-        repeats=options.repeats,
-        image_size=given(options.image_size, facts.image_size if known else 0),
-        num_classes=given(options.num_classes, facts.classes if known else 0),
-        seq_len=given(options.seq_len, facts.seq_len if known else 0),
-        readers=options.readers,
-        arms=_arms(options.arms, faults),
-        wait_seconds=float(options.timeout),
-    )
-    faults.found += faults_of(plan)
-    _check_format(options, facts, faults)
+    facts = MODELS.get(options.plan.get("model", ""))
+    values: dict[str, Any] = {"model": "", "batch": 1}
+    if facts is not None:
+        own = {"batch": facts.batch, "image_size": facts.image_size}
+        own |= {"num_classes": facts.classes, "seq_len": facts.seq_len}
+        values |= {name: size for name, size in own.items() if size is not None}
+    plan = TrainingPlan(**(values | dict(options.plan)))
+    faults.found += [fault for fault in faults_of(plan) if fault.where != "--model"]  # its word was wrong
+    if options.format == TF_CNN:
+        if facts is not None and facts.unit != "images":
+            faults.add("--format", f"tf_cnn counts images, {plan.model} trains on {facts.unit}")
+        if options.shared.json.json:
+            faults.add("--format and --json", "both say what is printed", "leave one of them out")
     return plan
 
 
@@ -143,32 +235,18 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     return None if ranks is None else max(1, cores // ranks)
 
 
-def _arms(text: str | None, faults: Faults) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        faults.add("--arms", f"{text!r} names none", "for example --arms ringleader,uncoupled")
-    return tuple("in step" if word == "in-step" else word for word in words)
+@Command.of(
+    "train",
+    TrainOptions,
+    overridden=overridden,
+    everyday=f"model batch arms steps repeats precision optimizer data {SHARED_EVERYDAY}",
+)
+def command(options: TrainOptions) -> int:
+    """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
 
-
-def _check_format(options: TrainOptions, facts: ModelFacts, faults: Faults) -> None:
-    if options.format == TF_CNN:
-        if facts.unit not in ("images", ""):
-            faults.add("--format", f"tf_cnn counts images, {options.model} trains on {facts.unit}")
-        if options.shared.json.json:
-            faults.add("--format and --json", "both say what is printed", "leave one of them out")
-
-
-HELP = """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
-
-All ways run in the same processes, in turns. The weights of coupled ranks are compared at the end. The
-directory of the run gets a profile, too: ringleader predict runs/NAME/profile.toml
-"""
-
-
-def measure(options: TrainOptions) -> int:
-    """Measure what was asked for, or say what would be measured; return the exit code."""
+    All ways run in the same processes, in turns. The weights of coupled ranks are compared at the end. The
+    directory of the run gets a profile, too: ringleader predict runs/NAME/profile.toml
+    """
     line, faults = ProgressLine(prefix=""), Faults()
     plan = training_plan(options, faults)
     job = bench_options.requested_job(options.shared, line, faults)
@@ -180,8 +258,7 @@ def measure(options: TrainOptions) -> int:
             find_data(plan.data, MODELS[plan.model].data)
         except DataError as error:
             faults.add("--data", str(error))
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     if options.shared.dry_run:
         line.clear()
         _print_plan(plan, job)
@@ -204,7 +281,7 @@ def measure(options: TrainOptions) -> int:
             progress=line.show,
             keep=keep,
         ),
-        lambda run, directory, file: _show(options, run, answers, directory, file),
+        lambda run, directory, result: _show(options, run, answers, directory, result),
     )
     return code
 
@@ -232,18 +309,17 @@ def _words(plan: TrainingPlan) -> tuple[str, ...]:
 
 
 def _show(
-    options: TrainOptions, run: TrainingRun, answers: TrainingAnswers, directory: Path, file: JsonFile | None
+    options: TrainOptions, run: TrainingRun, answers: TrainingAnswers, directory: Path, result: Result
 ) -> None:
     """Print what was measured, and write the profile beside it."""
     from ringleader.bench.training.tf_cnn_lines import lines
-    from ringleader.cli.bench.train_text import as_text
 
     text = as_text(run)
     first = next((arm.name for arm in run.arms if arm.rates), None)
     if options.format == TF_CNN and first is not None:
         steps, losses = answers.rank_zero(first)
         text = "\n".join(lines(steps, losses, batch=answers.plan.batch, ranks=run.ranks)) + "\n"
-    bench_options.show(run, directory, options.shared.json, file, lambda: text)
+    bench_options.show(run, directory, result, lambda: text)
     _write_profile(run, directory)
     if run.failure and (options.shared.json.json or options.format == TF_CNN):
         print(f"ringleader: {run.failure}", file=sys.stderr, flush=True)
@@ -258,13 +334,3 @@ def _write_profile(run: TrainingRun, directory: Path) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-command = Command(
-    "train",
-    options=TrainOptions,
-    run=measure,
-    overridden=overridden,
-    everyday=EVERYDAY,
-    help=HELP,
-)

@@ -1,30 +1,195 @@
-"""``ringleader doctor``: what hosts have for jobs; with ``--image`` what an image is worth."""
+"""``ringleader doctor``: what hosts have for jobs, and with ``--image`` what an image is worth.
+
+`judged_hosts` says how it is shown.
+"""
 
 from __future__ import annotations
 
 import os
+import random
+import string
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ringleader.cli import interrupts
-from ringleader.cli.doctor.doctor_options import EVERYDAY, DoctorOptions
-from ringleader.cli.json_output import JsonOptions, opened, show
-from ringleader.cli.options.host_options import HostOptions, overridden
-from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.doctor import stored_facts
+from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
+from ringleader.cli.options.host_options import PLACES, HostOptions, overridden
+from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
+from ringleader.cli.options.option_checks import Faults, unwritable, write_text
+from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.output import JsonOptions, Result, result_to, show
+from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.cli.typed_command import Command, given, spelling
-from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.option_fields import names_of
-from ringleader.plan.job import Job
+from ringleader.cli.typed_command import REPLACE, Command, misplaced
+from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.errors import Fault, ProbeError, RefusedError, refuse
+from ringleader.option_fields import SECONDS, flag, group, many, names_of, option, spellings_set
+from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.cli.json_output import JsonFile
-    from ringleader.doctor.hosts_reading import HostsReading
+    from ringleader.fabric.active.measurements import ActiveResults
+    from ringleader.fabric.cluster_facts import ClusterFacts
+    from ringleader.render.rdma.allocation import NicAllocation
+
+
+_ON = {
+    "metavar": "local|ssh|lab|kubernetes",
+    "choices": (*PLACES, "kubernetes"),
+    "help": "Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """Options of ``--on kubernetes``."""
+
+    nodes: str | None = option(
+        "With --on kubernetes: nodes that have this label. [default: all nodes]", metavar="LABEL[=VALUE]"
+    )
+    pod_image: str | None = option(
+        "With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
+        metavar="IMAGE",
+    )
+    nics: NicOptions = group(NicOptions, of="nodes")
+    dry_run: bool = flag("With --on kubernetes: print the Pods as YAML, and stop.")
+    cluster: ClusterOptions = group(ClusterOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """The options of ``doctor``."""
+
+    verbose: bool = flag("Show also what passed and what could not be judged.", "-v", "--verbose")
+    facts: bool = flag("Print what was read, as JSON, and judge nothing.")
+    facts_from: tuple[str, ...] = many(
+        "Judge facts that --facts has printed, here or elsewhere; several files are compared.", metavar="FILE"
+    )
+    expect: str | None = option("Hold every host against this profile: what it must have.", metavar="FILE")
+    write_expect: str | None = option(
+        "Write a profile of this host, or of the first of several.", metavar="FILE"
+    )
+    force: bool = flag("Let --write-expect replace a file.", *REPLACE)
+    active: bool = flag(
+        "Measure, too: rates and latencies between the hosts, and how fast their ranks compute."
+    )
+    active_seconds: float = option(
+        "What the measurements of --active may take together.",
+        default=30,
+        **SECONDS,
+    )
+    image: bool = flag(
+        "Test the image that this container was made of, or this machine: load and start things."
+    )
+    sbom: str | None = option(
+        "Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
+        metavar="FILE",
+    )
+    timeout: float = option("What everything may take together.", default=300, **SECONDS)
+    json: JsonOptions = group(JsonOptions)
+    hosts: HostOptions = group(HostOptions, changed={"on": _ON})
+    job: Job = group(Job, of="hosts")
+    nodes: NodeOptions = group(NodeOptions)
+
+    @property
+    def on_kubernetes(self) -> bool:
+        """Whether nodes of a cluster are meant."""
+        return self.hosts.on == "kubernetes"
+
+    @property
+    def names_hosts(self) -> bool:
+        """Whether other hosts than this one are meant."""
+        where = self.hosts
+        named = bool(where.hosts) or where.hostfile is not None or where.wants_lab
+        return named or where.on == "ssh"
+
+    def faults(self) -> list[Fault]:
+        """Return what is wrong with options that exclude each other."""
+        sources = {
+            "--image": self.image,
+            "--facts-from": bool(self.facts_from),
+            "-H, --hostfile, --lab": self.names_hosts,
+            "--on kubernetes": self.on_kubernetes,
+        }
+        given = [word for word, is_given in sources.items() if is_given]
+        found = list(self.job.faults)
+        if len(given) > 1:
+            what = "each of them says what is judged"
+            found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
+        if self.image:
+            what = "--image tests an image, and reads no facts"
+            of_facts = spellings_set(self, "facts expect write_expect active")
+            found += [Fault(where=f"{word} with --image", what=what) for word in of_facts]
+        if self.active:
+            what, hint = "with that nothing is measured", "leave one out"
+            others = spellings_set(self, "facts facts_from write_expect")
+            found += [Fault(where=f"--active and {word}", what=what, hint=hint) for word in others]
+        found += self._misplaced()
+        if self.sbom == "-" and self.image:
+            found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
+        if self.force and self.write_expect is None:
+            found.append(Fault(where="--replace", what="means nothing without --write-expect"))
+        return found
+
+    def _misplaced(self) -> list[Fault]:
+        """Return options that mean nothing on a cluster, or only there."""
+        if self.on_kubernetes:
+            what, hint = "means nothing with --on kubernetes", "leave it out"
+            given = spellings_set(self, "facts active write_expect")
+        else:
+            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
+            given = spellings_set(self.nodes)
+        return [Fault(where=word, what=what, hint=hint) for word in given]
+
+
+def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+    """Return a job on the hosts that are meant; its command is still to come.
+
+    It runs in ``/``, which every host has: the caller's directory need not exist there, nor here.
+    Raises RequestError with all faults.
+    """
+    named = replace(asked, command=("true",))
+    job, _ = read_job(named, RankOptions(), where, environ=environ, here="/")
+    check_ssh_files(check(job))
+    return job
+
+
+def measure_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
+    """Measure between the hosts that were read, or on this machine."""
+    where = options.hosts
+    names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
+    where = where if names_hosts else replace(where, on="local")
+    job = job_on_hosts(options.job, where, environ=os.environ)
+    job = replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
+    with interrupts.held():
+        from ringleader.doctor.active_job import measure
+    line = ProgressLine()
+    try:
+        return measure(
+            job,
+            environ=os.environ,
+            seconds=min(options.active_seconds, options.timeout),
+            progress=line.show,
+            ranks_per_host=ranks_at_once(read),
+        )
+    finally:
+        line.clear()
+
+
+def ranks_at_once(read: HostsReading) -> int:
+    """Return how many ranks of a host compute at once: of one host all that it takes, else one.
+
+    Several hosts may share a machine, as in a lab, and would measure each other.
+    """
+    if len(read.facts) != 1:
+        return 1
+    (facts,) = read.facts.values()
+    return len(facts.gpus) or max(1, facts.usable_cpus)
+
 
 COLUMN = 100
 """Widest text in a column of the table."""
@@ -59,31 +224,122 @@ def table_of(checks: Sequence[Mapping[str, str]]) -> str:
     return str(tabulate(rows, headers=("check", "", "what"), maxcolwidths=[None, None, COLUMN]))
 
 
-HELP = """Say what is wrong with a host, or with several, and what to do about it.
-
-\b
-  ringleader doctor
-  ringleader doctor -H node1,node2
-  ringleader doctor --hostfile hosts.txt --expect profile.toml --active
-  ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
-  ringleader doctor --facts > node1.json
-  ringleader doctor --image
-
-Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh. Nothing
-is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it looks at the
-nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads libraries, starts
-sshd on a free loopback port with throw-away keys, and two ranks from there. The exit code is 3 where a check
-failed.
-"""
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 """Where an image says what it has (``images.image_record.PLACE``)."""
 
 
-def doctor(options: DoctorOptions) -> int:
-    """Do what was asked for; return the exit code."""
+_LETTERS = string.ascii_lowercase + string.digits
+LEAST_SECONDS = 5.0
+"""What is kept of the time for looking at the nodes and for removing the Pods."""
+
+
+def allocation_of(options: NodeOptions) -> NicAllocation:
+    """Return the NICs that each Pod gets. Raises RequestError with every fault."""
+    with needs_kubernetes(), interrupts.held():
+        from ringleader.cli.kubernetes.job_from_options import allocation
+        from ringleader.render.rdma.allocation import NicAllocation
+        from ringleader.render.rdma.profiles import PROFILES
+    faults = Faults()
+    found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
+    if found is not None and found.makes_template and options.pod_image is not None:
+        faults.add(
+            "--rdma dra with --pod-image", "a claim needs a template of its own", "leave one of them out"
+        )
+    refuse(faults.found)
+    return found if found is not None else NicAllocation(profile=PROFILES["none"])
+
+
+def check_nodes(options: DoctorOptions, result: Result) -> int:
+    """Judge the nodes, and where an image is given the facts that Pods read there; return the exit code."""
+    nodes = allocation_of(options.nodes)
+    profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
+    with interrupts.held():
+        from ringleader.cli.doctor.judged_hosts import show_judgement
+        from ringleader.doctor.judgement import judge
+        from ringleader.doctor.kubernetes_nodes import needs_of
+    line = ProgressLine()
+    try:
+        cluster, read = with_cluster(
+            options.nodes.cluster, lambda connection: _read(connection, options, nodes, line)
+        )
+    finally:
+        line.clear()
+    if options.nodes.dry_run:
+        return 0
+    if options.nodes.pod_image is None:
+        hint = "--pod-image IMAGE, with Ringleader in it, reads facts on each node"
+        print(f"ringleader: only what the API server knows is judged: {hint}", file=sys.stderr)
+    needs = needs_of(nodes)
+    judged = judge(read.facts, faults=read.faults, profile=profile, cluster=(cluster, needs))
+    return show_judgement(judged, read, result, verbose=options.verbose)
+
+
+async def _read(
+    connection: Connection, options: DoctorOptions, nodes: NicAllocation, line: ProgressLine
+) -> tuple[ClusterFacts, HostsReading]:
+    with needs_kubernetes(), interrupts.held():
+        from ringleader.doctor.kubernetes_nodes import read_cluster
+        from ringleader.doctor.kubernetes_pods import facts_pod
+        from ringleader.doctor.kubernetes_reading import PodReading
+    found = await read_cluster(
+        connection.cluster,
+        namespace=connection.namespace,
+        selector=options.nodes.nodes or "",
+        networks=nodes.networks,
+    )
+    seconds = max(options.timeout - LEAST_SECONDS, LEAST_SECONDS)
+    run = "RUN" if options.nodes.dry_run else "".join(random.SystemRandom().choices(_LETTERS, k=6))
+    pods = {
+        node.name: facts_pod(
+            node,
+            index=index,
+            run=run.lower(),
+            namespace=connection.namespace,
+            image=options.nodes.pod_image or "IMAGE",
+            allocation=nodes,
+            seconds=seconds,
+        )
+        for index, node in enumerate(found.nodes)
+    }
+    if options.nodes.dry_run:
+        from ringleader.mpijob.yaml_text import text_of
+
+        sys.stdout.write(text_of(pods.values()))
+        return found, HostsReading(facts={})
+    if options.nodes.pod_image is None:
+        return found, HostsReading(facts={})
+    reading = PodReading(connection.cluster, namespace=connection.namespace, run=run, tell=line.show)
+    return found, await reading.read(pods, seconds)
+
+
+@Command.of(
+    "doctor",
+    DoctorOptions,
+    everyday=(
+        "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
+        "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
+    ),
+    overridden=overridden,
+)
+def command(options: DoctorOptions) -> int:
+    """Say what is wrong with a host, or with several, and what to do about it.
+
+    \b
+      ringleader doctor
+      ringleader doctor -H node1,node2
+      ringleader doctor --hostfile hosts.txt --expect profile.toml --active
+      ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
+      ringleader doctor --facts > node1.json
+      ringleader doctor --image
+
+    Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh.
+    Nothing is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it
+    looks at the nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads
+    libraries, starts sshd on a free loopback port with throw-away keys, and two ranks from there. The exit
+    code is 3 where a check failed.
+    """
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if options.sbom:
         from ringleader.doctor.installed_packages import sbom_text
 
@@ -92,12 +348,10 @@ def doctor(options: DoctorOptions) -> int:
             return 0
     if options.image:
         return check_image(options.timeout, options.json)
-    with opened(options.json.json_file) as file:
+    with result_to(options.json) as result:
         if options.on_kubernetes:
-            from ringleader.cli.doctor.cluster_nodes import check_nodes
-
-            return check_nodes(options, file)
-        return check_hosts(options, file)
+            return check_nodes(options, result)
+        return check_hosts(options, result)
 
 
 def without_hosts(options: DoctorOptions) -> list[Fault]:
@@ -105,19 +359,13 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     if options.names_hosts or options.active:
         return []
     naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
-    rest = (names_of(HostOptions) | names_of(Job, where="hosts")) - naming
+    rest = (names_of(HostOptions) | names_of(Job, of="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
-    return [
-        Fault(where=spelling(one), what="means nothing where no rank is started", hint=hint)
-        for one in given(click.get_current_context())
-        if one.name in rest
-    ]
+    return misplaced(rest.__contains__, "means nothing where no rank is started", hint)
 
 
-def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
+def check_hosts(options: DoctorOptions, result: Result) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
-    with interrupts.held():
-        from ringleader.cli.doctor import stored_facts
     if options.write_expect is not None:
         stored_facts.check_new(options.write_expect, force=options.force)
     profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
@@ -125,38 +373,36 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     for text in read.warnings:
         print(f"ringleader: {text}", file=sys.stderr)
     if options.facts:
-        return print_facts(read, file)
+        return print_facts(read, result)
     if not read.facts and (options.write_expect is not None or options.active):
         raise RefusedError(read.faults)
     if options.write_expect is not None:
         stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
-    measured = None
-    if options.active:
-        from ringleader.cli.doctor.named_hosts import measure_hosts
-
-        seconds = min(options.active_seconds, options.timeout)
-        measured = measure_hosts(options, read, seconds=seconds, environ=os.environ)
+    measured = measure_hosts(options, read) if options.active else None
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
         from ringleader.doctor.judgement import judge
 
     judged = judge(read.facts, faults=read.faults, profile=profile, measured=measured)
-    return show_judgement(options, read, judged, file)
+    return show_judgement(judged, read, result, verbose=options.verbose)
 
 
 def reading(options: DoctorOptions) -> HostsReading:
     """Read the facts of the hosts that are meant: of files, of other hosts, of this one."""
-    with interrupts.held():
-        from ringleader.doctor.hosts_reading import HostsReading
     if options.facts_from:
-        from ringleader.cli.doctor.stored_facts import read_facts
-
-        return HostsReading(facts=read_facts(options.facts_from, read_text))
+        return HostsReading(facts=stored_facts.read_facts(options.facts_from, read_text))
     if options.names_hosts:
-        from ringleader.cli.doctor.named_hosts import read_named_hosts
-
-        return read_named_hosts(options, seconds=options.timeout, environ=os.environ)
+        job = job_on_hosts(options.job, options.hosts, environ=os.environ)
+        with interrupts.held():
+            from ringleader.doctor.facts_job import read_hosts
+        line = ProgressLine()
+        try:
+            return read_hosts(job, environ=os.environ, seconds=options.timeout, progress=line.show)
+        except ProbeError as error:
+            return HostsReading(facts={}, faults=error.faults)
+        finally:
+            line.clear()
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
 
@@ -166,23 +412,10 @@ def reading(options: DoctorOptions) -> HostsReading:
     return HostsReading(facts={facts.hostname or "this host": facts})
 
 
-def print_facts(read: HostsReading, file: JsonFile | None) -> int:
+def print_facts(read: HostsReading, result: Result) -> int:
     """Print facts as JSON; hosts that could not be read are told on standard error."""
-    from ringleader.cli.doctor.stored_facts import facts_document, facts_text
-
-    if file is not None:
-        file.write(facts_document(read.facts))
-    sys.stdout.write(facts_text(read.facts))
+    result.write(stored_facts.facts_document(read.facts))
+    sys.stdout.write(stored_facts.facts_text(read.facts))
     for fault in read.faults:
         print(f"ringleader: {fault}", file=sys.stderr)
     return 3 if read.faults else 0
-
-
-command = Command(
-    "doctor",
-    options=DoctorOptions,
-    run=doctor,
-    everyday=EVERYDAY,
-    overridden=overridden,
-    help=HELP,
-)

@@ -6,10 +6,10 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
-from ringleader.cli.doctor.doctor_options import DoctorOptions
-from ringleader.cli.json_output import JsonFile, dumped
+from ringleader.cli.output import Result, table
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
 from ringleader.fabric.active.pair_matrix import pair_matrix
@@ -21,8 +21,6 @@ from ringleader.report.number_format import plural
 
 def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
     """Return a row for each node: whether it is ready, its NICs, GPUs and taints."""
-    from tabulate import tabulate  # a host alone is judged without it
-
     header = ("node", "ready", needs.resource or "NICs", "GPUs", "taints")
     rows = [
         (
@@ -34,30 +32,24 @@ def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
         )
         for node in facts.nodes
     ]
-    return f"{tabulate(rows, headers=header, tablefmt='plain', disable_numparse=True)}\n"
+    return table(rows, header, form="plain") + "\n"
 
 
 def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return one object for each result. ``hosts`` is there where a result is said of some of several."""
-    return [_document_of(one, groups) for one in results]
-
-
-def _document_of(one: CheckResult, groups: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "id": one.id,
-        "verdict": str(one.verdict),
-        "group": groups.get(one.id, ""),
-        "subject": one.subject,
-        "seen": one.seen,
-        "expected": one.expected,
-        "remedy": one.remedy,
-    }
-    return values | ({"hosts": list(one.hosts)} if one.hosts else {})
-
-
-def has_failure(results: Iterable[CheckResult]) -> bool:
-    """Tell whether any check failed."""
-    return any(one.verdict is Verdict.FAIL for one in results)
+    return [
+        {
+            "id": one.id,
+            "verdict": str(one.verdict),
+            "group": groups.get(one.id, ""),
+            "subject": one.subject,
+            "seen": one.seen,
+            "expected": one.expected,
+            "remedy": one.remedy,
+            **({"hosts": list(one.hosts)} if one.hosts else {}),
+        }
+        for one in results
+    ]
 
 
 MOST_KINDS = 4
@@ -176,16 +168,17 @@ def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
     return text
 
 
-def _wrapped(start: str, text: str, width: int, *, indent: int) -> Iterable[str]:
-    """Yield lines of at most ``width`` columns; words are never cut."""
-    line, empty = start, True
-    for word in text.split():
-        if not empty and len(line) + 1 + len(word) > width:
-            yield line
-            line, empty = " " * indent, True
-        line += word if empty else f" {word}"
-        empty = False
-    yield line.rstrip()
+def _wrapped(start: str, text: str, width: int, *, indent: int) -> list[str]:
+    """Return lines of at most ``width`` columns; words are never cut."""
+    lines = wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [start.rstrip()]
 
 
 def summary(results: Sequence[CheckResult], groups: Mapping[str, str], *, verbose: bool = False) -> str:
@@ -217,15 +210,9 @@ def _reasons(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[
 NARROWEST, WIDEST = 60, 140
 
 
-def show_judgement(
-    options: DoctorOptions, read: HostsReading, judged: Judgement, file: JsonFile | None
-) -> int:
+def show_judgement(judged: Judgement, read: HostsReading, result: Result, *, verbose: bool) -> int:
     """Show what is said of the hosts that were read; return the exit code."""
-    values = judgement_document(judged)
-    if file is not None:
-        file.write(values)
-    sys.stdout.write(dumped(values) if options.json.json else judgement_text(judged, read, options.verbose))
-    sys.stdout.flush()
+    result.show(judgement_document(judged), lambda: judgement_text(judged, read, verbose))
     return 0 if judged.ok else 3
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.cli.options.option_checks import Faults, ReadText, unwritable, write_text
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.checks.expectation import Expectation, expectation_of
 from ringleader.fabric.checks.expectation_file import parse, to_toml
 from ringleader.fabric.facts import HostFacts, document, from_document
@@ -29,7 +29,7 @@ def read_profile(path: str, read: ReadText) -> Expectation:
         document = tomllib.loads(printed(text))
     except (ValueError, RecursionError) as error:
         hint = "ringleader doctor --write-expect FILE makes one"
-        raise RequestError(Fault(where=path, what=f"is not TOML: {error}", hint=hint)) from None
+        raise RequestError(f"is not TOML: {error}", where=path, hint=hint) from None
     return parse(document, path)
 
 
@@ -39,8 +39,7 @@ def check_new(path: str, *, force: bool) -> None:
     if not faults and path != "-" and Path(path).exists() and not force:
         what = f"{path} is there already"
         faults = [Fault(where=WRITE, what=what, hint="name another, or add --replace to write over it")]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
 
 
 def write_profile(path: str, facts: HostFacts) -> None:
@@ -79,8 +78,7 @@ def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
             found += _facts_of(path, text, faults.found)
     if not found and not faults.found:
         faults.add(OPTION, f"{', '.join(paths)}: no host is in it")
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     by_host: dict[str, HostFacts] = {}
     for facts in found:
         name, number = facts.hostname or "host", 1

@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ringleader.cli.image.recipe_options import (
@@ -17,13 +17,13 @@ from ringleader.cli.image.recipe_options import (
     recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JsonOptions, show
-from ringleader.cli.json_output import opened as opened_file
 from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.output import JsonOptions, result_to, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.option_fields import SECONDS, flag, group, many, option
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
+from ringleader.images.build_command import BuildOptions, isolation, tag_of
+from ringleader.option_fields import SECONDS, flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
@@ -74,41 +74,15 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
-
-\b
-  ringleader image build pytorch-cpu --tag example.org/team/train:1
-  ringleader image build my.toml --test --sbom sbom.json
-  ringleader image build my.toml --dry-run
-
-The registry's credentials are the builder's own (buildah login, podman login, docker login).
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
+class ImageOptions:
     """The options, as they were written."""
 
     recipe: str = recipe_argument()
-    tag: str = option("[default: the recipe's name, latest]", default="", metavar="NAME:TAG")
-    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"])
-    platform: str = option("[default: the builder's own]", default="", metavar="OS/ARCH")
-    isolation: str | None = option(
-        "How buildah and podman isolate steps. [default: what works here]",
-        choices=["oci", "rootless", "chroot"],
-    )
-    storage_driver: str = option("Of buildah and podman: overlay, vfs.", default="", metavar="NAME")
-    builder_arg: tuple[str, ...] = many("A further word for the builder. Again for more.", metavar="WORD")
-    pull: str = option(
-        "When base images are fetched.", default="missing", choices=["missing", "always", "never"]
-    )
-    no_cache: bool = flag("Use no layer of an earlier build.")
-    timestamp: int | None = option(
-        "Date of everything in the image, since 1970, so that the same recipe gives the same image. "
-        "[default: SOURCE_DATE_EPOCH, else the time of the build]",
-        least=0,
-        unit="seconds",
-        metavar="SECONDS",
+    how: BuildOptions = group(BuildOptions)
+    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"], after="tag")
+    storage_driver: str = option(
+        "Of buildah and podman: overlay, vfs.", default="", metavar="NAME", after="isolation"
     )
     no_check: bool = flag(NO_CHECK)
     test: bool = flag("Run the self-test in the image; it must pass.")
@@ -124,11 +98,20 @@ class BuildOptions:
 PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
-def build(options: BuildOptions) -> None:
-    """Do what was asked for."""
+@Command.of("build", ImageOptions, no_args_is_help=True)
+def command(options: ImageOptions) -> None:
+    """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
+
+    \b
+      ringleader image build pytorch-cpu --tag example.org/team/train:1
+      ringleader image build my.toml --test --sbom sbom.json
+      ringleader image build my.toml --dry-run
+
+    The registry's credentials are the builder's own (buildah login, podman login, docker login).
+    """
     prints_sbom = options.sbom == "-"
     if prints_sbom and options.json.json:
-        raise RequestError(Fault(where="--sbom -", what="with --json both would be standard output"))
+        raise RequestError("with --json both would be standard output", where="--sbom -")
     task = build_task(options)
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
@@ -137,42 +120,30 @@ def build(options: BuildOptions) -> None:
     from ringleader.images.build import build as build_image
     from ringleader.images.build_selftest import faults_of
 
-    with opened_file(options.json.json_file):
+    with result_to(options.json) as result:
         display = BuildDisplay(stream=sys.stderr, is_tty=sys.stderr.isatty())
         try:
             built = build_image(task, environ=os.environ, watcher=display)
         finally:
             display.finish()
-    if built.sbom:
-        write_text(options.sbom or "", built.sbom)
-    show(options.json, document(task, built), lambda: "" if prints_sbom else f"{table(task, built)}\n")
+        if built.sbom:
+            write_text(options.sbom or "", built.sbom)
+        result.show(document(task, built), lambda: "" if prints_sbom else f"{built_table(task, built)}\n")
     if built.test is not None:
         print(table_of(built.test["checks"]), file=sys.stderr)
-        faults = faults_of(built.test)
-        if faults:
-            raise RefusedError(faults)
+        refuse(faults_of(built.test), RefusedError)
 
 
-command = Command(
-    "build",
-    options=BuildOptions,
-    run=build,
-    help=HELP,
-    no_args_is_help=True,
-)
-
-
-def build_task(options: BuildOptions) -> Task:
+def build_task(options: ImageOptions) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
     from ringleader.images import dockerfile, image_assembly
     from ringleader.images.build import Task, build_environment
-    from ringleader.images.build_command import BuildOptions, isolation, tag_of
     from ringleader.images.build_context import contents
     from ringleader.images.builders import find
     from ringleader.images.lock_file import MACHINES
 
-    recipe = opened(options.recipe, options.changes)
-    machine = (options.platform or platform.machine()).rpartition("/")[2]
+    recipe, how = opened(options.recipe, options.changes), options.how
+    machine = (how.platform or platform.machine()).rpartition("/")[2]
     image = image_assembly.image(recipe, MACHINES.get(machine, "x86_64"))
     faults = _unreadable(options)
     if options.test and not image.test:
@@ -181,28 +152,22 @@ def build_task(options: BuildOptions) -> Task:
     if options.sbom and image.test[1:2] != ("doctor",):
         what = "Ringleader is not in the image, which would write the list"
         faults.append(Fault(where="--sbom", what=what, hint="add [ringleader] to the recipe"))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     if not options.no_check:
         refuse_what_clashes(recipe)
     inside = contents(image, recipe)
+    timestamp, epoch = how.timestamp, os.environ.get("SOURCE_DATE_EPOCH", "")
+    if timestamp is None and epoch.isdecimal():
+        timestamp = int(epoch)
     builder = find(options.builder or "", environ=os.environ, storage_driver=options.storage_driver)
     task = Task(
         recipe=recipe,
         image=image,
         dockerfile=dockerfile.text(image),
         inside=inside,
-        options=BuildOptions(
-            tag=tag_of(options.tag, recipe.name),
-            platform=options.platform,
-            isolation=options.isolation or "",
-            pull=options.pull,
-            no_cache=options.no_cache,
-            timestamp=_timestamp(options.timestamp),
-            arguments=tuple(options.builder_arg),
-        ),
+        options=replace(how, tag=tag_of(how.tag, recipe.name), timestamp=timestamp),
         builder=builder,
-        isolation=isolation(options.isolation or "", builder, build_environment(os.environ)),
+        isolation=isolation(how.isolation, builder, build_environment(os.environ)),
         test=options.test,
         sbom=bool(options.sbom),
         seconds=options.timeout,
@@ -211,28 +176,23 @@ def build_task(options: BuildOptions) -> Task:
     return task
 
 
-def _unreadable(options: BuildOptions) -> list[Fault]:
+def _unreadable(options: ImageOptions) -> list[Fault]:
     """Return the options whose text is not of the kind that a builder takes."""
     from ringleader.images.recipe_fields import REFERENCE
 
     found = []
-    tag = options.tag
+    tag, wanted = options.how.tag, options.how.platform
     if tag and ("@" in tag or REFERENCE.pattern.fullmatch(tag) is None):
         hint = "lower-case letters, such as example.org/team/train:1"
         found.append(Fault(where="--tag", what=f"{tag!r} is not NAME:TAG", hint=hint))
-    if options.platform not in ("", *PLATFORMS):
+    if wanted not in ("", *PLATFORMS):
         hint = f"use {' or '.join(PLATFORMS)}"
-        found.append(Fault(where="--platform", what=f"{options.platform!r} is unknown", hint=hint))
+        found.append(Fault(where="--platform", what=f"{wanted!r} is unknown", hint=hint))
     driver = options.storage_driver
     if driver and re.fullmatch(r"[a-z0-9]+", driver) is None:
         hint = "such as overlay or vfs"
         found.append(Fault(where="--storage-driver", what=f"{driver!r} is not a name", hint=hint))
     return [*found, *unwritable("--sbom", options.sbom)]
-
-
-def _timestamp(given: int | None) -> int | None:
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return given if given is not None else int(epoch) if epoch.isdecimal() else None
 
 
 def dry_run_values(task: Task) -> dict[str, Any]:
@@ -275,10 +235,8 @@ def document(task: Task, built: Built) -> dict[str, Any]:
     }
 
 
-def table(task: Task, built: Built) -> str:
+def built_table(task: Task, built: Built) -> str:
     """Return what came of a build, for people."""
-    from tabulate import tabulate
-
     rows = [
         ("tag", built.tag),
         ("digest", built.stored.digest or "none before it is pushed"),
@@ -286,4 +244,4 @@ def table(task: Task, built: Built) -> str:
         ("size", f"{built.stored.size / 2**20:.1f} MiB"),
         ("built by", f"{task.builder.name} in {built.seconds:.0f} s"),
     ]
-    return str(tabulate(rows, tablefmt="plain"))
+    return table(rows, form="plain")

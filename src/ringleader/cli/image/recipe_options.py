@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.finding import Level
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import check, selection_of
 from ringleader.images.tables import load
-from ringleader.option_fields import argument, many, option
+from ringleader.option_fields import WrongValueError, argument, many, option
 from ringleader.text_files import decoded, printed, read_bytes
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def complete_recipe(ctx: click.Context, parameter: click.Parameter, incomplete: 
     return names or [CompletionItem(incomplete, type="file")]
 
 
-def not_empty(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
-    """Return an option's value, empty where it was not given; one that was given empty is a mistake."""
-    if value == "" or (isinstance(value, tuple) and "" in value):
-        raise RequestError(Fault(where=param.opts[0], what="nothing is named"))
-    return value or (() if param.multiple else "")
+def not_empty(text: str) -> str:
+    """Read a name; one that is empty is a mistake. Raises WrongValueError."""
+    if not text:
+        raise WrongValueError("nothing is named")
+    return text
 
 
 NO_CHECK = "Do not check first whether everything fits together."
@@ -54,9 +54,9 @@ class RecipeOptions:
     mirror: tuple[str, ...] = many(
         "Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
         metavar="SET|KIND=URL",
-        callback=not_empty,
+        read=not_empty,
     )
-    base: str = option("Another base image.", default="", callback=not_empty, metavar="REF")
+    base: str = option("Another base image.", default="", read=not_empty, metavar="REF")
 
 
 UNCHANGED = RecipeOptions()
@@ -81,7 +81,7 @@ def _text(file: str) -> str:
         return printed(decoded(data))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None
+        raise RequestError("is not UTF-8", where=f"{file}:{line}") from None
     except (OSError, ValueError) as error:
         raise RequestError(_absent(file, error)) from None
 
@@ -110,5 +110,4 @@ def refuse_what_clashes(recipe: Recipe) -> None:
         elif one.level in ("gone", "warning"):
             works = f" → {one.hint}" if one.hint else ""
             print(f"{recipe.name}: {one.level}: {one.what}{works}", file=sys.stderr)
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)

@@ -1,7 +1,9 @@
-"""``ringleader image render``: a recipe as a Dockerfile or an Apptainer definition."""
+"""``ringleader image render`` and ``lock``: a recipe as a build file; its Python packages with hashes."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,17 +19,65 @@ from ringleader.cli.image.recipe_options import (
     recipe_argument,
     refuse_what_clashes,
 )
-from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.images import apptainer, dockerfile, image_assembly
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
+from ringleader.images import apptainer, dockerfile, image_assembly, lock_file, pip_resolver
 from ringleader.images.build_context import Content, contents, put
 from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, MARK, ignore_text
-from ringleader.option_fields import flag, group, option
+from ringleader.option_fields import SECONDS, flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.instructions import Image
     from ringleader.images.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockOptions:
+    """The options, as they were written."""
+
+    recipe: str = recipe_argument()
+    output: str | None = option(
+        "Write to a file. [default: standard output]", "-o", "--output", metavar="FILE"
+    )
+    platform: str = option("[default: linux/amd64]", default="", metavar="OS/ARCH")
+    timeout: float = option("What pip may take.", default=600, **SECONDS)
+    no_check: bool = flag(NO_CHECK)
+    dry_run: bool = flag("Print pip's command and ask nothing.")
+    changes: RecipeOptions = group(RecipeOptions)
+
+
+@Command.of("lock", LockOptions)
+def lock_command(options: LockOptions) -> None:
+    """Write down every Python package that a recipe comes to, with version and hash.
+
+    \b
+      ringleader image lock my.toml --output requirements.lock
+      ringleader image build my.toml --set packages.lock=requirements.lock
+
+    pip is asked for the recipe's Python and base, over the network; wheels whose index does not tell their
+    dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
+    configured to ask; no such address reaches the file.
+    """
+    faults = unwritable("--output", options.output)
+    refuse(faults)
+    recipe = opened(options.recipe, options.changes)
+    if not options.no_check:
+        refuse_what_clashes(recipe)
+    question = lock_file.question(recipe, platform=options.platform)
+    directory = Path(recipe.where).parent if recipe.where else Path()
+    if options.dry_run:
+        argv = lock_file.argv(question, python=sys.executable, target="EMPTY", directory=str(directory))
+        print(shlex.join(argv))
+        return
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if question.python != ours:
+        what = f"the image has Python {question.python}, we run in {ours}"
+        do = "pip takes conditions on Python's version in packages' metadata for ours"
+        print(f"ringleader: {what}: {do}", file=sys.stderr)
+    report = pip_resolver.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
+    write_text(options.output or "-", lock_file.text(question, report))
 
 
 def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:
@@ -35,10 +85,10 @@ def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
     if not directory.exists():
         if not directory.absolute().parent.is_dir():
             what = f"there is no directory {directory.absolute().parent}"
-            raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
+            raise RequestError(what, where="-o", hint="make it, or name another")
         return
     if not directory.is_dir():
-        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
+        raise RequestError(f"{directory} is not a directory", where="-o")
     foreign = [directory / name for name in texts if not _is_ours(directory / name)]
     if not any((directory / name).is_file() for name in texts):
         foreign += [directory / one.path for one in inside if _is_other(directory / one.path, one)]
@@ -70,7 +120,7 @@ def write(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
                     path.replace(target)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RefusedError(Fault(where=str(error.filename or directory), what=what)) from None
+        raise RefusedError(what, where=str(error.filename or directory)) from None
     return (*texts, *(one.path for one in inside))
 
 
@@ -103,14 +153,6 @@ def _is_other(path: Path, content: Content) -> bool:
     return path.exists() and (content.source is None or not _is_there(path, content.source))
 
 
-HELP = """Print a recipe as a Dockerfile, or as a definition for Apptainer.
-
-It is checked first (`ringleader image check`): what cannot work is refused, what is doubtful is said.
-Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
-of what -o writes.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions:
     """The options, as they were written."""
@@ -123,15 +165,22 @@ class RenderOptions:
         "-o",
         "--output",
         default="",
-        callback=not_empty,
+        read=not_empty,
+        called="-o",
         metavar="DIR",
     )
     no_check: bool = flag(NO_CHECK)
     json: JsonOptions = group(JsonOptions)
 
 
-def render(options: RenderOptions) -> None:
-    """Print the text, or write the directory."""
+@Command.of("render", RenderOptions)
+def render_command(options: RenderOptions) -> None:
+    """Print a recipe as a Dockerfile, or as a definition for Apptainer.
+
+    It is checked first (`ringleader image check`): what cannot work is refused, what is doubtful is said.
+    Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
+    of what -o writes.
+    """
     recipe = opened(options.recipe, options.changes)
     if not options.no_check:
         refuse_what_clashes(recipe)
@@ -157,11 +206,3 @@ def _write(image: Image, recipe: Recipe, options: RenderOptions) -> None:
     show(options.json, values, lambda: "")
     if not options.json.json:
         print(f"image: {output} holds {', '.join(written)}", file=sys.stderr)
-
-
-command = Command(
-    "render",
-    options=RenderOptions,
-    run=render,
-    help=HELP,
-)

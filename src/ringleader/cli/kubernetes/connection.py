@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ringleader.cli.options.kubernetes_options import ClusterOptions
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, collected
 from ringleader.option_fields import words_of
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def needs_kubernetes() -> Iterator[None]:
         if library == "ringleader":
             raise
         hint = "pip install 'ringleader[kubernetes]'"
-        raise RefusedError(
-            Fault(where="", what=f"the Python package {library} is missing", hint=hint)
-        ) from None
+        raise RefusedError(f"the Python package {library} is missing", hint=hint) from None
 
 
 Result = TypeVar("Result")
@@ -48,6 +46,8 @@ class Connection:
 
 def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[Result]]) -> Result:
     """Connect, do something and close. Raises RequestError where no cluster is configured."""
+    import asyncio  # doctor of hosts starts without it
+
     with needs_kubernetes():
         from ringleader.kube.client import RestCluster
         from ringleader.kube.credential_sources import credentials
@@ -56,7 +56,7 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
         found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
         cluster = RestCluster(found)
         try:
-            namespace = checked_namespace(options.namespace) or found.namespace
+            namespace = options.namespace or found.namespace
             return await do(Connection(cluster=cluster, namespace=namespace, options=again(options)))
         finally:
             await cluster.close()
@@ -64,30 +64,32 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
     return asyncio.run(doing())
 
 
-def namespace_without_cluster(options: ClusterOptions) -> str:
-    """Return the namespace that a job would be sent to; ``default`` where no cluster is configured."""
+def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> str:
+    """Return the namespace that a job would be sent to; ``default`` where no cluster is configured.
+
+    What is wrong with the kubeconfig is added to ``faults``.
+    """
     if options.namespace is not None:
-        return checked_namespace(options.namespace)
+        return options.namespace
     with needs_kubernetes():
         from ringleader.kube.credential_sources import in_cluster
         from ringleader.kube.kubeconfig_files import choose, files_of, read
-    config = read(files_of(options.kubeconfig, os.environ))
-    if config.is_empty and not options.context:
-        found = in_cluster(os.environ)
-        return found.namespace if found is not None else "default"
-    return choose(config, options.context).namespace or "default"
-
-
-def checked_namespace(name: str | None) -> str:
-    """Return a namespace as it was given; RequestError where none can have this name."""
-    from ringleader.mpijob.object_names import is_namespace
-
-    if name is not None and not is_namespace(name):
-        hint = "use a-z, 0-9 and -"
-        raise RequestError(Fault(where="--namespace", what=f"{name!r} is not a namespace's name", hint=hint))
-    return name or ""
+    namespace = ""
+    with collected(faults):
+        config = read(files_of(options.kubeconfig, os.environ))
+        if config.is_empty and not options.context:
+            found = in_cluster(os.environ)
+            namespace = found.namespace if found is not None else "default"
+        else:
+            namespace = choose(config, options.context).namespace or "default"
+    return namespace
 
 
 def again(options: ClusterOptions) -> str:
     """Return the options that lead to the same place once more."""
     return "".join(f" {shlex.quote(word)}" for word in words_of(options, ClusterOptions()))
+
+
+def tell(text: str) -> None:
+    """Say a line to the person at the terminal."""
+    print(f"ringleader: {text}", file=sys.stderr, flush=True)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ringleader.cli.kubernetes import option_syntax
-from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
+from ringleader.cli.options.kubernetes_options import LARGEST, JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
-from ringleader.errors import RequestError, collected
-from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
+from ringleader.errors import collected, refuse
+from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Mount, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
@@ -98,9 +98,16 @@ def request_of(
     ``suffix``: five random letters and digits for a name of our own making, or nothing. ``read`` is only used
     for the files of ``--env-file``.
     """
-    job, slots = given.job, given.slots_per_worker or max(1, given.pods.gpus or 0)
+    job, pods = given.job, given.pods
+    slots = given.slots_per_worker or max(1, pods.gpus or 0)
     faults.found += (*job.faults, *faults_of_values(given), *faults_of_mpirun_words(job.extra_mpirun_args))
     elastic = _elastic(given, slots, faults)
+    if job.timeout is not None and job.timeout != int(job.timeout):
+        faults.add("--timeout", f"{job.timeout:g} is no whole number")
+    elif job.timeout is not None and job.timeout > LARGEST:
+        faults.add("--timeout", f"{job.timeout:g} seconds", "use a number above 0, at most 2^63-1")
+    if job.workdir and not job.workdir.startswith("/"):
+        faults.add("--workdir", f"{job.workdir!r} is not absolute", "a path in the image: /workspace")
     request = JobRequest(
         name=_name(given, suffix),
         namespace=namespace,
@@ -110,19 +117,38 @@ def request_of(
         slots=slots,
         elastic=elastic,
         start_np=None if elastic is None else job.np,
-        mpi=MpiImplementation(given.pods.mpi_implementation),
-        mpirun=given.pods.mpirun or "mpirun",
+        mpi=MpiImplementation(pods.mpi_implementation),
+        mpirun=pods.mpirun or "mpirun",
         mpirun_args=job.extra_mpirun_args,
         by_node=job.placement is Placement.NODE,
         env=_variables(given, environ, read, faults),
-        secret_env=option_syntax.secret_values("--secret-env", given.pods.secret_env, faults),
+        secret_env=tuple(map(option_syntax.secret_value, pods.secret_env)),
         master_port=job.master_port or JobRequest.master_port,
-        workdir=_absolute("--workdir", job.workdir or None, faults) or "",
-        resources=_resources(given.pods, faults),
+        workdir=job.workdir,
+        resources=_resources(pods, faults),
+        launcher_resources=_pairs(cpu=pods.launcher_cpu, memory=pods.launcher_memory),
+        mounts=_mounts(pods, faults),
+        shm_size="" if pods.shm_size is None else option_syntax.quantity_or_none(pods.shm_size),
+        pull_secrets=pods.image_pull_secret,
+        pull_policy=pods.image_pull_policy or "",
+        node_selector=tuple(map(option_syntax.label, pods.node_selector)),
+        tolerations=tuple(map(option_syntax.toleration, pods.toleration)),
+        priority_class=pods.priority_class or "",
+        service_account=pods.service_account or "",
+        labels=tuple(map(option_syntax.label, pods.label)),
+        annotations=tuple(map(option_syntax.annotation, pods.annotation)),
+        ssh_auth_mount_path=pods.ssh_auth_mount_path or DEFAULT_SSH_PATH,
+        queue=pods.queue or "",
+        gang=pods.gang or "",
+        run_launcher_as_worker=given.run_launcher_as_worker,
+        clean_pod_policy=CleanPodPolicy(given.clean_pod_policy),
+        ttl=given.ttl,
+        timeout=None if job.timeout is None else int(job.timeout),
+        backoff_limit=given.backoff_limit,
+        suspend=given.suspend,
+        spawn=pods.spawn or "",
     )
-    return _with_nics(
-        _with_policy(_with_pods(request, given.pods, faults), given, faults), given.pods, faults
-    )
+    return _with_nics(request, pods, faults)
 
 
 def _elastic(given: JobOptions, slots: int, faults: Faults) -> ElasticOptions | None:
@@ -189,56 +215,12 @@ def _with_nics(request: JobRequest, given: PodOptions, faults: Faults) -> JobReq
     )
 
 
-def _with_pods(request: JobRequest, given: PodOptions, faults: Faults) -> JobRequest:
-    """Add what the Pods look like and where they may run."""
-    shm = None if given.shm_size == "none" else option_syntax.quantity("--shm-size", given.shm_size, faults)
-    return replace(
-        request,
-        launcher_resources=_pairs(
-            cpu=option_syntax.quantity("--launcher-cpu", given.launcher_cpu, faults),
-            memory=option_syntax.quantity("--launcher-memory", given.launcher_memory, faults),
-        ),
-        mounts=option_syntax.mounts(given.claim, given.volume, faults),
-        shm_size=shm,
-        pull_secrets=_names("--image-pull-secret", given.image_pull_secret, faults),
-        pull_policy=given.image_pull_policy or "",
-        node_selector=option_syntax.labels("--node-selector", given.node_selector, faults),
-        tolerations=option_syntax.tolerations("--toleration", given.toleration, faults),
-        priority_class=_object("--priority-class", given.priority_class, faults),
-        service_account=_object("--service-account", given.service_account, faults),
-        labels=option_syntax.labels("--label", given.label, faults),
-        annotations=option_syntax.notes("--annotation", given.annotation, faults),
-        ssh_auth_mount_path=_absolute("--ssh-auth-mount-path", given.ssh_auth_mount_path, faults)
-        or DEFAULT_SSH_PATH,
-    )
-
-
-def _with_policy(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
-    """Add when the job runs, for how long, and what is left of it."""
-    timeout = given.job.timeout
-    if timeout is not None and timeout != int(timeout):
-        faults.add("--timeout", f"{timeout:g} is no whole number")
-    return replace(
-        request,
-        queue=_object("--queue", given.pods.queue, faults),
-        gang=_object("--gang", given.pods.gang, faults),
-        run_launcher_as_worker=given.run_launcher_as_worker,
-        clean_pod_policy=CleanPodPolicy(given.clean_pod_policy),
-        ttl=given.ttl,
-        timeout=None if timeout is None else int(timeout),
-        backoff_limit=given.backoff_limit,
-        suspend=given.suspend,
-        spawn=given.pods.spawn or "",
-    )
-
-
 def job_of(request: JobRequest, faults: Faults) -> MPIJob:
     """Return the request's job, or raise RequestError with ``faults`` and what the job's own rules find."""
     job = mpijob(request)
     with collected(faults.found):
         check(job)
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     return job
 
 
@@ -287,20 +269,29 @@ def _image(given: JobOptions, faults: Faults) -> str:
 
 
 def _resources(given: PodOptions, faults: Faults) -> Pairs:
-    found = _pairs(
-        cpu=option_syntax.quantity("--cpu", given.cpu, faults),
-        memory=option_syntax.quantity("--memory", given.memory, faults),
-    )
+    found = _pairs(cpu=given.cpu, memory=given.memory)
     if given.gpus:
-        found += ((option_syntax.device("--gpu-resource", given.gpu_resource, faults), str(given.gpus)),)
-    found += option_syntax.amounts("--resource", given.resource, faults)
-    for name in {name for name, _ in found if [one for one, _ in found].count(name) > 1}:
+        found += ((given.gpu_resource, str(given.gpus)),)
+        if not option_syntax.is_device(given.gpu_resource):
+            what = f"{given.gpu_resource!r} is not a resource of a device plugin"
+            faults.add("--gpu-resource", what, "such as nvidia.com/gpu")
+    found += tuple(map(option_syntax.resource, given.resource))
+    names = [name for name, _ in found]
+    for name in {name for name in names if names.count(name) > 1}:
         faults.add("--resource", f"{name} is asked for twice")
     return found
 
 
-def _pairs(*, cpu: str, memory: str) -> Pairs:
+def _pairs(*, cpu: str | None, memory: str | None) -> Pairs:
     return tuple((name, amount) for name, amount in (("cpu", cpu), ("memory", memory)) if amount)
+
+
+def _mounts(given: PodOptions, faults: Faults) -> tuple[Mount, ...]:
+    found = (*map(option_syntax.claim, given.claim), *map(option_syntax.volume, given.volume))
+    paths = [mount.path for mount in found]
+    for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
+        faults.add("--volume", f"two volumes are mounted at {path}")
+    return found
 
 
 def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, faults: Faults) -> Pairs:
@@ -313,18 +304,3 @@ def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, fa
     if given.job.consistency_check is not None:
         found["RINGLEADER_CONSISTENCY_CHECK"] = given.job.consistency_check
     return tuple((found | variables_of(given.ranks, environ, read, faults)).items())
-
-
-def _absolute(option: str, path: str | None, faults: Faults) -> str | None:
-    if path is not None and not path.startswith("/"):
-        faults.add(option, f"{path!r} is not absolute", "a path in the image: /workspace")
-        return None
-    return path
-
-
-def _object(option: str, text: str | None, faults: Faults) -> str:
-    return "" if text is None else option_syntax.name(option, text, faults)
-
-
-def _names(option: str, texts: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
-    return tuple(found for text in texts if (found := option_syntax.name(option, text, faults)))

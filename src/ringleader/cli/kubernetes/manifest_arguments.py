@@ -51,12 +51,10 @@ def text_of_file(file: str) -> str:
         data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
         return decoded(data)
     except OSError as error:
-        raise RequestError(
-            Fault(where=file or "FILE ''", what=f"cannot be read: {error.strerror or error}")
-        ) from None
+        raise RequestError(f"cannot be read: {error.strerror or error}", where=file or "FILE ''") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None
+        raise RequestError("is not UTF-8", where=f"{file}:{line}") from None
 
 
 def changes_text(rendered: Sequence[Rendered]) -> str:

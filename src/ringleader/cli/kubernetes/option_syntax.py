@@ -1,13 +1,17 @@
-"""How options of a cluster are written: amounts, labels, volumes, tolerations. Texts become values. Pure."""
+"""How options of a cluster are written: amounts, labels, volumes, tolerations. Each reads one word. Pure.
+
+Each raises WrongValueError for a word that is none. `kubernetes_options` says which option is read by which.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from ringleader.cli.options.option_checks import Faults
-from ringleader.launch.kubernetes.job_request import Mount, Pairs, SecretValue, Toleration
+from ringleader.launch.kubernetes.job_request import Mount, SecretValue, Toleration
 from ringleader.mpijob import quantities
+from ringleader.mpijob.object_names import is_namespace
+from ringleader.option_fields import WrongValueError
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -17,127 +21,114 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 KINDS = ("claim", "config", "secret", "host", "nfs", "scratch")
 
 
-def quantity(option: str, text: str | None, faults: Faults) -> str:
-    """Return an amount such as ``500m`` or ``2Gi``; empty where there is none or it is none."""
-    if text is None:
-        return ""
+def quantity(text: str, word: str = "") -> str:
+    """Read an amount such as ``500m`` or ``2Gi``; ``word``: of which it is a part."""
     what = f"{text!r} is not a quantity" if text.startswith("-") else quantities.fault(text)
     if what:
-        faults.add(option, what, "such as 4, 500m or 2Gi")
-        return ""
+        raise WrongValueError(what, "such as 4, 500m or 2Gi", word)
     return text
 
 
-def name(option: str, text: str, faults: Faults) -> str:
-    """Return the name of an object on the cluster; empty where it can be none."""
+def quantity_or_none(text: str) -> str | None:
+    """Read an amount, or ``none``."""
+    return None if text == "none" else quantity(text)
+
+
+def name(text: str) -> str:
+    """Read the name of an object on the cluster."""
     if not _NAME.fullmatch(text):
-        faults.add(option, f"{text!r} cannot be a name", "use a-z, 0-9 and -")
-        return ""
+        raise WrongValueError(f"{text!r} cannot be a name", "use a-z, 0-9 and -")
     return text
 
 
-def labels(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
+def namespace(text: str) -> str:
+    """Read the name of a namespace."""
+    if not is_namespace(text):
+        raise WrongValueError(f"{text!r} is not a namespace's name", "use a-z, 0-9 and -")
+    return text
+
+
+def path(text: str) -> str:
+    """Read a path in the image."""
+    if not text.startswith("/"):
+        raise WrongValueError(f"{text!r} is not absolute", "a path in the image: /workspace")
+    return text
+
+
+def is_device(word: str) -> bool:
+    """Say whether it names a resource of a device plugin: only Kubernetes' own have no domain."""
+    return "/" in word and _LABEL.fullmatch(word) is not None
+
+
+def label(word: str) -> tuple[str, str]:
     """Read ``NAME=VALUE`` where both must be fit for a label."""
-    found = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            faults.add(f"{option} {word}", "there is no value", "write NAME=VALUE")
-        elif not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
-            hint = (
-                "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
-            )
-            faults.add(f"{option} {word}", "is not a label", hint)
-        else:
-            found.append((key, value))
-    return tuple(found)
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise WrongValueError("there is no value", "write NAME=VALUE", word)
+    if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
+        hint = "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
+        raise WrongValueError("is not a label", hint, word)
+    return key, value
 
 
-def notes(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
+def annotation(word: str) -> tuple[str, str]:
     """Read ``NAME=VALUE`` where the value may be any text."""
-    found = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not _LABEL.fullmatch(key):
-            faults.add(f"{option} {word}", "is not an annotation", "write NAME=TEXT")
-        else:
-            found.append((key, value))
-    return tuple(found)
+    key, equals, value = word.partition("=")
+    if not equals or not _LABEL.fullmatch(key):
+        raise WrongValueError("is not an annotation", "write NAME=TEXT", word)
+    return key, value
 
 
-def amounts(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
+def resource(word: str) -> tuple[str, str]:
     """Read ``NAME=AMOUNT``."""
-    found = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not _LABEL.fullmatch(key):
-            faults.add(f"{option} {word}", "is not a resource", "write NAME=AMOUNT, such as rdma/hca=1")
-        elif quantity(f"{option} {key}", value, faults):
-            found.append((key, value))
-    return tuple(found)
+    key, equals, value = word.partition("=")
+    if not equals or not _LABEL.fullmatch(key):
+        raise WrongValueError("is not a resource", "write NAME=AMOUNT, such as rdma/hca=1", word)
+    return key, quantity(value, key)
 
 
-def device(option: str, word: str, faults: Faults) -> str:
-    """Read the name of a resource that a device plugin offers: only Kubernetes' own have no domain."""
-    if not (_LABEL.fullmatch(word) and "/" in word):
-        faults.add(option, f"{word!r} is not a resource of a device plugin", "such as nvidia.com/gpu")
-    return word
-
-
-def secret_values(option: str, words: tuple[str, ...], faults: Faults) -> tuple[SecretValue, ...]:
+def secret_value(word: str) -> SecretValue:
     """Read ``NAME=SECRET/KEY``."""
-    found = []
-    for word in words:
-        variable, _, place = word.partition("=")
-        secret, _, key = place.partition("/")
-        if not (_VARIABLE.fullmatch(variable) and _NAME.fullmatch(secret) and key):
-            faults.add(f"{option} {word}", "cannot be read", "write NAME=SECRET/KEY")
-        else:
-            found.append(SecretValue(name=variable, secret=secret, key=key))
-    return tuple(found)
+    variable, _, place = word.partition("=")
+    secret, _, key = place.partition("/")
+    if not (_VARIABLE.fullmatch(variable) and _NAME.fullmatch(secret) and key):
+        raise WrongValueError("cannot be read", "write NAME=SECRET/KEY", word)
+    return SecretValue(name=variable, secret=secret, key=key)
 
 
-def tolerations(option: str, words: tuple[str, ...], faults: Faults) -> tuple[Toleration, ...]:
+def toleration(word: str) -> Toleration:
     """Read ``KEY[=VALUE][:EFFECT]``."""
-    found = []
-    for word in words:
-        rest, colon, effect = word.partition(":")
-        key, equals, value = rest.partition("=")
-        if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
-            faults.add(f"{option} {word}", "cannot be read", "write KEY, KEY=VALUE or KEY=VALUE:NoSchedule")
-        elif colon and effect not in EFFECTS:
-            faults.add(f"{option} {word}", f"{effect!r} is not an effect", f"one of: {', '.join(EFFECTS)}")
-        else:
-            found.append(Toleration(key=key, value=value if equals else None, effect=effect))
-    return tuple(found)
+    rest, colon, effect = word.partition(":")
+    key, equals, value = rest.partition("=")
+    if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
+        raise WrongValueError("cannot be read", "write KEY, KEY=VALUE or KEY=VALUE:NoSchedule", word)
+    if colon and effect not in EFFECTS:
+        raise WrongValueError(f"{effect!r} is not an effect", f"one of: {', '.join(EFFECTS)}", word)
+    return Toleration(key=key, value=value if equals else None, effect=effect)
 
 
-def mounts(claims: tuple[str, ...], volumes: tuple[str, ...], faults: Faults) -> tuple[Mount, ...]:
-    """Read ``--claim`` and ``--volume``; no two may have the same path."""
-    found = [_mount("--claim", word, f"claim:{word}", faults) for word in claims]
-    found += [_mount("--volume", word, word, faults) for word in volumes]
-    seen: set[str] = set()
-    for mount in (one for one in found if one is not None):
-        if mount.path in seen:
-            faults.add("--volume", f"two volumes are mounted at {mount.path}")
-        seen.add(mount.path)
-    return tuple(one for one in found if one is not None)
+def claim(word: str) -> Mount:
+    """Read ``NAME:/PATH[:ro]``."""
+    return _mount(word, f"claim:{word}", "NAME:/PATH[:ro]")
 
 
-def _mount(option: str, word: str, text: str, faults: Faults) -> Mount | None:
+def volume(word: str) -> Mount:
+    """Read ``KIND:SOURCE:/PATH[:ro]``."""
+    kind = word.partition(":")[0]
+    if kind not in KINDS:
+        raise WrongValueError(f"{kind!r} is not a kind of volume", f"one of: {', '.join(KINDS)}", word)
+    return _mount(word, word, _FORMS[kind])
+
+
+def _mount(word: str, text: str, form: str) -> Mount:
     kind, *parts = text.split(":")
     is_read_only = bool(parts) and parts[-1] == "ro"
     parts = parts[:-1] if is_read_only else parts
-    if option == "--volume" and kind not in KINDS:
-        faults.add(f"{option} {word}", f"{kind!r} is not a kind of volume", f"one of: {', '.join(KINDS)}")
-        return None
     source = _source(kind, parts[:-1])
-    path = parts[-1] if parts else ""
-    if source is None or not path.startswith("/") or ":" in path:
-        form = "NAME:/PATH[:ro]" if option == "--claim" else _FORMS[kind]
-        faults.add(f"{option} {word}", "cannot be read", f"write {form}")
-        return None
-    return Mount(volume=source, path=path, read_only=is_read_only)
+    place = parts[-1] if parts else ""
+    if source is None or not place.startswith("/"):
+        raise WrongValueError("cannot be read", f"write {form}", word)
+    return Mount(volume=source, path=place, read_only=is_read_only)
 
 
 _FORMS = {

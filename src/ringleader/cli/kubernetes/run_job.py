@@ -1,4 +1,4 @@
-"""``ringleader run --on kubernetes`` and ``ringleader submit``: a job is sent to a cluster and followed."""
+"""``ringleader submit`` and ``run --on kubernetes``: a job is sent to a cluster; `follow_job` follows it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ import random
 import string
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ringleader import __version__
-from ringleader.cli.json_output import outcome_to
 from ringleader.cli.kubernetes.connection import (
     Connection,
     namespace_without_cluster,
     needs_kubernetes,
     with_cluster,
 )
-from ringleader.cli.kubernetes.follow_job import Work, attend
+from ringleader.cli.kubernetes.follow_job import Work, attend, job_terminal
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
-from ringleader.cli.kubernetes.job_terminal import job_terminal
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, KubernetesOptions
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
+from ringleader.cli.options.kubernetes_options import (
+    ClusterOptions,
+    FollowOptions,
+    JobOptions,
+    KubernetesOptions,
+)
 from ringleader.cli.options.option_checks import Faults
-from ringleader.errors import Fault, RequestError, RingleaderError, collected
+from ringleader.cli.output import result_to
+from ringleader.cli.typed_command import misplaced
+from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
 from ringleader.launch.kubernetes.exit_status import End
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
@@ -31,8 +37,11 @@ from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
 from ringleader.launch.kubernetes.operatorless_objects import check_operatorless as check_objects
 from ringleader.launch.kubernetes.operatorless_objects import owned, plan
 from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.parser import read
 from ringleader.mpijob.parser import request as as_requested
 from ringleader.mpijob.serializer import write
+from ringleader.option_fields import flag, group, option, parts
+from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render.kubernetes.job_validation import check
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.text_files import read_text
@@ -48,7 +57,11 @@ FORMAT = 1
 def run_request(on: Where, options: KubernetesOptions) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
     cluster, follow, faults = options.cluster, options.follow, Faults()
-    namespace = namespace_of(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
+    namespace = (
+        namespace_without_cluster(cluster, faults.found)
+        if follow.dry_run or cluster.namespace is not None
+        else ""
+    )
     request = request_of(
         options.job,
         faults=faults,
@@ -57,12 +70,24 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
         environ=os.environ,
         read=read_text,
     )
-    if request.rdma is not None and request.rdma.makes_template:
-        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
-        faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
+    check_claims(request, faults)
     made = job_of(request, faults)
     tell(request)
     return run_job(on, cluster, made, follow)
+
+
+def check_claims(request: JobRequest, faults: Faults) -> None:
+    """Note where a job needs a template of claims, which is not sent with it."""
+    if request.rdma is not None and request.rdma.makes_template:
+        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
+        faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
+
+
+def placed(connection: Connection, job: MPIJob) -> tuple[Connection, MPIJob]:
+    """Return both in the job's namespace: its own, else that of the connection."""
+    space = job.metadata.namespace or connection.namespace
+    here = replace(job, metadata=replace(job.metadata, namespace=space))
+    return replace(connection, namespace=space), here
 
 
 def tell(request: JobRequest) -> None:
@@ -77,55 +102,41 @@ def tell(request: JobRequest) -> None:
 
 def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions) -> int:
     """Send a job and follow it; return the exit code."""
-    job = _named(job)
+    if not job.metadata.name:  # we ask for it by name
+        name = job.metadata.generate_name + _five_letters()
+        job = replace(job, metadata=replace(job.metadata, name=name, generate_name=""))
     if on == "pods":
         check_operatorless(job, follow)
     if follow.dry_run:
         sys.stdout.write(dry_run_text(on, job, follow))
         return 0
-    json = follow.json
-    with outcome_to(json) as kept:
+    with result_to(follow.json) as result:
         about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
         try:
             end = with_cluster(cluster, lambda one: _stay(on, one, job, follow))
         except RingleaderError as error:
             values = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
-            kept.keep(lambda: about | values, failed=True)
+            result.keep(lambda: about | values, failed=True)
             raise
         values = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
         values |= {"state": end.state, "launcher": end.launcher}
-        kept.keep(lambda: about | values, failed=bool(end.exit_code))
+        result.keep(lambda: about | values, failed=bool(end.exit_code))
     return end.exit_code
 
 
-async def _stay(
-    on: Where,
-    connection: Connection,
-    job: MPIJob,
-    follow: FollowOptions,
-) -> End:
+async def _stay(on: Where, connection: Connection, job: MPIJob, follow: FollowOptions) -> End:
     """Send a job and stay with it; tell the terminal how it went."""
-    space, name = job.metadata.namespace or connection.namespace, job.metadata.name
-    here = replace(connection, namespace=space)
-    placed = replace(job, metadata=replace(job.metadata, namespace=space))
+    here, job = placed(connection, job)
+    name = job.metadata.name
     terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=follow.json.json)
     try:
-        work = work_of(on, here, placed, follow, terminal.say)
+        work = work_of(on, here, job, follow, terminal.say)
         end = await attend(here, work, terminal, follow, name=name)
     except RingleaderError:
         terminal.finish(None)
         raise
     terminal.finish(end)
     return end
-
-
-def _named(job: MPIJob) -> MPIJob:
-    """Return a job with a name of its own in place of ``generateName``: we ask for it by name."""
-    metadata = job.metadata
-    if metadata.name:
-        return job
-    name = metadata.generate_name + _five_letters()
-    return replace(job, metadata=replace(metadata, name=name, generate_name=""))
 
 
 def _five_letters() -> str:
@@ -156,8 +167,7 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
         check_objects(job)
     with collected(faults):
         check(job, _settings(follow))
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
 
 
 def work_of(
@@ -173,9 +183,85 @@ def _settings(follow: FollowOptions) -> OperatorSettings:
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
-def namespace_of(cluster: ClusterOptions, faults: Faults) -> str:
-    """Return the namespace that a job would be sent to; what is wrong is added to ``faults``."""
-    found = ""
-    with collected(faults.found):
-        found = namespace_without_cluster(cluster)
+_OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
+_OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """The options of ``submit``."""
+
+    on: Literal["kubernetes", "pods"] = option(
+        "pods: no operator and no MPIJob are needed; the job is made here and cleaned up here.",
+        default="kubernetes",
+        metavar="kubernetes|pods",
+        choices=("kubernetes", "pods"),
+    )
+    convert: bool = flag("Take manifests of v1alpha1, v1alpha2 and v1 too.")
+    cluster: ClusterOptions = group(ClusterOptions)
+    follow: FollowOptions = group(FollowOptions)
+    job: JobOptions = group(JobOptions, changed={"command": {"metavar": "FILE|COMMAND..."}})
+
+
+@FilesOrCommand.of(
+    "submit",
+    SubmitOptions,
+    first=(
+        *("np", "map_by", "threads", "master_port", "x", "env_file", "autotune", "consistency_check"),
+        *("quiet", "timeout", "workdir", "dry_run", "json", "json_file", "mpirun_arg", "start_timeout"),
+        *(part.parameter for part in parts(ElasticOptions)),
+    ),
+    everyday=(
+        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus "
+        "cpu memory rdma claim volume queue"
+    ),
+    no_args_is_help=True,
+)
+def command(options: SubmitOptions) -> int:
+    """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
+
+    The job comes from a FILE (YAML or JSON; - is standard input), or with --image from the options and
+    COMMAND.
+
+    \b
+      ringleader submit job.yaml
+      ringleader submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
+      ringleader submit --detach job.yaml
+
+    Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
+    """
+    on, job, follow, cluster = options.on, options.job, options.follow, options.cluster
+    if job.pods.image is not None:
+        if options.convert:
+            what = "a job made from options is of the newest version"
+            raise RequestError([*job.job.faults, Fault(where="--convert and --image", what=what)])
+        return run_request(on, KubernetesOptions(cluster=cluster, job=job, follow=follow))
+    faults = Faults(found=list(job.job.faults))
+    return max(run_job(on, cluster, one, follow) for one in _jobs_of_files(options, faults))
+
+
+def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]:
+    """Return the jobs. Raises RequestError with every fault at once."""
+    files, follow = options.job.job.command, options.follow
+    namespace = options.cluster.namespace
+    what, hint = "is for a job made from options", "edit the file, or give --image"
+    faults.found += misplaced(lambda name: name not in _OF_FILES, what, hint)
+    rendered = read_files(files, faults.found, converting=options.convert)
+    for other in rendered:
+        if not other.name:
+            what = f"a {other.value.get('kind')}: only MPIJobs are sent"
+            hint = "kubectl apply -f takes files of any objects; ringleader logs -f JOB"
+            faults.add(other.where, what, hint)
+    found = tuple(read(one.value) for one in rendered if one.name)
+    if len(found) > 1 and not follow.detach and not follow.dry_run:
+        names = ", ".join(one.metadata.name or one.metadata.generate_name for one in found)
+        faults.add("FILE", f"holds {len(found)} jobs: {names}", "with --detach all are sent")
+    if namespace is not None:
+        for one in found:
+            if one.metadata.namespace not in ("", namespace):
+                what = f"{one.metadata.name} belongs to namespace {one.metadata.namespace}"
+                faults.add("--namespace", what, "leave out one of the two")
+    refuse(faults.found)
+    if options.convert:
+        sys.stderr.write(changes_text(rendered))
     return found

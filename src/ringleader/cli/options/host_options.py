@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.typed_command import Strength
@@ -15,22 +15,13 @@ from ringleader.plan.host_list import Parsed, apply_torchrun, merge_hosts, parse
 from ringleader.plan.job import Host, Ssh
 from ringleader.value_class import dataclass, field
 
+if TYPE_CHECKING:
+    from ringleader.lab.saved_state import Lab
+
 PLACES = ("local", "ssh", "lab")
 
 
-class LabFiles(Protocol):
-    """What a lab wrote for us."""
-
-    @property
-    def hostfile(self) -> str:
-        """Path of its hostfile."""
-
-    @property
-    def ssh_config(self) -> str:
-        """Path of its ssh configuration."""
-
-
-FindLab = Callable[[str | None], LabFiles]
+FindLab = Callable[["str | None"], "Lab"]
 """Returns the lab of a name, or the one that runs on this machine; raises LabError."""
 
 

@@ -17,6 +17,11 @@ ReadText = Callable[[str], str]
 """Takes a path, returns the file's text; raises OSError or UnicodeDecodeError."""
 
 
+def read_input(path: str) -> str:
+    """Return the text of a file, or for ``-`` of standard input. Raises OSError or UnicodeDecodeError."""
+    return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
+
+
 @dataclass
 class Faults:
     """Collects what is wrong while values are read."""
@@ -73,4 +78,4 @@ def write_text(path: str, text: str) -> None:
         text_files.write_text(path, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RequestError(Fault(where=path, what=what)) from None
+        raise RequestError(what, where=path) from None

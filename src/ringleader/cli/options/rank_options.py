@@ -6,14 +6,14 @@ Touches nothing: files are handed in. `host_options` says where a job runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ringleader.cli.options.host_options import Chosen
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.errors import Fault, collected
-from ringleader.option_fields import flag, many, option, parts
+from ringleader.option_fields import WrongValueError, flag, many, option, parts
 from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import RESERVED
@@ -31,26 +31,15 @@ class Variables:
     faults: tuple[Fault, ...] = ()
 
 
-class _BadLineError(Exception):
-    """A line that sets no variable: what is wrong, and what to write instead."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.what, self.hint = what, hint
-
-
-def parse_assignments(words: tuple[str, ...], environ: Mapping[str, str], where: str = "-x") -> Variables:
+def parse_assignments(words: Iterable[str], environ: Mapping[str, str], where: str = "-x") -> Variables:
     """Read the values of ``-x``: ``NAME=VALUE`` as it is, ``NAME`` with the caller's value."""
-    values: list[tuple[str, str]] = []
-    faults: list[Fault] = []
-    for word in words:
+
+    def read(word: str) -> tuple[str, str]:
         name, equals, value = word.partition("=")
-        try:
-            _check_name(name)
-            values.append((name, value if equals else _callers(name, environ)))
-        except _BadLineError as bad:
-            faults.append(Fault(where=f"{where} {name[:80]}", what=bad.what, hint=bad.hint))
-    return Variables(values=tuple(values), faults=tuple(faults))
+        _check_name(name)
+        return name, value if equals else _callers(name, environ)
+
+    return _read_each(((f"{where} {word.partition('=')[0][:80]}", word) for word in words), read)
 
 
 def parse_env_file(text: str, environ: Mapping[str, str], where: str) -> Variables:
@@ -60,48 +49,51 @@ def parse_env_file(text: str, environ: Mapping[str, str], where: str) -> Variabl
     or after a space begins a comment. A value in single quotes is literal; in double quotes ``\\n``, ``\\t``,
     ``\\"``, ``\\\\`` and ``\\$`` are escapes. Nothing is expanded: ``$HOME`` stays ``$HOME``.
     """
+
+    def read(content: str) -> tuple[str, str]:
+        name, equals, rest = content.partition("=")
+        name = name if equals else _without_comment(content)
+        _check_name(name)
+        return name, _value(rest.strip()) if equals else _callers(name, environ)
+
+    lines = (
+        line.strip().removeprefix("export ").lstrip() for line in text.removeprefix("\ufeff").split("\n")
+    )
+    numbered = ((f"{where}:{number}", line) for number, line in enumerate(lines, start=1))
+    return _read_each(((place, line) for place, line in numbered if line and line[0] != "#"), read)
+
+
+def _read_each(lines: Iterable[tuple[str, str]], read: Callable[[str], tuple[str, str]]) -> Variables:
+    """Read texts, each with its place."""
     values: list[tuple[str, str]] = []
     faults: list[Fault] = []
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
-        content = line.strip().removeprefix("export ").lstrip()
-        if not content or content.startswith("#"):
-            continue
+    for place, text in lines:
         try:
-            values.append(_variable(content, environ))
-        except _BadLineError as bad:
-            faults.append(Fault(where=f"{where}:{number}", what=bad.what, hint=bad.hint))
+            values.append(read(text))
+        except WrongValueError as wrong:
+            faults.append(wrong.fault(place))
     return Variables(values=tuple(values), faults=tuple(faults))
-
-
-def _variable(content: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    name, equals, rest = content.partition("=")
-    if not equals:
-        name = _without_comment(content)
-        _check_name(name)
-        return name, _callers(name, environ)
-    _check_name(name)
-    return name, _value(rest.strip())
 
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise _BadLineError(
+        raise WrongValueError(
             f"{name[:80]!r} is no name of a variable", "write NAME=VALUE, or NAME to pass yours on"
         )
     if name in RESERVED:
-        raise _BadLineError(f"{name} follows from a rank's place and cannot be set", "leave it out")
+        raise WrongValueError(f"{name} follows from a rank's place and cannot be set", "leave it out")
 
 
 def _callers(name: str, environ: Mapping[str, str]) -> str:
     if name not in environ:
-        raise _BadLineError(f"{name} is not set here", f"set it, or write {name}=VALUE")
+        raise WrongValueError(f"{name} is not set here", f"set it, or write {name}=VALUE")
     return environ[name]
 
 
 def _value(text: str) -> str:
     """Read what stands after ``=``."""
     if "\0" in text:
-        raise _BadLineError("a NUL byte, which no variable can hold")
+        raise WrongValueError("a NUL byte, which no variable can hold")
     quote = text[:1]
     if quote not in ("'", '"'):
         return _without_comment(text)
@@ -110,7 +102,7 @@ def _value(text: str) -> str:
     for index, letter in letters:
         if letter == quote:
             if _without_comment(text[index + 1 :]):
-                raise _BadLineError(
+                raise WrongValueError(
                     f"{text[index + 1 :]!r} follows the closing quote", "quote the whole value"
                 )
             return "".join(value)
@@ -119,7 +111,7 @@ def _value(text: str) -> str:
             value.append(_ESCAPES.get(escaped, "\\" + escaped))
         else:
             value.append(letter)
-    raise _BadLineError(f"the quote {quote} is not closed on this line")
+    raise WrongValueError(f"the quote {quote} is not closed on this line")
 
 
 def _without_comment(text: str) -> str:
@@ -134,17 +126,17 @@ class RankOptions:
         "Let every rank see all GPUs of its host, the default: scripts pick that of their local rank.",
         "--all-gpus",
         after="share_gpus",
-        where="scale",
+        of="scale",
     )
     x: tuple[str, ...] = many(
         "Set a variable for every rank, or pass yours on; may be given again.",
         "-x",
         metavar="NAME[=VALUE]",
         after="master_port threads",
-        where="scale bench cluster",
+        of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables of a file.", metavar="FILE", after="x", where="scale bench cluster"
+        "Set the variables of a file.", metavar="FILE", after="x", of="scale bench cluster"
     )
     timeline: str | None = option(
         "Rank 0 writes what its operations go through as a Chrome trace; with {rank} in the name every rank "
@@ -155,7 +147,7 @@ class RankOptions:
     autotune: bool = flag(
         "Try sizes of buckets during the first steps of a training; go on with the best and say which.",
         after="timeline env_file",
-        where="cluster",
+        of="cluster",
     )
 
 

@@ -1,33 +1,136 @@
-"""``ringleader render compose``: an application of mpihead and mpinode containers, and its options."""
+"""``ringleader render compose``: an application of mpihead and mpinode containers, printed or written."""
 
 from __future__ import annotations
 
+import json
 import os
-import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.json_output import JsonOptions, show
 from ringleader.cli.kubernetes.connection import needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import yaml_of
-from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import parse_assignments
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.option_fields import flag, group, many, option
 from ringleader.plan.host_list import merge_hosts, parse_hostfile
 from ringleader.plan.job import Host
-from ringleader.render.compose.request import FOLDER, SSH_CONFIG, ComposeRequest, Mount, Network, Target, User
+from ringleader.render.compose.application_files import File
+from ringleader.render.compose.request import FOLDER, SSH_CONFIG, ComposeRequest, Mount, User
 
 if TYPE_CHECKING:
     from ringleader.render.compose.application import Application
     from ringleader.render.compose.application_files import File, Keys
 
-_USER = re.compile(r"(\d{1,10})(?::(\d{1,10}))?", re.ASCII)
-_LARGEST_ID = 2**32 - 2
+
+LIST = ".ringleader-files"
+"""Names what we wrote: only a directory that holds nothing else is ever replaced."""
+
+
+def check_directory(directory: Path, *, replace: bool) -> None:
+    """Raise RequestError where something is there that must not be written over."""
+    if not directory.exists() and not directory.is_symlink():
+        if not directory.absolute().parent.is_dir():
+            what = f"there is no directory {directory.absolute().parent}"
+            raise RequestError(what, where="-o", hint="make it, or name another")
+        return
+    if not directory.is_dir() or directory.is_symlink():
+        raise RequestError(f"{directory} is not a directory", where="-o")
+    there = set(_below(directory))
+    ours = _listed(directory)
+    if not there:
+        return
+    foreign = sorted(there - ours - {LIST})
+    if foreign or not ours:
+        some = ", ".join(foreign[:5]) + (", …" if len(foreign) > 5 else "")
+        hint = "name another directory, or move them away"
+        raise RequestError(f"{directory} holds other files: {some}", where="-o", hint=hint)
+    if not replace:
+        what = f"{directory} holds an application already, with keys that its containers may be using"
+        hint = "--replace draws new keys and writes all of it again; or name another directory"
+        raise RequestError(what, where="-o", hint=hint)
+
+
+def check_owner(user: User) -> None:
+    """Raise RequestError where the containers' user could not read the private keys that we write."""
+    ours = os.geteuid()
+    if user.is_root or ours in (0, user.uid):
+        return
+    what = f"private keys of user {ours} cannot be read by user {user.uid} in the containers"
+    hint = f"write them as root or as user {user.uid}, or choose --user {ours}"
+    raise RequestError(what, where="--user and -o", hint=hint)
+
+
+def write_directory(directory: Path, files: Sequence[File], user: User) -> None:
+    """Write an application in one step: beside the directory first, then put in its place.
+
+    ``check_directory`` and ``check_owner`` have passed. RefusedError where the system does not let us.
+    """
+    place = directory.absolute()
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        try:
+            _fill(made, files, user)
+            _put(made, place)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RefusedError(what, where=str(error.filename or directory)) from None
+
+
+def _fill(made: Path, files: Sequence[File], user: User) -> None:
+    for file in files:
+        path = made / file.path
+        for folder in reversed(path.relative_to(made).parents):
+            (made / folder).mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
+            os.fchmod(descriptor, file.mode)
+            out.write(file.text)
+        if file.container and os.geteuid() == 0:
+            for owned in (path, path.parent):
+                os.chown(owned, user.uid, -1 if user.gid is None else user.gid)
+    (made / LIST).write_text(json.dumps([file.path for file in files]) + "\n", encoding="utf-8")
+
+
+def _put(made: Path, place: Path) -> None:
+    """Rename to the place; what was there is gone only when the new one stands."""
+    if not place.exists():
+        made.rename(place)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{place.name}.old.", dir=place.parent))
+    place.rename(old)
+    try:
+        made.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
+    shutil.rmtree(old)
+
+
+def _below(directory: Path) -> Iterator[str]:
+    """Return every file below a directory; an empty directory counts as one."""
+    for path in directory.rglob("*"):
+        if not path.is_dir() or path.is_symlink() or not any(path.iterdir()):
+            yield str(path.relative_to(directory))
+
+
+def _listed(directory: Path) -> set[str]:
+    try:
+        found = json.loads((directory / LIST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return set()
+    return {str(one) for one in found} if isinstance(found, list) else set()
+
+
 _MOUNT_HINT = "write /data:/data, or /data:/data:ro where the containers only read it"
 _OURS = (PurePosixPath(FOLDER), PurePosixPath(SSH_CONFIG))
 
@@ -36,57 +139,24 @@ _OURS = (PurePosixPath(FOLDER), PurePosixPath(SSH_CONFIG))
 class ComposeOptions:
     """The options, as they were written."""
 
-    image: str = option("With Ringleader, an MPI and OpenSSH.", default="", required=True, metavar="IMAGE")
-    np: int | None = option(
-        "Ranks in all, in containers on one host.", *("-n", "--np"), called="-n", metavar="RANKS"
-    )
+    request: ComposeRequest = group(ComposeRequest)
     hosts: tuple[str, ...] = many(
         "One container on each of these hosts, with so many slots; mpihead is on the first.",
         metavar="h1:8,h2:8",
+        after="np",
     )
-    on: Target | None = option(
-        "docker compose on one host, on several (one file for each), or a swarm. [default: hosts with "
-        "--hosts, else one-host]",
-        metavar="one-host|hosts|swarm",
-        choices=tuple(Target),
-        read=Target,
-    )
-    slots: int | None = option("Of each container. [default: one for each GPU, else one]", metavar="N")
-    gpus: int = option("GPUs of each container. [default: 0]", default=0, metavar="N")
-    rdma: str = option(
-        "How containers come to NICs: none, host-network, efa, erdma. [default: none]",
-        default="none",
-        metavar="PROFILE",
-    )
-    network: Network | None = option(
-        "bridge: its own network on one host, without RDMA. [default: host; in a swarm an overlay]",
-        metavar="host|bridge",
-        choices=tuple(Network),
-        read=Network,
-    )
-    ssh_port: int | None = option(
-        "Of the containers' sshd; several on one host's network count up from it. [default: 33, for "
-        "others than root 2233]",
-        metavar="PORT",
-    )
-    name: str = option("Of the application.", default="ringleader", metavar="NAME", show_default=False)
     mount: tuple[str, ...] = many(
-        "A path of the host that every container sees; may be given again.", metavar="SRC:DST[:ro]"
+        "A path of the host that every container sees; may be given again.",
+        metavar="SRC:DST[:ro]",
+        after="name",
     )
     env: tuple[str, ...] = many(
         "Variable of the containers and of every session in them; may be given again.",
         "-x",
         "--env",
         metavar="NAME[=VALUE]",
+        after="mount",
     )
-    workdir: str = option("In the containers. [default: the first mount]", default="", metavar="DIR")
-    shm_size: str = option("Limit of /dev/shm. [default: 16g]", default="16g", metavar="SIZE")
-    user: str = option(
-        "Who runs sshd and the ranks; needs an account in the image. [default: root]",
-        default="root",
-        metavar="root|UID[:GID]",
-    )
-    wait: int = option("How long mpihead waits for the nodes. [default: 300]", default=300, metavar="SECONDS")
     output: str | None = option(
         "Write the application there, with new keys. Otherwise the compose file is printed.",
         "-o",
@@ -101,26 +171,14 @@ class ComposeOptions:
 
 def request_of(options: ComposeOptions, environ: Mapping[str, str]) -> ComposeRequest:
     """Return what was asked for; what is wrong with the words is in its ``faults``."""
-    faults = Faults(found=list(options.faults))
+    faults = list(options.faults)
     variables = parse_assignments(options.env, environ, "--env")
-    return ComposeRequest(
-        image=options.image,
-        name=options.name,
-        target=options.on,
-        ranks=options.np,
-        hosts=_hosts(options.hosts, faults.found),
-        slots=options.slots,
-        gpus=options.gpus,
-        rdma=options.rdma,
-        network=options.network,
-        ssh_port=options.ssh_port,
-        mounts=_mounts(options.mount, faults.found),
+    return replace(
+        options.request,
+        hosts=_hosts(options.hosts, faults),
+        mounts=_mounts(options.mount, faults),
         env=tuple(dict(variables.values).items()),
-        workdir=options.workdir,
-        shm_size=options.shm_size,
-        user=_user(options.user, faults.found),
-        wait=options.wait,
-        faults=(*faults.found, *variables.faults),
+        faults=(*faults, *variables.faults),
     )
 
 
@@ -143,36 +201,17 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
     found: list[Mount] = []
     for word in words:
         parts = word.split(":")
-        read_only = len(parts) == 3 and parts[2] == "ro"
-        if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
-            faults.append(_mount_fault(word, "is no mount"))
-            continue
-        what = _wrong_path(parts[0], "source") or _wrong_path(parts[1], "target") or _taken(parts[1], found)
+        what = "is no mount"
+        if len(parts) == 2 or (len(parts) == 3 and parts[2] in ("ro", "rw")):
+            wrong = _wrong_path(parts[0], "source") or _wrong_path(parts[1], "target")
+            what = wrong or _taken(parts[1], found)
         if what:
-            faults.append(_mount_fault(word, what))
+            shown = word[:80] if word.isprintable() else repr(word[:80])
+            faults.append(Fault(where=f"--mount {shown}", what=what, hint=_MOUNT_HINT))
             continue
-        found.append(Mount(source=_plain(parts[0]), target=_plain(parts[1]), read_only=read_only))
+        is_read_only = parts[2:] == ["ro"]
+        found.append(Mount(source=_plain(parts[0]), target=_plain(parts[1]), read_only=is_read_only))
     return tuple(found)
-
-
-def _user(word: str, faults: list[Fault]) -> User:
-    """Read ``root``, ``UID`` or ``UID:GID``: files are given to a number, which no name tells us."""
-    if word == "root":
-        return User()
-    match = _USER.fullmatch(word)
-    if match is None:
-        hint = "write root, or numbers as in 1000:1000; id -u and id -g say yours"
-        faults.append(Fault(where="--user", what=f"{word[:80]!r} is no user", hint=hint))
-        return User()
-    uid, gid = int(match[1]), None if match[2] is None else int(match[2])
-    if max(uid, gid or 0) > _LARGEST_ID:
-        faults.append(Fault(where="--user", what=f"{word} is beyond the largest number of a user"))
-    return User(uid=uid, gid=gid)
-
-
-def _mount_fault(word: str, what: str) -> Fault:
-    where = f"--mount {word[:80]}" if word.isprintable() else f"--mount {word[:80]!r}"
-    return Fault(where=where, what=what, hint=_MOUNT_HINT)
 
 
 def _wrong_path(path: str, what: str) -> str:
@@ -201,17 +240,14 @@ def _plain(path: str) -> str:
     return "/" + str(PurePosixPath(path)).lstrip("/")
 
 
-HELP = """Make an application of one mpihead and N mpinode containers for docker compose.
+@Command.of("compose", ComposeOptions)
+def command(options: ComposeOptions) -> None:
+    """Make an application of one mpihead and N mpinode containers for docker compose.
 
-Commands are typed in mpihead, which takes ranks as the others do. Keys for ssh, host keys, hostfile and
-ssh's configuration come with it. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, one compose
-file for each.
-"""
-
-
-def compose(options: ComposeOptions) -> None:
-    """Print the compose files, or write the application."""
-    from ringleader.cli.render import compose_directory
+    Commands are typed in mpihead, which takes ranks as the others do. Keys for ssh, host keys, hostfile and
+    ssh's configuration come with it. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, one compose
+    file for each.
+    """
     from ringleader.render.compose.application import application
     from ringleader.render.compose.application_files import files, no_keys
     from ringleader.render.compose.compose_yaml import compose_documents
@@ -219,21 +255,18 @@ def compose(options: ComposeOptions) -> None:
     built = application(request_of(options, os.environ))
     directory = None if options.output is None else Path(options.output)
     if directory is not None:
-        compose_directory.check(directory, replace=options.replace)
-        compose_directory.check_owner(built.user)
+        check_directory(directory, replace=options.replace)
+        check_owner(built.user)
     if directory is None or options.dry_run:
         documents = compose_documents(built)
         show(options.json, documents, lambda: _text(documents))
         _list(files(built, no_keys(built), _yaml), directory)
         return
     written = files(built, _new_keys(built), _yaml)
-    compose_directory.write(directory, written, built.user)
+    write_directory(directory, written, built.user)
     modes = {"directory": str(directory), "files": {file.path: f"{file.mode:04o}" for file in written}}
     show(options.json, modes, lambda: "")
     _say(f"{directory} holds the application {built.name}; {directory / 'README.md'} says how to start it")
-
-
-command = Command("compose", options=ComposeOptions, run=compose, help=HELP)
 
 
 def _yaml(document: dict[str, Any]) -> str:

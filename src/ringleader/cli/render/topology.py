@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringleader import text_files
 from ringleader.agents.hardware import output
 from ringleader.cli.doctor.stored_facts import read_facts
-from ringleader.cli.json_output import dumped
-from ringleader.cli.options.option_checks import unwritable, write_text
+from ringleader.cli.options.option_checks import read_input, unwritable, write_text
+from ringleader.cli.output import dumped
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.readers import read_host
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.topology.drawing import machine_drawing
@@ -61,28 +60,13 @@ def _facts(path: str | None) -> HostFacts:
     if path is None:
         return read_host(environ=os.environ, seconds=READ_SECONDS)
 
-    found = read_facts([path], _standard_input_or_file)
+    found = read_facts([path], read_input)
     if len(found) > 1:
         hint = f"it holds {', '.join(list(found)[:5])}; doctor -H HOST --facts writes one"
         raise RequestError(
             f"{path} holds {len(found)} hosts, and one is wanted", where=OPTION_NAME, hint=hint
         )
     return next(iter(found.values()))
-
-
-def _standard_input_or_file(path: str) -> str:
-    return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
-
-
-_HELP = """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
-
-\b
-  eval "$(ringleader render env)"
-  ringleader render env --facts-from node7.json --format docker-env > node7.env
-
-A library that decides better by itself is left alone, and so is what you have set. ringleader run does the
-same on every host of a job; this is for what others start.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +85,17 @@ class EnvOptions:
     )
 
 
-def env(options: EnvOptions) -> None:
-    """Print the settings."""
+@Command.of("env", EnvOptions)
+def env_command(options: EnvOptions) -> None:
+    """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
+
+    \b
+      eval "$(ringleader render env)"
+      ringleader render env --facts-from node7.json --format docker-env > node7.env
+
+    A library that decides better by itself is left alone, and so is what you have set. ringleader run does
+    the same on every host of a job; this is for what others start.
+    """
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
     with host_facts(options.facts_from) as facts:
@@ -113,17 +106,6 @@ def env(options: EnvOptions) -> None:
         )
 
 
-env_command = Command("env", options=EnvOptions, run=env, help=_HELP)
-
-
-HELP = """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
-
-\b
-  ringleader render topology
-  ringleader render topology --facts-from node7.json --format svg -o node7.svg
-
-The distances are those of nvidia-smi topo -m, found without it: from PCI paths and NUMA nodes.
-"""
 FORMATS = ("text", "json", "svg")
 
 
@@ -141,11 +123,18 @@ class TopologyOptions:
     faults: tuple[Fault, ...] = ()
 
 
-def topology(options: TopologyOptions) -> None:
-    """Print or write the topology."""
+@Command.of("topology", TopologyOptions)
+def command(options: TopologyOptions) -> None:
+    """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
+
+    \b
+      ringleader render topology
+      ringleader render topology --facts-from node7.json --format svg -o node7.svg
+
+    The distances are those of nvidia-smi topo -m, found without it: from PCI paths and NUMA nodes.
+    """
     faults = [*options.faults, *unwritable("--output", options.output)]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     with host_facts(options.facts_from) as facts:
         matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
         if options.format == "svg":
@@ -167,6 +156,3 @@ def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple
     except ValueError:
         return ours, ()
     return with_nvlinks(ours, theirs), differences(ours, theirs)
-
-
-command = Command("topology", options=TopologyOptions, run=topology, help=HELP)

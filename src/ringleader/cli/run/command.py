@@ -16,12 +16,10 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts
-from ringleader.cli.json_output import OF_A_JOB, JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     ON,
     Chosen,
     HostOptions,
-    LabFiles,
     allocation_text,
     choose_hosts,
     overridden,
@@ -30,19 +28,14 @@ from ringleader.cli.options.kubernetes_options import (
     PLACES,
     KubernetesOptions,
     is_for_clusters,
-    is_for_hosts,
+    means_nothing,
+    misplaced_options,
 )
 from ringleader.cli.options.option_checks import Faults, read_ranks
 from ringleader.cli.options.rank_options import RankOptions, elastic_options, make_job
-from ringleader.cli.typed_command import (
-    Command,
-    faults_of_words,
-    given,
-    has_wrong_word,
-    is_full_help,
-    spelling,
-)
-from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.cli.output import OF_A_JOB, JsonOptions, result_to
+from ringleader.cli.typed_command import Command, faults_of_words, is_full_help
+from ringleader.errors import RequestError, RingleaderError
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.batch_system import slurm_job_id
 from ringleader.plan.elastic_options import ElasticOptions
@@ -52,6 +45,7 @@ from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
+    from ringleader.lab.saved_state import Lab
     from ringleader.launch.elastic_history import ElasticHistory
     from ringleader.launch.outcome import Outcome, RankEnd
 
@@ -107,47 +101,18 @@ def error_json(error: RingleaderError, command: tuple[str, ...]) -> dict[str, An
         "exit_code": error.exit_code,
         "whose": "ringleader",
         "reason": str(error),
-        "faults": [{"where": f.where, "what": f.what, "hint": f.hint} for f in error.faults],
+        "faults": [vars(fault) for fault in error.faults],
     }
 
 
 def _history(history: ElasticHistory) -> dict[str, Any]:
     from ringleader.launch.elastic_history import event_json
 
-    return {
-        "generations": history.generations,
-        "worlds": history.worlds,
-        "ranks_started": history.ranks_started,
-        "events": [event_json(event) for event in history.events],
-    }
+    return vars(history) | {"events": [event_json(event) for event in history.events]}
 
 
 def _end(end: RankEnd) -> dict[str, Any]:
-    return {
-        "rank": end.rank,
-        "host": end.host,
-        "exit_code": end.exit_code,
-        "signal": end.signal,
-        "seconds": end.seconds,
-        "at": end.at,
-        "stopped": end.stopped,
-        "reason": end.reason,
-        "log": end.log,
-    }
-
-
-HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
-
-Everything after the first word that is not an option belongs to COMMAND, its own options included.
-
-\b
-  ringleader run -n 2 python train.py --lr 0.1
-  ringleader run -H node1:4,node2:4 python train.py
-  ringleader run --hostfile hosts.txt --dry-run python train.py
-  ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
-
-Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
-"""
+    return {name: value for name, value in vars(end).items() if name != "orphaned"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,40 +133,6 @@ class RunOptions:
     json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
     kubernetes: KubernetesOptions = group(KubernetesOptions)
-
-
-def run_command(options: RunOptions) -> int:
-    """Run the job; return the exit code."""
-    on = options.hosts.on
-    context = click.get_current_context()
-    misplaced = misplaced_options(context, on)
-    if misplaced:
-        raise RequestError((*faults_of_words(context), *misplaced))
-    if on in PLACES:
-        from ringleader.cli.kubernetes.run_job import run_request
-
-        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
-    return run(options, environ=os.environ)
-
-
-EVERYDAY = (
-    *(
-        "np",
-        "hosts",
-        "hostfile",
-        "lab",
-        "on",
-        "mpi",
-        "oversubscribe",
-        "x",
-        "env_file",
-        "workdir",
-        "as_horovod",
-    ),
-    *("output", "quiet", "timeout", "dry_run", "json", "json_file"),
-    "show_ranks",
-)
-"""Options of the short help."""
 
 
 class RunCommand(Command[RunOptions]):
@@ -229,40 +160,39 @@ class RunCommand(Command[RunOptions]):
             yield "Options", [one for one in every if self.is_everyday(one)]
 
 
-command = RunCommand(
+@RunCommand.of(
     "run",
-    options=RunOptions,
-    run=run_command,
+    RunOptions,
     first=("np",),
     overridden=overridden,
-    everyday=EVERYDAY,
-    help=HELP,
+    everyday=(
+        "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout "
+        "dry_run json json_file show_ranks"
+    ),
     no_args_is_help=True,
-    context_settings={"allow_interspersed_args": False},
 )
+def command(options: RunOptions) -> int:
+    """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
 
+    Everything after the first word that is not an option belongs to COMMAND, its own options included.
 
-def means_nothing(parameter: click.Parameter) -> bool:
-    """Say whether a parameter means nothing on a cluster."""
-    name = parameter.name or ""
-    return is_for_hosts(name) and name not in ("no_prefix", "bind") and parameter.expose_value
+    \b
+      ringleader run -n 2 python train.py --lr 0.1
+      ringleader run -H node1:4,node2:4 python train.py
+      ringleader run --hostfile hosts.txt --dry-run python train.py
+      ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
+    Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
+    """
+    on = options.hosts.on
+    context = click.get_current_context()
+    if wrong := misplaced_options(context, on):
+        raise RequestError((*faults_of_words(context), *wrong))
+    if on in PLACES:
+        from ringleader.cli.kubernetes.run_job import run_request
 
-def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
-    """Return what is wrong with options that mean nothing where the job shall run."""
-    found: list[Fault] = []
-    for one in () if "on" in has_wrong_word(ctx) else given(ctx):
-        if on in PLACES and means_nothing(one):
-            hint = "leave it out: the cluster places the ranks"
-            if one.name == "require":
-                hint = "leave it out: nothing counts the bytes of Pods yet"
-            elif one.name == "max_restarts":
-                hint = "--backoff-limit tries a failed job on a cluster again"
-            found.append(Fault(where=spelling(one), what=f"means nothing with --on {on}", hint=hint))
-        elif on not in PLACES and is_for_clusters(one.name or ""):
-            hint = "add --on kubernetes, or leave it out"
-            found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
-    return found
+        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
+    return run(options, environ=os.environ)
 
 
 def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
@@ -271,7 +201,7 @@ def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
     Raises RequestError with every fault at once, and what ``launch`` raises.
     """
     json = JsonOptions() if options.dry_run else options.json
-    with outcome_to(json) as kept:
+    with result_to(json) as result:
         try:
             job = build_job(options, environ=environ)
             if job.warm:
@@ -284,9 +214,9 @@ def run(options: RunOptions, *, environ: Mapping[str, str]) -> int:
             outcome = run_job(job, environ=environ, shown=options.show_ranks, output_to_stderr=json.json)
         except RingleaderError as error:
             values = error_json(error, options.job.command)
-            kept.keep(lambda: values, failed=True)
+            result.keep(lambda: values, failed=True)
             raise
-        kept.keep(lambda: outcome_json(outcome, job), failed=bool(outcome.exit_code))
+        result.keep(lambda: outcome_json(outcome, job), failed=bool(outcome.exit_code))
     return outcome.exit_code
 
 
@@ -297,16 +227,17 @@ def read_job(
     *,
     environ: Mapping[str, str],
     say: Callable[[str], None] | None = None,
+    here: str = "",
 ) -> tuple[Job, Chosen]:
     """Return the job as it was written, not checked yet, and how its hosts were found.
 
-    ``say`` hears of a batch system's allocation where that gives the hosts. Raises LabError where a lab is
-    meant and none is up.
+    ``say`` hears of a batch system's allocation where that gives the hosts. ``here``: the directory that
+    relative paths start from, if not the current one. Raises LabError where a lab is meant and none is up.
     """
     chosen = choose_hosts(where, asked.ssh, environ=environ, read=read_text, find_lab=find_lab)
     if say is not None and chosen.allocation is not None:
         say(f"ringleader: {allocation_text(chosen.allocation)}")
-    here = str(Path.cwd())
+    here = here or str(Path.cwd())
     return make_job(asked, ranks, chosen=chosen, environ=environ, read=read_text, current_dir=here), chosen
 
 
@@ -387,7 +318,7 @@ def run_job(
     return outcome
 
 
-def find_lab(name: str | None) -> LabFiles:
+def find_lab(name: str | None) -> Lab:
     """Return the lab of a name, or the one that runs on this machine; raises LabError where there is none."""
     from ringleader.lab.saved_state import to_launch_on
 

@@ -31,30 +31,17 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     ProbeError, RefusedError, StoppedError.
     """
     if job.elastic is not None:
-        return _elastic(job, environ, listener)
-    with signals.caught() as caught:
-        prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
-        prepared.close()
-    command = prepared.command
-    return dry_run_text(
-        job=prepared.job,
-        plan=prepared.plan,
-        mpi=prepared.mpi,
-        hostfile=command.hostfile,
-        mpirun=_mpirun(prepared),
-        environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
-        settings=dry_run_lines(prepared.settings.shown()),
-    )
+        from ringleader.launch.elastic.job_context import world_environment
+        from ringleader.launch.elastic.launch_elastic import first_world
 
-
-def _elastic(job: Job, environ: Mapping[str, str], listener: Listener) -> str:
-    """Return what the first generation of an elastic job would be started with."""
-    from ringleader.launch.elastic.job_context import world_environment
-    from ringleader.launch.elastic.launch_elastic import first_world
-
-    with signals.caught() as caught:
-        prepared = first_world(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
-    environment = world_environment(prepared)
+        with signals.caught() as caught:
+            prepared = first_world(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
+        ours, environment = environ, world_environment(prepared)
+    else:
+        with signals.caught() as caught:
+            prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
+            prepared.close()
+        ours, environment = prepared.environ, prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
     return dry_run_text(
         job=prepared.job,
         plan=prepared.plan,
@@ -62,24 +49,12 @@ def _elastic(job: Job, environ: Mapping[str, str], listener: Listener) -> str:
         hostfile=prepared.command.hostfile,
         mpirun=Mpirun(
             argv=prepared.command.argv,
-            env={name: value for name, value in sorted(environment.items()) if environ.get(name) != value},
-            unset=tuple(sorted(name for name in environ if name not in environment)),
-            links={},
+            env={name: value for name, value in sorted(environment.items()) if ours.get(name) != value},
+            unset=tuple(sorted(name for name in ours if name not in environment)),
+            links={} if job.elastic is not None else prepared.command.links,
         ),
         environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
-    )
-
-
-def _mpirun(prepared: Prepared) -> Mpirun:
-    """Return mpirun's argv and in what its environment differs from the caller's."""
-    environment = prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
-    ours = prepared.environ
-    return Mpirun(
-        argv=prepared.command.argv,
-        env={name: value for name, value in sorted(environment.items()) if ours.get(name) != value},
-        unset=tuple(sorted(name for name in ours if name not in environment)),
-        links=prepared.command.links,
     )
 
 

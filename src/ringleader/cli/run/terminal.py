@@ -32,6 +32,7 @@ class Terminal:
     ) -> None:
         """``is_tty``: standard error is a terminal, which gets a line of progress; a log gets one at times.
 
+
         ``shown``: ranks whose output is shown; ``None``: all. ``outlets``: what ``stdout`` and ``stderr``
         belong to, where they are this process's own. ``label``: what stands before
         a line, if not ``[rank] ``. ``transport``: say at a good end what carried the bytes between hosts.
@@ -71,7 +72,7 @@ class Terminal:
         self._lines.finish()
         self._write(f"ringleader: {text}\n")
 
-    def finish(self, outcome: Outcome | None) -> None:
+    def finish(self, outcome: Outcome | None = None) -> None:
         """Leave the terminal on a new line and say how the job ended.
 
         A good end is silent but for what carried the bytes between hosts, and what is wrong with that.

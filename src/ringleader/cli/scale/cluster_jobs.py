@@ -15,15 +15,22 @@ from ringleader.bench.launcher_log import LauncherLog
 from ringleader.bench.meter import Meter
 from ringleader.bench.resumption import host_words
 from ringleader.bench.turn_order import turns
-from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, request_of
-from ringleader.cli.kubernetes.run_job import Where, check_operatorless, dry_run_text, work_of
+from ringleader.cli.kubernetes.run_job import (
+    Where,
+    check_claims,
+    check_operatorless,
+    dry_run_text,
+    placed,
+    work_of,
+)
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import JsonOptions
 from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
-from ringleader.errors import Fault, RequestError, RingleaderError, collected
+from ringleader.errors import RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.mpijob.model import MPIJob
@@ -55,15 +62,23 @@ def cluster_sitting(
         options = replace(options, grid="1x1")
     jobs, sizes = _jobs(on, options), _sizes(options, stored)
     threads = stored.context.threads if stored is not None else _threads(options, sizes)
-    job = Job(command=options.job.command, hosts=_workers(sizes), bind="none", threads=threads)
+    most, slots = max(size.hosts for size in sizes), max(size.slots for size in sizes)
+    # Workers stand for hosts: as many as the largest size needs, with room for its ranks.
+    workers = tuple(Host(name=f"worker-{index}", slots=slots) for index in range(most))
+    job = Job(command=options.job.command, hosts=workers, bind="none", threads=threads)
     wanted = None
     with collected(faults.found):
         coupled = replace(options, no_uncoupled=True, in_step=None)
         wanted = make_scale(coupled, job, cores=1, stamp=stamp(), lab=False, stored=stored)
-    with collected(faults.found):
-        check_sizes(jobs, _jobs_of_sizes(wanted, job), os.environ)
+    # Where the sizes are not known, one job shows what else is wrong.
+    every = [replace(job, np=1, hosts=job.hosts[:1])]
+    if wanted is not None:
+        every = [scale.job_of(turn, wanted) for turn in turns(wanted.grid, 1, uncoupled=False)]
+    for one in every:
+        with collected(faults.found, RingleaderError):
+            jobs.mpijob(one, os.environ, suffix="xxxxx")
     if wanted is None or faults.found:
-        raise RequestError(faults.found)
+        raise RequestError(dict.fromkeys(faults.found))
     request = Request(
         options=words,
         workdir=options.job.workdir or "the image's",
@@ -71,13 +86,6 @@ def cluster_sitting(
     )
     wanted = replace(wanted, request=request, image=options.pods.image or "")
     return wanted, jobs
-
-
-def _jobs_of_sizes(wanted: scale.Scale | None, job: Job) -> list[Job]:
-    """Return a job of each size; where the sizes are not known, one that shows what else is wrong."""
-    if wanted is None:
-        return [replace(job, np=1, hosts=job.hosts[:1])]
-    return [scale.job_of(turn, wanted) for turn in turns(wanted.grid, 1, uncoupled=False)]
 
 
 def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
@@ -110,14 +118,6 @@ def _sizes(options: ScaleOptions, stored: Run | None) -> list[Size]:
     with collected(faults.found):
         sizes.append(parse_baseline(options.baseline or "1x1"))
     return sizes
-
-
-def _workers(sizes: list[Size]) -> tuple[Host, ...]:
-    """Return workers that stand for hosts: as many as the largest size needs, with room for its ranks."""
-    slots = max(size.slots for size in sizes)
-    return tuple(
-        Host(name=f"worker-{index}", slots=slots) for index in range(max(size.hosts for size in sizes))
-    )
 
 
 def _threads(options: ScaleOptions, sizes: list[Size]) -> int | None:
@@ -180,11 +180,7 @@ class ClusterJobs:
             environ=environ,
             read=read_text,
         )
-        if request.rdma is not None and request.rdma.makes_template:
-            hint = "ringleader render mpijob prints it with its job: send it with kubectl, then name it here"
-            faults.add(
-                "--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint
-            )
+        check_claims(request, faults)
         request = replace(request, env=(*request.env, ("RINGLEADER_REPORT_LINES", "1")))
         made = job_of(request, faults)
         if self.on == "pods":
@@ -198,10 +194,9 @@ class ClusterJobs:
     async def _measured(
         self, connection: Connection, job: MPIJob, log: LauncherLog, meter: Meter
     ) -> tuple[End, list[str]]:
-        space, name = job.metadata.namespace or connection.namespace, job.metadata.name
-        here = replace(connection, namespace=space)
-        placed = replace(job, metadata=replace(job.metadata, namespace=space))
-        work = _TakenAway(here, work_of(self.on, here, placed, self.follow, meter.warning), meter.progress)
+        here, job = placed(connection, job)
+        name = job.metadata.name
+        work = _TakenAway(here, work_of(self.on, here, job, self.follow, meter.warning), meter.progress)
         terminal = _MeterTerminal(name, log, meter)
         return await attend(here, work, terminal, self.follow, name=name), work.nodes
 
@@ -298,38 +293,18 @@ def plan_of(nodes: list[str], job: Job, cores: Mapping[int, object]) -> Plan | N
                 cpus=tuple(range(count)),
             )
         )
-    return Plan(hosts=tuple(hosts), ranks=_places(of_rank))
-
-
-def _places(of_rank: list[int]) -> tuple[RankPlace, ...]:
-    seen: dict[int, int] = {}
-    places = []
-    for rank, host in enumerate(of_rank):
-        local = seen.get(host, 0)
-        seen[host] = local + 1
-        places.append(
-            RankPlace(
-                rank=rank,
-                host_index=host,
-                local_rank=local,
-                local_size=of_rank.count(host),
-                cross_rank=host,
-                cross_size=len(set(of_rank)),
-                cpus=(),
-                threads=1,
-                gpu=None,
-            )
+    places = tuple(
+        RankPlace(
+            rank=rank,
+            host_index=host,
+            local_rank=of_rank[:rank].count(host),
+            local_size=of_rank.count(host),
+            cross_rank=host,
+            cross_size=len(names),
+            cpus=(),
+            threads=1,
+            gpu=None,
         )
-    return tuple(places)
-
-
-def check_sizes(jobs: ClusterJobs, sizes: list[Job], environ: Mapping[str, str]) -> None:
-    """Raise RequestError with everything that is wrong with the jobs of any size, each fault once."""
-    found: list[Fault] = []
-    for job in sizes:
-        try:
-            jobs.mpijob(job, environ, suffix="xxxxx")
-        except RingleaderError as error:
-            found += [fault for fault in error.faults if fault not in found]
-    if found:
-        raise RequestError(found)
+        for rank, host in enumerate(of_rank)
+    )
+    return Plan(hosts=tuple(hosts), ranks=places)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import sys
@@ -14,18 +13,14 @@ from typing import TYPE_CHECKING
 
 from ringleader.bench import run_file
 from ringleader.bench.grid import hosts_for
-from ringleader.bench.scale import Scale, job_of, scale
+from ringleader.bench.scale import job_of, scale
 from ringleader.bench.size_command import placeholders
 from ringleader.cli import interrupts
-from ringleader.cli.json_output import JsonFile, opened
+from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.run_directory import make_directory
+from ringleader.cli.output import Result, result_to
 from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
-from ringleader.cli.scale.scale_options import (
-    EVERYDAY,
-    ScaleOptions,
-    hosts_text,
-)
+from ringleader.cli.scale.scale_options import ScaleOptions, hosts_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.report.number_format import plural
@@ -34,18 +29,6 @@ from ringleader.text_files import write_text
 
 if TYPE_CHECKING:
     from ringleader.cli.scale.cluster_jobs import ClusterJobs
-
-HELP = """Run one job at several sizes: speed-up, efficiency, and what limits them.
-
-The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
-lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for the
-size's numbers.
-
-\b
-  ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
-  ringleader scale --strong --global-batch 256 -- python train.py --batch {batch}
-  ringleader scale --resume runs/NAME --repeats 5
-"""
 
 
 def write_reports(run: Run, directory: Path, *, page: bool) -> None:
@@ -60,12 +43,6 @@ def write_reports(run: Run, directory: Path, *, page: bool) -> None:
         texts["report.html"] = render(run, speedup_curve(run))
     for name, text in texts.items():
         write_text(directory / name, text)
-
-
-def _print_sizes(wanted: Scale) -> None:
-    for size in wanted.grid:
-        hosts = hosts_for(size, wanted.job.hosts, oversubscribe=wanted.job.oversubscribe) or ()
-        print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
 
 
 def _print_plan(sitting: Sitting) -> None:
@@ -93,12 +70,34 @@ def _print_cluster_plan(sitting: Sitting, cluster: ClusterJobs) -> None:
         print(cluster.yaml(job_of(turn, sitting.wanted), os.environ).rstrip())
 
 
-def measure(options: ScaleOptions) -> None:
-    """Measure what was wanted for, or say what would be measured."""
+@Command.of(
+    "scale",
+    ScaleOptions,
+    overridden=overridden,
+    everyday=(
+        "grid repeats budget strong global_batch baseline resume name output replace json json_file dry_run "
+        "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
+    ),
+)
+def command(options: ScaleOptions) -> None:
+    """Run one job at several sizes: speed-up, efficiency, and what limits them.
+
+    The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
+    lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for
+    the size's numbers.
+
+    \b
+      ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
+      ringleader scale --strong --global-batch 256 -- python train.py --batch {batch}
+      ringleader scale --resume runs/NAME --repeats 5
+    """
     line = ProgressLine(prefix="")
     sitting = read_sitting(options, line)
     if options.sizes:
-        _print_sizes(sitting.wanted)
+        for size in sitting.wanted.grid:
+            job = sitting.wanted.job
+            hosts = hosts_for(size, job.hosts, oversubscribe=job.oversubscribe) or ()
+            print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
         return
     if not options.no_page:
         from ringleader.report.page import check_installed
@@ -112,20 +111,9 @@ def measure(options: ScaleOptions) -> None:
     wanted = sitting.wanted
     if wanted.strong and not placeholders(wanted.job.command) & {"batch", "ranks"}:
         line.keep("ringleader: --strong: the script must share out its batch, nothing in its words changes")
-    with opened(options.json.json_file) as file:
+    with result_to(options.json) as result:
         directory = sitting.directory or make_directory(options.output, wanted.name, replace=options.replace)
-        _measure(sitting, options, directory, line, file)
-
-
-command = Command(
-    "scale",
-    options=ScaleOptions,
-    run=measure,
-    overridden=overridden,
-    everyday=EVERYDAY,
-    help=HELP,
-    context_settings={"allow_interspersed_args": False},
-)
+        _measure(sitting, options, directory, line, result)
 
 
 NOT_ON_A_CLUSTER = (
@@ -135,12 +123,12 @@ NOT_ON_A_CLUSTER = (
 
 
 def _measure(
-    sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, file: JsonFile | None
+    sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, result: Result
 ) -> None:
     with interrupts.held():
         from ringleader.launch import signals
         from ringleader.launch.launch_job import launch
-        from ringleader.report.table import as_json, as_text
+        from ringleader.report.table import as_text, document
 
     stored = sitting.stored
     kept = [] if stored is None else [stored]
@@ -178,9 +166,7 @@ def _measure(
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: go on with it: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):
-            print(as_json(kept[-1]) if options.json.json else as_text(kept[-1]), end="", flush=True)
-            if file is not None:
-                file.write(json.loads(as_json(kept[-1])))
+            result.show(document(kept[-1]), lambda: as_text(kept[-1]))
             write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:

@@ -18,18 +18,13 @@ from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
 from ringleader.bench.scale import Scale, turns_of
 from ringleader.bench.turn_order import Turn, turns_left
-from ringleader.cli.options.kubernetes_options import PLACES
+from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.scale.scale_options import (
-    ScaleOptions,
-    make_scale,
-    misplaced_options,
-    stamp,
-    threads_for,
-)
+from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
+from ringleader.option_fields import parts
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Request, Run
@@ -37,21 +32,15 @@ from ringleader.scaling import Request, Run
 if TYPE_CHECKING:
     from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
-_OF_THIS_CALL = frozenset(
-    [
-        *("command", "grid", "repeats", "name", "output", "replace", "resume"),
-        *("dry_run", "sizes", "json", "json_file", "no_page"),
-    ]
-)
+_CALL = "command grid repeats name output replace resume dry_run sizes json json_file no_page"
+_OF_THIS_CALL = frozenset(_CALL.split())
 """Parameters that belong to one call: they are not kept with the run, or elsewhere in it."""
-_NAMES_HOSTS = frozenset(("hosts", "hostfile", "lab", "lab_name", "on", "nnodes", "nproc_per_node"))
-_MAY_DIFFER = (
-    _OF_THIS_CALL
-    | _NAMES_HOSTS
-    | frozenset(("no_allocation", "ssh_port", "ssh_identity", "ssh_config", "accept_new_host_keys"))
-    | frozenset(("timeout", "grace", "lost_after", "start_timeout", "baseline", "context", "kubeconfig"))
-    | frozenset(("in_step", "budget"))
+_NAMES_HOSTS = frozenset(["hosts", "hostfile", "lab", "lab_name", "on", "nnodes", "nproc_per_node"])
+_HOW = (
+    "no_allocation ssh_port ssh_identity ssh_config accept_new_host_keys timeout grace lost_after "
+    "start_timeout baseline context kubeconfig in_step budget"
 )
+_MAY_DIFFER = _OF_THIS_CALL | _NAMES_HOSTS | set(_HOW.split())
 """Options that may be given anew: they change nothing that is measured, or ``bench.resumption`` compares."""
 
 
@@ -97,7 +86,10 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     kept = ctx.command.make_context("scale", list(words))
     now = {parameter.name or "": parameter for parameter in given(ctx)}
     wrong = tuple(faults_of_words(ctx))
-    faults = [*_forbidden(now), *_disagreeing(now, ctx.params, kept.params, wrong=has_wrong_word(ctx))]
+    faults = _disagreeing(now, ctx.params, kept.params, wrong=has_wrong_word(ctx))
+    if "replace" in now:
+        hint = "leave out one of the two: --resume keeps what was measured, --replace writes over it"
+        faults.append(Fault(where="--resume and --replace", what="contradict each other", hint=hint))
     if faults:
         raise RequestError((*wrong, *faults))
     values = _set_values(kept)
@@ -107,24 +99,14 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     of_this_call = {name: ctx.params[name] for name in _OF_THIS_CALL if name in ctx.params}
     defaults = ctx.command.make_context("scale", []).params
     merged = defaults | values | of_this_call
-    merged["x"] = _variables(merged["x"], ctx.params["x"] if "x" in now else ())
+    # A secret's value, which is not kept, is taken from the variables of now.
+    variables = ctx.params["x"] if "x" in now else ()
+    names = {one.partition("=")[0] for one in variables}
+    merged["x"] = (*(one for one in merged["x"] if one not in names), *variables)
     merged["command"] = ctx.params["command"] or stored.context.command
     if "repeats" not in now:
         merged["repeats"] = stored.repeats
     return options_of(ScaleOptions, merged, faults=wrong), _words(ctx, values)
-
-
-def _variables(kept: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the variables of both; a secret's value, which is not kept, is taken from those of now."""
-    names = {one.partition("=")[0] for one in now}
-    return (*(one for one in kept if one not in names), *now)
-
-
-def _forbidden(now: Mapping[str, click.Parameter]) -> list[Fault]:
-    if "replace" not in now:
-        return []
-    hint = "leave out one of the two: --resume keeps what was measured, --replace writes over it"
-    return [Fault(where="--resume and --replace", what="contradict each other", hint=hint)]
 
 
 def _disagreeing(
@@ -180,18 +162,13 @@ class Sitting:
         return turns_left(turns_of(self.wanted), measured)
 
 
-def cores_here() -> int:
-    """Return how many CPUs this process may keep busy."""
-    return usable_cpus()
-
-
 def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
     if options.resume is None:
-        misplaced = misplaced_options(context, options.hosts.on)
-        if misplaced:
-            raise RequestError((*faults_of_words(context), *misplaced))
+        own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+        if wrong := misplaced_options(context, options.hosts.on, own):
+            raise RequestError((*faults_of_words(context), *wrong))
         return _sitting(options, kept_words(context), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)
@@ -199,9 +176,7 @@ def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
         raise RefusedError("cannot be written to", where=str(directory))
     options, words = resumed_options(context, stored)
     sitting = replace(_sitting(options, words, line, stored), directory=directory)
-    faults = changed_request(stored, sitting.wanted, same_hosts=not sitting.in_allocation)
-    if faults:
-        raise RequestError(faults)
+    refuse(changed_request(stored, sitting.wanted, same_hosts=not sitting.in_allocation))
     return sitting
 
 
@@ -217,7 +192,7 @@ def _sitting(
     where = options.hosts
     job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
-    wanted = make_scale(options, job, cores=cores_here(), stamp=stamp(), lab=where.wants_lab, stored=stored)
+    wanted = make_scale(options, job, cores=usable_cpus(), stamp=stamp(), lab=where.wants_lab, stored=stored)
     script, digest = script_of(job)
     request = Request(
         options=words,
@@ -262,7 +237,7 @@ def with_threads(sitting: Sitting, line: ProgressLine) -> Sitting:
     wanted, stored = sitting.wanted, sitting.stored
     if sitting.cluster is not None:
         return sitting
-    cores = {"localhost": cores_here()}
+    cores = {"localhost": usable_cpus()}
     if wanted.job.hosts:
         from ringleader.launch.host_probe.probe import probe
 
@@ -274,14 +249,7 @@ def with_threads(sitting: Sitting, line: ProgressLine) -> Sitting:
         threads = threads_for(wanted.job, wanted.grid, list(cores.values()), os.environ)
     else:
         threads = stored.context.threads  # a larger size must not change those of the others
-        _check_hosts(stored, cores, by_name=not sitting.in_allocation)
+        if sitting.in_allocation:  # a batch system gave others: each stands for one of those before
+            cores = dict(zip((host.name for host in stored.context.hosts), cores.values(), strict=False))
+        refuse(changed_hosts(stored, cores))
     return replace(sitting, wanted=replace(wanted, job=replace(wanted.job, threads=threads)))
-
-
-def _check_hosts(stored: Run, cores: Mapping[str, int], *, by_name: bool) -> None:
-    """Raise RequestError where hosts have other cores than those that were measured."""
-    if not by_name:  # a batch system gave others: each stands for one of those before
-        cores = dict(zip((host.name for host in stored.context.hosts), cores.values(), strict=False))
-    faults = changed_hosts(stored, cores)
-    if faults:
-        raise RequestError(faults)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
 
-import click
-
 from ringleader.bench.grid import (
     ONE,
     Size,
@@ -26,20 +24,14 @@ from ringleader.bench.rates import WARMUP
 from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.bench.turn_order import IN_STEP_CHOICES
-from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.options.host_options import ON, HostOptions
-from ringleader.cli.options.kubernetes_options import (
-    PLACES,
-    ClusterOptions,
-    FollowOptions,
-    PodOptions,
-    is_for_hosts,
-)
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
-from ringleader.cli.typed_command import REPLACE, given, has_wrong_word, spelling
-from ringleader.errors import Fault, RequestError, collected
-from ringleader.option_fields import flag, group, names_of, option
+from ringleader.cli.output import JsonOptions
+from ringleader.cli.typed_command import REPLACE
+from ringleader.errors import Fault, collected, refuse
+from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Host, Job
 from ringleader.plan.job import faults_of as job_faults_of
 from ringleader.scaling import Run
@@ -94,36 +86,11 @@ class ScaleOptions:
     dry_run: bool = flag("Print the runs in their order and stop.")
     sizes: bool = flag("Print the sizes that the hosts there take and stop.")
     hosts: HostOptions = group(HostOptions, changed={"on": ON})
-    job: Job = group(Job, where="hosts scale")
-    ranks: RankOptions = group(RankOptions, where="scale")
+    job: Job = group(Job, of="hosts scale")
+    ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
     pods: PodOptions = group(PodOptions)
-    follow: FollowOptions = group(FollowOptions, where="scale")
-
-
-EVERYDAY = (
-    *(
-        "grid",
-        "repeats",
-        "budget",
-        "strong",
-        "global_batch",
-        "baseline",
-        "resume",
-        "name",
-        "output",
-        "replace",
-        "json",
-        "json_file",
-        "dry_run",
-        "sizes",
-        "hosts",
-        "lab",
-        "on",
-    ),
-    *("hostfile", "oversubscribe", "x", "timeout", "no_page", "no_uncoupled"),
-)
-"""Options of the short help."""
+    follow: FollowOptions = group(FollowOptions, of="scale")
 
 
 def make_scale(
@@ -145,31 +112,27 @@ def make_scale(
         grid = with_baseline(_grid(options, job, cores, baseline, stored), baseline)
         check_grid(grid, job.hosts, oversubscribe=job.oversubscribe)
         _check_local(grid, job, cores)
+    usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
+    name = options.name if options.name is not None else f"{script_name(job.command)}-{stamp}"
+    if stored is not None:
+        usual, name = stored.in_step, stored.name
     asked = Scale(
-        name=_name(options, job, stamp, stored),
+        name=name,
         job=replace(job, faults=()),
         grid=grid,
         repeats=options.repeats,
         warmup=options.warmup,
         budget=options.budget,
         uncoupled=not options.no_uncoupled,
-        in_step=options.in_step or _in_step(options, stored),
+        in_step=options.in_step or usual,
         strong=options.strong,
         global_batch=options.global_batch,
         baseline=str(baseline),
         lab=lab,
     )
     faults.found += faults_of(asked)
-    if faults.found:
-        raise RequestError(faults.found)
+    refuse(faults.found)
     return asked
-
-
-def _in_step(options: ScaleOptions, stored: Run | None) -> str:
-    """Return where ranks in step are measured if nothing is said: one run more for each repetition."""
-    if stored is not None:
-        return stored.in_step
-    return "none" if options.no_uncoupled else "largest"
 
 
 def _grid(
@@ -182,12 +145,6 @@ def _grid(
     # Against a whole host, sizes within one say little.
     sizes = default_grid(job.hosts, cores)
     return tuple(size for size in sizes if size.hosts >= baseline.hosts and size.slots >= baseline.slots)
-
-
-def _name(options: ScaleOptions, job: Job, stamp: str, stored: Run | None) -> str:
-    if stored is not None:
-        return stored.name
-    return options.name if options.name is not None else f"{script_name(job.command)}-{stamp}"
 
 
 def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:
@@ -203,8 +160,7 @@ def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:
         for size in grid
         if size.slots > cores
     ]
-    if found:
-        raise RequestError(found)
+    refuse(found)
 
 
 def script_name(command: Sequence[str]) -> str:
@@ -234,24 +190,6 @@ def threads_for(
 def hosts_text(hosts: Sequence[Host], size: Size) -> str:
     """``h1:2,h2:2`` of a size."""
     return ",".join(f"{host.name}:{size.slots}" for host in hosts) or f"localhost:{size.slots}"
-
-
-_OF_PODS = names_of(PodOptions) | names_of(ClusterOptions) | {"operator_image"}
-_OF_HOSTS = names_of(HostOptions) | names_of(Job, where="hosts scale") | names_of(RankOptions, where="scale")
-
-
-def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
-    """Return what is wrong with options that mean nothing where the sizes shall run."""
-    found: list[Fault] = []
-    for one in () if "on" in has_wrong_word(ctx) else given(ctx):
-        name = one.name or ""
-        if on in PLACES and name in _OF_HOSTS and is_for_hosts(name) and name != "bind":
-            hint = "leave it out: the cluster places the ranks"
-            found.append(Fault(where=spelling(one), what=f"means nothing with --on {on}", hint=hint))
-        elif on not in PLACES and name in _OF_PODS:
-            hint = "add --on kubernetes, or leave it out"
-            found.append(Fault(where=spelling(one), what="is for jobs on Kubernetes", hint=hint))
-    return found
 
 
 def stamp() -> str:

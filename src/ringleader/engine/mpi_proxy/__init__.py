@@ -4,7 +4,7 @@ request_ring         the memory that a rank shares with its proxy: how it is div
 channel              a rank's requests, and which memory its proxy sees
 proxy_communicator   communicators of a rank, whose calls are such requests
 membership           a rank's part in a generation, from the host agent's order to its end
-proxy                the program that mpirun starts
-proxy_generation     what a proxy does for its rank in one generation
+proxy                the program that mpirun starts: it makes the calls that a rank requests
 creation             communicators between proxies: prepared, or made when all members are ready
+libc_calls           system calls that Python lacks
 """

@@ -6,7 +6,6 @@ The process keeps one connection to its host agent; each generation has its own 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,7 +97,6 @@ class ElasticRank:
         """Begin without a connection."""
         self._connection: RankConnection | None = None
         self._commit_memory: CommitMemory
-        self._pid = 0
         self.membership: Membership | None = None
         """The part in the present generation, None between two."""
         self._last = 0
@@ -148,20 +146,17 @@ class ElasticRank:
             return ()
 
     def _connected(self, environ: Mapping[str, str]) -> RankConnection:
-        if self._connection is None or not self._connection.open or self._pid != os.getpid():
+        if self._connection is None or not self._connection.open:
             number = environ.get(INCARNATION, "")
             if not number.isdigit():
                 raise WorldError(f"{SOCKET} is set but {INCARNATION} is {number!r}: not a rank's number")
-            if not self._pid:
-                os.register_at_fork(after_in_child=self._forked)
-            self._pid = os.getpid()
             self._connection = connection = RankConnection(environ[SOCKET], int(number))
             self._commit_memory = CommitMemory(
                 lambda nbytes: connection.commit_memory(nbytes)[1], connection.committed
             )
         return self._connection
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a forked child: let go of the connection, whose end tells the agent that the rank has ended."""
         if self._connection is not None:
             self._connection.close()
@@ -170,7 +165,7 @@ class ElasticRank:
     def leave(self) -> None:
         """Take part no more: what is under way is not looked at again. Peers do not wait for it."""
         membership, self.membership = self.membership, None
-        if membership is not None and self._pid == os.getpid():
+        if membership is not None:
             membership.leave()
 
 

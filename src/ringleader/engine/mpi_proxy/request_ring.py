@@ -8,7 +8,7 @@
 
 A request has a slot, in which the proxy writes the request's own number when it is done: a number is never
 used twice, so a slot that was used before is not taken for this one's. `channel` is the rank's side of it,
-`proxy_generation` the proxy's.
+`proxy` the other one.
 """
 
 from __future__ import annotations

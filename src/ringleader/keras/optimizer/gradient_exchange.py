@@ -34,7 +34,8 @@ class GradientExchange:
         self.options = options
         cure = "hvd.broadcast_variables(model.weights, root_rank=0)"
         self._check = ConsistencyCheck(options.name, array_kind(as_array, cure))
-        self._local: dict[int, Any] = {}
+        self.local: dict[int, Any] = {}
+        """Variables that keep this rank's gradients, by the identities of all that stand for them."""
         self.variables: list[Any] = []
         """The variables of the step that Keras applies just now."""
 
@@ -54,20 +55,16 @@ class GradientExchange:
         """Return whether variables have values where this is called: not in a function that is traced."""
         return True
 
-    def register_local(self, variable: Any) -> None:
-        """Have a variable keep this rank's gradients; see ``scale_local_gradients``."""
-        self._local[id(variable)] = self._local[id(getattr(variable, "_value", variable))] = variable
-
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the reduced gradients, None where one is None.
 
         A rank outside of the process set gets its own gradients back.
         """
         found, options = list(gradients), self.options
-        if not self._others():
+        if options.process_set.included() is False or options.process_set.size() == 1:
             return found
         present = [at for at, one in enumerate(found) if one is not None]
-        shared = [at for at in present if not self._is_local(variables[at])] if self._local else present
+        shared = [at for at in present if not self._is_local(variables[at])] if self.local else present
         if shared:
             for at, reduced in zip(shared, self.reduce([found[at] for at in shared]), strict=True):
                 found[at] = reduced
@@ -80,16 +77,15 @@ class GradientExchange:
                 found[at] = self.divided(found[at], options.process_set.size())
         return found
 
-    def _others(self) -> bool:
-        process_set = self.options.process_set
-        return process_set.included() is not False and process_set.size() != 1
-
     def _is_local(self, variable: Any) -> bool:
-        return id(variable) in self._local or id(getattr(variable, "_value", None)) in self._local
+        return id(variable) in self.local or id(getattr(variable, "_value", None)) in self.local
 
     def agreed_minimum(self, number: Any) -> Any:
         """Return the least of a scalar tensor over the ranks of the process set."""
-        return self.minimum(number) if self._others() else number
+        process_set = self.options.process_set
+        if process_set.included() is False or process_set.size() == 1:
+            return number
+        return self.minimum(number)
 
 
 class TensorFlowExchange(GradientExchange):
@@ -235,7 +231,8 @@ class ExchangingOptimizer:
 
     def register_local_var(self, var: Any) -> None:
         """Have a variable keep this rank's gradients, divided by the number of ranks unless turned off."""
-        self.gradient_exchange.register_local(var)
+        local = self.gradient_exchange.local
+        local[id(var)] = local[id(getattr(var, "_value", var))] = var
 
 
 def is_distributed(optimizer: Any) -> bool:

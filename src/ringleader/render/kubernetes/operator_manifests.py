@@ -11,6 +11,7 @@ from ringleader.mpijob import object_names
 from ringleader.mpijob.crd import crd
 from ringleader.mpijob.model import GROUP
 from ringleader.mpijob.object_metadata import Document
+from ringleader.option_fields import flag, option
 from ringleader.render.kubernetes.gang_scheduling import NONE
 from ringleader.render.kubernetes.operator_admission_policy import policies
 
@@ -96,28 +97,42 @@ _LONGEST_SCOPE = object_names.LONGEST_LABEL - len(f"{NAME}--metrics")
 class Installation:
     """How the operator is to be installed."""
 
-    image: str
+    image: str = option(
+        "The operator's image: deploy/operator/Dockerfile.",
+        default="",
+        envvar="RINGLEADER_OPERATOR_IMAGE",
+    )
     namespace: str = NAMESPACE
     """Where the operator itself runs."""
     scope: str = ""
     """The one namespace whose jobs it looks after; empty: all namespaces."""
-    gang: str = ""
-    """Gang scheduler of jobs that name none; empty or ``none``: none."""
-    cluster_domain: str = ""
-    wait_timeout: float | None = None
-    """Seconds that a launcher waits for workers that have an address and do not answer; ``None``: the
-    operator's default."""
-    replicas: int = 1
-    """More than one: one works, the others take over when it is gone."""
-    has_exec_spawn: bool = False
-    """False: the operator gets no right to make roles and to exec; jobs with ``ringleader/spawn: exec`` do
-    not run."""
-    has_log_tails: bool = False
-    """False: the operator gets no right to read logs, and no end of a log is shown in status and events."""
+    gang: str = option("Gang scheduler of jobs that name none.", default="", metavar="NAME")
+    """Empty or ``none``: none."""
+    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    replicas: int = option("Operators, one of which works.", default=1)
+    """The others take over when it is gone."""
+    wait_timeout: float | None = option(
+        "How long a launcher waits for workers that have an address and do not answer. [default: 900]",
+        metavar="SECONDS",
+    )
+    has_exec_spawn: bool = flag(
+        "Give the rights that jobs with ringleader/spawn: exec need. [default: refuse such jobs]",
+        "--exec-spawn/--no-exec-spawn",
+    )
+    """Rights to make roles and to exec."""
+    has_log_tails: bool = flag(
+        "Show the end of a failed container's log in status and events: logs may hold secrets. [default: no]",
+        "--log-tails/--no-log-tails",
+    )
+    """With the right to read logs."""
     has_admission_policy: bool = True
     """Policies that keep the operator's account to what belongs to MPIJobs. They are objects of the cluster,
     and Kubernetes knows them since 1.30."""
-    has_network_policy: bool = True
+    has_network_policy: bool = flag(
+        "Let Pods of its own namespace and of those labelled metrics=enabled read the metrics, no others.",
+        "--network-policy/--no-network-policy",
+        default=True,
+    )
     has_crd: bool = True
     has_namespace: bool = True
 
@@ -145,10 +160,10 @@ class Installation:
 def check(installation: Installation) -> None:
     """Raise RequestError with all that is wrong with an installation."""
     faults = []
-    for option, name in (("--install-in", installation.namespace), ("--namespace", installation.scope)):
+    for where, name in (("--install-in", installation.namespace), ("--namespace", installation.scope)):
         if name and not object_names.is_namespace(name):
             faults.append(
-                Fault(where=option, what=f"{name!r} is not a namespace's name", hint="use a-z, 0-9 and -")
+                Fault(where=where, what=f"{name!r} is not a namespace's name", hint="use a-z, 0-9 and -")
             )
     if installation.name != NAME and len(installation.scope) > _LONGEST_SCOPE:
         what = (

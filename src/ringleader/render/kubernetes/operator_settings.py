@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringleader.option_fields import flag, option
+
 DEFAULT_DNS_DOMAIN = "cluster.local"
 """What Kubernetes' documentation and every installer call a cluster unless told otherwise."""
 
@@ -12,28 +14,50 @@ DEFAULT_DNS_DOMAIN = "cluster.local"
 class OperatorSettings:
     """What is the same for all jobs of one operator."""
 
-    image: str = ""
-    """The operator's own image: it waits for the workers in an init container of the launcher, and carries
-    there what mpirun calls. Empty: no init container; the launcher is as the reference makes it, and jobs
-    that spawn by exec cannot run."""
-    image_pull_policy: str = ""
-    """``Always``, ``IfNotPresent`` or ``Never``; empty: what Kubernetes does by itself."""
-    cluster_domain: str = ""
-    """Domain of the cluster, written behind the hosts' names; empty: they end in ``.svc``."""
+    image: str = option(
+        "The operator's own image, for what it runs in the Pods of jobs.",
+        default="",
+        envvar="RINGLEADER_OPERATOR_IMAGE",
+    )
+    """It waits for the workers in an init container of the launcher, and carries there what mpirun calls.
+    Empty: no init container; the launcher is as the reference makes it, and jobs that spawn by exec cannot
+    run."""
+    image_pull_policy: str = option(
+        "For that image: Always, IfNotPresent or Never.",
+        default="",
+        choices=["", "Always", "IfNotPresent", "Never"],
+        show_choices=False,
+        metavar="POLICY",
+    )
+    """Empty: what Kubernetes does by itself."""
+    wait_timeout: float = option(
+        "Seconds that a launcher waits for workers that have an address and do not answer.",
+        default=900.0,
+        above=0,
+        unit="seconds",
+    )
+    """Then it gives up and names them."""
+    has_exec_spawn: bool = flag(
+        "Run jobs with ringleader/spawn: exec. [default: refuse them]", "--exec-spawn/--no-exec-spawn"
+    )
+    """The operator has the rights that such jobs take."""
+    has_log_tails: bool = flag(
+        "Show the end of a failed container's log in status and events. [default: no]",
+        "--log-tails/--no-log-tails",
+    )
+    """Off unless asked for: who may read a job need not be one who may read its logs."""
+    gang: str = option(
+        "Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
+        "--gang-scheduling",
+        default="",
+        metavar="NAME",
+    )
+    """Empty or ``none``: none."""
+    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    """Empty: they end in ``.svc``."""
     dns_domain: str = DEFAULT_DNS_DOMAIN
     """Domain that the workers' search list is completed with where ``cluster_domain`` is empty:
     ``domain_of_search`` finds it."""
-    gang: str = ""
-    """Gang scheduler of jobs that do not say: ``volcano``, or the name of a scheduler with scheduler-plugins'
-    coscheduling. Empty or ``none``: none."""
-    wait_timeout: float = 900.0
-    """Seconds that a launcher waits for workers that have an address and do not answer before it gives up
-    and names them."""
-    has_exec_spawn: bool = False
-    """The operator has the rights that jobs with ``ringleader/spawn: exec`` take."""
-    has_log_tails: bool = False
-    """The end of a failed container's log is shown in the job's status and events. Off unless asked for: who
-    may read a job need not be one who may read its logs."""
 
     @property
     def search_domain(self) -> str:

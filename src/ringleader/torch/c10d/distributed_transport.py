@@ -62,7 +62,7 @@ class DistributedTransport(Transport):
             "broadcast": self._broadcast,
             "alltoall": self._alltoall,
             "reducescatter": self._reducescatter,
-            "gradients": lambda work: self.exchange(work.array, work.signature.op, work.signature.postscale),
+            "gradients": self._gradients,
         }
 
     def open(self) -> None:
@@ -155,6 +155,9 @@ class DistributedTransport(Transport):
                 kernels.scale(out, left)
         else:
             self._alltoall_and_reduce(out, own, counts, op, factor)
+
+    def _gradients(self, work: Work) -> None:
+        self.exchange(work.array, work.signature.op, work.signature.postscale)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

@@ -9,7 +9,6 @@ Maleki, Musuvathi, Mytkowicz et al., "Scaling distributed training with adaptive
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import torch
@@ -50,7 +49,7 @@ class AdasumMixin(ReplicatedMixin):
     def synchronize(self) -> None:
         """Do nothing: there is nothing to exchange before the step."""
 
-    def skip_synchronize(self) -> AbstractContextManager[None]:
+    def skip_synchronize(self) -> Any:
         """Refuse: what is exchanged is known only after the step."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 

@@ -1,31 +1,107 @@
-"""``ringleader operator run``: the controller of MPIJobs, until it is told to stop."""
+"""``ringleader operator``: the controller of MPIJobs, and the objects that a cluster needs for it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import signal
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ringleader import __version__
 from ringleader.cli.kubernetes.connection import needs_kubernetes
+from ringleader.cli.kubernetes.manifest_arguments import yaml_of
+from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
-from ringleader.option_fields import LEAST, flag, option
+from ringleader.errors import RequestError
+from ringleader.option_fields import LEAST, flag, group, option
+from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
+from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
 
 if TYPE_CHECKING:
     from ringleader.controller.runtime.process import ProcessOptions
     from ringleader.kube.client import RestCluster
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
-HELP = """Run the operator until SIGTERM or Ctrl-C.
 
-It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for its
-Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
-"""
+_OURS = {"image": {"default": f"ringleader-operator:{__version__}", "show_default": True}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestsOptions:
+    """The options, as they were written."""
+
+    namespace: str | None = option("Look after the jobs of this namespace only, and run there.", metavar="NS")
+    cluster_scope: bool = flag("Look after the jobs of all namespaces. The default.")
+    install_in: str | None = option("Where the operator runs. [default: mpi-operator]", metavar="NS")
+    installation: Installation = group(Installation, changed=_OURS)
+    admission_policy: bool | None = flag(
+        "With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
+        " [default: not with --namespace, unless with --exec-spawn]",
+        "--admission-policy/--no-admission-policy",
+        default=None,
+        after="log_tails",
+    )
+    crd: bool | None = flag("With the CRD. [default: not with --namespace]", "--crd/--no-crd", default=None)
+    json: JsonOptions = group(JsonOptions)
+
+
+@Command.of("manifests", ManifestsOptions)
+def manifests_command(options: ManifestsOptions) -> None:
+    """Print the objects that run the operator; nothing is sent.
+
+    ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
+    """
+    namespace = options.namespace
+    if namespace is not None and options.cluster_scope:
+        raise RequestError("and --cluster-scope exclude each other", where="--namespace")
+    if namespace == "":
+        raise RequestError("is empty", where="--namespace", hint="leave it out for all namespaces")
+    by_default = not namespace or options.installation.has_exec_spawn
+    installation = replace(
+        options.installation,
+        namespace=options.install_in or namespace or NAMESPACE,
+        scope=namespace or "",
+        has_admission_policy=by_default if options.admission_policy is None else options.admission_policy,
+        has_crd=not namespace if options.crd is None else options.crd,
+        has_namespace=not namespace,
+    )
+    check(installation)
+    documents = manifests(installation)
+    show(
+        options.json,
+        {"apiVersion": "v1", "kind": "List", "items": documents},
+        lambda: yaml_of(documents),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrdOptions:
+    """The options of ``operator crd``."""
+
+    json: JsonOptions = group(JsonOptions)
+
+
+def crd(options: CrdOptions) -> None:
+    """Print the CustomResourceDefinition of MPIJob.
+
+    ringleader operator crd | kubectl apply -f -
+    """
+    from ringleader.mpijob.crd import crd as definition
+
+    value = definition()
+    show(options.json, value, lambda: yaml_of([value]))
+
+
+crd_command = Command(
+    "crd",
+    CrdOptions,
+    crd,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,35 +113,7 @@ class OperatorOptions:
     leader_election: bool = flag(
         "Work only while holding the Lease.", "--leader-election/--no-leader-election", default=True
     )
-    image: str | None = option(
-        "The operator's own image, for what it runs in the Pods of jobs.", envvar="RINGLEADER_OPERATOR_IMAGE"
-    )
-    image_pull_policy: str = option(
-        "For that image: Always, IfNotPresent or Never.",
-        default="",
-        choices=["", "Always", "IfNotPresent", "Never"],
-        show_choices=False,
-        metavar="POLICY",
-    )
-    wait_timeout: float = option(
-        "Seconds that a launcher waits for workers that have an address and do not answer.",
-        default=900.0,
-        above=0,
-        unit="seconds",
-    )
-    exec_spawn: bool = flag(
-        "Run jobs with ringleader/spawn: exec. [default: refuse them]", "--exec-spawn/--no-exec-spawn"
-    )
-    log_tails: bool = flag(
-        "Show the end of a failed container's log in status and events. [default: no]",
-        "--log-tails/--no-log-tails",
-    )
-    gang_scheduling: str = option(
-        "Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
-        default="",
-        metavar="NAME",
-    )
-    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    settings: OperatorSettings = group(OperatorSettings)
     host: str = option("Address that probes are answered on. [default: all]", default="")
     port: int = option(
         "For /healthz, /readyz, /metrics; 0: none; -1: any.",
@@ -102,16 +150,18 @@ class OperatorOptions:
     dry_run: bool = flag("Say whether it could run here, and with what.")
 
 
-def run_operator(options: OperatorOptions) -> None:
-    """Run the operator until a signal comes. Raises RefusedError where the cluster does not let us."""
+@Command.of("run", OperatorOptions)
+def run_command(options: OperatorOptions) -> None:
+    """Run the operator until SIGTERM or Ctrl-C.
+
+    It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
+    its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
+    """
     from ringleader.controller.runtime.log_format import log_to_standard_error
 
     log_to_standard_error(options.log_format, options.log_level)
     with needs_kubernetes():
         asyncio.run(_run(options, os.environ))
-
-
-command = Command("run", options=OperatorOptions, run=run_operator, help=HELP)
 
 
 async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
@@ -129,7 +179,7 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
         user_agent="ringleader-operator",
     )
     if options.dry_run:
-        await _dry_run(cluster, terms, settings_of(options, ""))
+        await _dry_run(cluster, terms, options.settings)
         return
     apart = await credentials(kubeconfig=options.kubeconfig, context=options.context)
     lease_cluster = RestCluster(apart, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
@@ -137,16 +187,12 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    settings = settings_of(options, _text(Path("/etc/resolv.conf")))
+    resolv_conf = ""
+    with contextlib.suppress(OSError):
+        resolv_conf = Path("/etc/resolv.conf").read_text(encoding="utf-8", errors="replace")
+    settings = settings_of(options, resolv_conf)
     operator = Operator(cluster, settings, terms, lease_cluster=lease_cluster)
     await operator.run(stop)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: OperatorSettings) -> None:
@@ -169,18 +215,7 @@ async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: Operat
 
 def settings_of(options: OperatorOptions, resolv_conf: str) -> OperatorSettings:
     """Return what decisions rest on besides the job. ``resolv_conf``: the text of our own resolver's file."""
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
-
-    return OperatorSettings(
-        image=options.image or "",
-        image_pull_policy=options.image_pull_policy,
-        cluster_domain=options.cluster_domain,
-        dns_domain=domain_of_search(resolv_conf),
-        gang=options.gang_scheduling,
-        wait_timeout=options.wait_timeout,
-        has_exec_spawn=options.exec_spawn,
-        has_log_tails=options.log_tails,
-    )
+    return replace(options.settings, dns_domain=domain_of_search(resolv_conf))
 
 
 def terms_of(options: OperatorOptions, environ: Mapping[str, str], own_namespace: str) -> ProcessOptions:

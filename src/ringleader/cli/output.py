@@ -1,4 +1,4 @@
-"""Results for programs, one way over all commands: ``--json`` and ``--json-file FILE``."""
+"""Results of all commands: JSON on standard output and in the file of ``--json-file``, tables for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import flag, option
 from ringleader.value_class import dataclass
 
@@ -22,23 +22,25 @@ class JsonOptions:
     json_file: str | None = option("Write the JSON to a file, too, over what is in it.", metavar="FILE")
 
 
-OF_A_JOB: Mapping[str, Mapping[str, Any]] = {
-    "json": {"help": "Print the outcome as JSON; what the job prints goes to standard error."},
-    "json_file": {"help": "Write the outcome to a file as JSON, over what is in it."},
+OF_A_JOB = {
+    "json": "Print the outcome as JSON; what the job prints goes to standard error.",
+    "json_file": "Write the outcome to a file as JSON, over what is in it.",
 }
 """What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
 
 
-def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:
-    """Print a result: as JSON with ``--json``, else its text. Write JSON to the file of ``--json-file``.
+def table(
+    rows: Sequence[Sequence[object]], headers: Sequence[str] = (), *, form: str = "simple", align: str = ""
+) -> str:
+    """Return lines of columns without the last line's end; ``form`` is tabulate's name of a format.
 
-    ``inputs``: what the command read, which is not written over.
+    ``align``: ``l`` or ``r`` for the edge that a column is aligned at, the last for all that follow.
     """
-    with opened(options.json_file, inputs) as file:
-        if file is not None:
-            file.write(value)
-    sys.stdout.write(dumped(value) if options.json else text())
-    sys.stdout.flush()
+    from tabulate import tabulate  # most jobs start without it
+
+    edges = align.ljust(len(headers), align[-1:] or " ") if rows else ""
+    columns = [{"l": "left", "r": "right"}[edge] for edge in edges.strip()] or None
+    return str(tabulate(rows, headers, tablefmt=form, disable_numparse=True, colalign=columns))
 
 
 def dumped(value: object) -> str:
@@ -64,7 +66,7 @@ class JsonFile:
             self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
         except OSError as error:
             what = f"{path} cannot be written: {error.strerror or error}"
-            raise RequestError(Fault(where="--json-file", what=what)) from None
+            raise RequestError(what, where="--json-file") from None
         os.set_blocking(self._file.fileno(), True)
 
     def write(self, value: object) -> None:
@@ -78,7 +80,7 @@ class JsonFile:
                 data = data[self._file.write(data) :]
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror or error}"
-            raise RefusedError(Fault(where="--json-file", what=what)) from None
+            raise RefusedError(what, where="--json-file") from None
 
     def close(self) -> None:
         """Close it; a file that was made here and got no word is removed."""
@@ -86,19 +88,6 @@ class JsonFile:
         if self._made:
             with contextlib.suppress(OSError):
                 Path(self._path).unlink()
-
-
-def opened(
-    path: str | None, inputs: Sequence[str] = ()
-) -> contextlib.AbstractContextManager[JsonFile | None]:
-    """Open the file of ``--json-file``, to be closed in the end; ``None`` where none was asked for.
-
-    ``inputs``: what the command reads, which is not written over; see `check_not_read`.
-    """
-    if path is None:
-        return contextlib.nullcontext()
-    check_not_read("--json-file", path, inputs)
-    return contextlib.closing(JsonFile(path))
 
 
 def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
@@ -114,30 +103,38 @@ def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
         for source in (Path(name), Path(name) / run_file.FILE):
             if source.is_file() and source.samefile(path):
                 what = f"{path} is read by this command, and would be lost"
-                raise RequestError(Fault(where=where, what=what, hint="name another file"))
+                raise RequestError(what, where=where, hint="name another file")
 
 
-class Outcome:
-    """Where the outcome of a job goes for programs."""
+class Result:
+    """Where the result of a command goes."""
 
     def __init__(self, options: JsonOptions, file: JsonFile | None) -> None:
         """``file``: the opened file of ``--json-file``."""
         self._options, self._file = options, file
 
+    def write(self, value: object) -> None:
+        """Write JSON to the file of ``--json-file``, if one was asked for."""
+        if self._file is not None:
+            self._file.write(value)
+
+    def show(self, value: object, text: Callable[[], str]) -> None:
+        """Print a result, as JSON with ``--json``, else its text; write its JSON."""
+        try:
+            self.write(value)
+        finally:
+            sys.stdout.write(dumped(value) if self._options.json else text())
+            sys.stdout.flush()
+
     def keep(self, values_of: Callable[[], Mapping[str, Any]], *, failed: bool) -> None:
-        """Print and write it; a job that failed keeps its own code where that cannot be written.
+        """Show the outcome of a job, which has no text; one that failed keeps its own code in any case.
 
         ``values_of`` is called where somebody asked for it: it may take its time.
         """
         if not self._options.json and self._file is None:
             return
-        values = values_of()
-        if self._options.json:
-            sys.stdout.write(dumped(values))
-            sys.stdout.flush()
         try:
-            if self._file is not None:
-                self._file.write(values)
+            self.show(values_of(), str)
         except RefusedError as error:
             if not failed:
                 raise
@@ -145,7 +142,20 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def outcome_to(options: JsonOptions) -> Iterator[Outcome]:
-    """Open what an outcome is written to, before the job starts."""
-    with opened(options.json_file) as file:
-        yield Outcome(options, file)
+def result_to(options: JsonOptions, inputs: Sequence[str] = ()) -> Iterator[Result]:
+    """Open what a result is written to, before any work.
+
+    ``inputs``: what the command reads, which is not written over; see `check_not_read`.
+    """
+    if options.json_file is None:
+        yield Result(options, None)
+        return
+    check_not_read("--json-file", options.json_file, inputs)
+    with contextlib.closing(JsonFile(options.json_file)) as file:
+        yield Result(options, file)
+
+
+def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:
+    """Show a result that was no work; ``inputs`` as in `result_to`."""
+    with result_to(options, inputs) as result:
+        result.show(value, text)

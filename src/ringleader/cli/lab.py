@@ -1,26 +1,27 @@
-"""``ringleader lab``: a cluster on one machine."""
+"""``ringleader lab``: a cluster on one machine, and faults of its hosts on request."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 import click
 
-from ringleader.cli.json_output import JsonOptions, show
-from ringleader.cli.lab.faults import FAULT_COMMANDS, HostOptions, LabOptions
+from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault, LabError, RefusedError, RequestError
+from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, collected, refuse
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
 from ringleader.lab.removal_plan import down_phase
 from ringleader.lab.rootfs_inspection import rootfs_of_options
 from ringleader.lab.setup_plan import up_phases
+from ringleader.lab.slow_link import slow_link_of, slow_steps
 from ringleader.lab.spec import (
     DEFAULT_NAME,
     LabSpec,
@@ -30,8 +31,84 @@ from ringleader.lab.spec import (
     free_subnet,
     spec_of,
 )
-from ringleader.lab.steps import script
-from ringleader.option_fields import argument, flag, group, many, option
+from ringleader.lab.steps import Phase, script
+from ringleader.option_fields import argument, flag, group, many, option, spellings_set
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabOptions:
+    """A lab that there is."""
+
+    name: str | None = option(
+        "Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
+        *("--name", "--lab-name"),
+        envvar=saved_state.VARIABLE,
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions(LabOptions):
+    """A host of a lab."""
+
+    host: str = argument("HOST")
+
+
+def _to_host(
+    change: Callable[[saved_state.Lab, saved_state.LabHost], None],
+) -> Callable[[HostOptions], None]:
+    """Return what a command does that changes one host."""
+
+    def run(options: HostOptions) -> None:
+        requirements.check_machine(os.environ)
+        lab = saved_state.current(options.name)
+        change(lab, fault_injection.find_host(lab, options.host))
+
+    return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowOptions(HostOptions):
+    """The options of ``lab slow``."""
+
+    into: str | None = option("Rate of what reaches the host: 100mbit.", metavar="RATE")
+    out_of: str | None = option("Rate of what the host sends.", metavar="RATE")
+    delay: str | None = option(
+        "Delay of each frame, 200us or 1ms: in the directions that have a rate, else in both.", metavar="TIME"
+    )
+    off: bool = flag("Give the link the rates of `lab up` back, both ways.")
+    dry_run: bool = flag("Print, as a shell script, what would be done.")
+
+
+def slow(options: SlowOptions) -> None:
+    """Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does."""
+    faults: list[Fault] = []
+    with collected(faults):
+        limit = slow_link_of(into=options.into, out_of=options.out_of, delay=options.delay, off=options.off)
+    try:
+        lab = saved_state.current(options.name)
+        host = fault_injection.find_host(lab, options.host)
+    except RingleaderError as error:
+        if not faults:
+            raise
+        faults += error.faults
+    refuse(faults)
+    if options.dry_run:
+        steps = slow_steps(lab.spec, lab.number(host), limit)
+        print(script((Phase(title=f"the link of {host.name}", steps=tuple(steps)),)), end="")
+        return
+    requirements.check_machine(os.environ)
+    fault_injection.slow(lab, host, limit)
+
+
+_FAULTS = {
+    "cut": (
+        fault_injection.cut,
+        "Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
+    ),
+    "heal": (fault_injection.heal, "Mend a host's link, and start the host again where it was killed."),
+    "kill": (fault_injection.kill, "Kill every process on a host, its sshd included."),
+}
 
 
 @click.group(name="lab")
@@ -40,10 +117,6 @@ def command() -> None:
 
     Needs root. `ringleader run --lab` runs on it; `ssh -F "$(ringleader lab status --ssh-config)" h1` works.
     """
-
-
-def _stop(number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +148,7 @@ class UpOptions:
 
 
 def up(options: UpOptions) -> None:
-    """Make a lab."""
+    """Make a lab; one that is up already is left alone."""
     name = options.name
     present = _spec_of_present(name)
     known = present.subnet if present else None
@@ -102,7 +175,7 @@ def up(options: UpOptions) -> None:
     requirements.check_machine(os.environ)
     if spec.kernel and (found := requirements.machine_faults(spec, os.environ)):
         raise RefusedError(found)
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     line = ProgressLine(prefix="lab: ")
     try:
         made = lab_up.up(
@@ -121,9 +194,9 @@ def _rdma_faults(options: UpOptions) -> list[Fault]:
     if not options.rdma:
         hint = "add --rdma, or leave it out"
         return [Fault(where="--kernel", what="is for emulated machines", hint=hint)] if options.kernel else []
-    both = {"--root": options.root, "--private-tmp": options.private_tmp}
     what, hint = "emulated machines run on this machine's files, each with its own /tmp", "leave one out"
-    return [Fault(where=f"--rdma and {one}", what=what, hint=hint) for one, given in both.items() if given]
+    both = spellings_set(options, "root private_tmp")
+    return [Fault(where=f"--rdma and {one}", what=what, hint=hint) for one in both]
 
 
 def _spec_of_present(name: str) -> LabSpec | None:
@@ -165,7 +238,7 @@ class DownOptions(LabOptions):
 
 
 def down(options: DownOptions) -> None:
-    """Remove a lab."""
+    """Remove a lab, also what a crash left of it; nothing to remove is not an error."""
     for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
         if options.dry_run:
@@ -187,7 +260,7 @@ class StatusOptions(LabOptions):
 
 
 def status(options: StatusOptions) -> None:
-    """Show every host of a lab."""
+    """Show every host of a lab: address, slots, rate, state, sshd."""
     if options.hostfile and options.ssh_config:
         where, hint = "--hostfile and --ssh-config", "leave one out"
         raise RequestError("only one path is printed", where=where, hint=hint)
@@ -196,18 +269,12 @@ def status(options: StatusOptions) -> None:
         print(lab.ssh_config if options.ssh_config else lab.hostfile)
         return
     rows = host_status.status(lab)
-    show(options.json, _status_document(lab, rows), lambda: _status_table(rows))
-
-
-def _status_table(rows: tuple[host_status.HostStatus, ...]) -> str:
-    from tabulate import tabulate
-
-    header = ["host", "address", "slots", "rate", "state", "sshd"]
-    table = [
-        [row.host.name, row.host.address, row.host.slots, row.rate, row.state, "answers" if row.sshd else "-"]
+    cells = [
+        (row.host.name, row.host.address, row.host.slots, row.rate, row.state, "answers" if row.sshd else "-")
         for row in rows
     ]
-    return f"{tabulate(table, headers=header)}\n"
+    head = ("host", "address", "slots", "rate", "state", "sshd")
+    show(options.json, _status_document(lab, rows), lambda: table(cells, head, align="llrl") + "\n")
 
 
 def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, ...]) -> dict[str, object]:
@@ -237,7 +304,7 @@ def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, .
 
 
 def shell(options: HostOptions) -> None:
-    """Open a shell on a host."""
+    """Open a shell on a host (works while its link is cut)."""
     lab = saved_state.current(options.name)
     _become(lab, options.host, (host_shell.shell_of(lab, os.environ), "-i"))
 
@@ -251,7 +318,7 @@ class ExecOptions(LabOptions):
 
 
 def run_on_host(options: ExecOptions) -> int:
-    """Run a command on a host, or on all; return the exit code."""
+    """Run a command on a host (works while its link is cut); its exit code passes through."""
     lab, words = saved_state.current(options.name), options.words
     host, argv = ("", words) if options.all else (words[0] if words else "", words[1:])
     if argv[:1] == ("--",):
@@ -284,37 +351,26 @@ def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoRetu
 
 
 for _command in (
-    Command(
-        "up",
-        options=UpOptions,
-        run=up,
-        help="Make a lab; one that is up already is left alone.",
-    ),
+    Command("up", UpOptions, up),
     Command(
         "down",
-        options=DownOptions,
-        run=down,
-        help="Remove a lab, also what a crash left of it; nothing to remove is not an error.",
+        DownOptions,
+        down,
     ),
-    Command(
-        "status",
-        options=StatusOptions,
-        run=status,
-        help="Show every host of a lab: address, slots, rate, state, sshd.",
-    ),
-    Command(
-        "shell",
-        options=HostOptions,
-        run=shell,
-        help="Open a shell on a host (works while its link is cut).",
-    ),
+    Command("status", StatusOptions, status),
+    Command("shell", HostOptions, shell),
     Command(
         "exec",
-        options=ExecOptions,
-        run=run_on_host,
-        help="Run a command on a host (works while its link is cut); its exit code passes through.",
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        ExecOptions,
+        run_on_host,
+        context_settings={"ignore_unknown_options": True},
     ),
-    *FAULT_COMMANDS,
+    Command(
+        "slow",
+        SlowOptions,
+        slow,
+    ),
 ):
     command.add_command(_command)
+for _name, (_change, _help) in _FAULTS.items():
+    command.add_command(Command(_name, HostOptions, _to_host(_change), help=_help))

@@ -1,0 +1,255 @@
+"""``ringleader image list``, ``check`` and ``solve``: what the version tables say of recipes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ringleader.cli.image.recipe_options import RecipeOptions, complete_recipe, opened
+from ringleader.cli.output import JsonOptions, show, table
+from ringleader.cli.typed_command import Command
+from ringleader.errors import Fault, RequestError, refuse
+from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.images.check import check, clashes, selection_of
+from ringleader.images.check.version_lookup import VersionLookup
+from ringleader.images.solve.constraints import parse
+from ringleader.images.solve.search import solve
+from ringleader.images.solve.solution_text import parts, recipe_text
+from ringleader.images.tables import load
+from ringleader.option_fields import argument, flag, group, many, option
+
+if TYPE_CHECKING:
+    from ringleader.images.check import Finding
+    from ringleader.images.recipe import Recipe
+    from ringleader.images.solve.solution_text import Part
+
+
+FRAMEWORKS = {
+    "torch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "tensorflow-source": "TensorFlow",
+    "mxnet": "MXNet",
+    "horovod": "Horovod",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """The options, as they were written."""
+
+    json: JsonOptions = group(JsonOptions)
+
+
+@Command.of("list", ListOptions)
+def list_command(options: ListOptions) -> None:
+    """Print the profiles: the recipes that are bundled."""
+    found = [
+        _profile(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()
+    ]
+    rows = [
+        (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
+        for one in found
+    ]
+    head = ("PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT")
+    show(options.json, found, lambda: table(rows, head, form="plain") + "\n")
+
+
+def _profile(recipe: Recipe) -> dict[str, Any]:
+    frameworks = [
+        f"{title} {recipe.blocks[name].version}"
+        for name, title in FRAMEWORKS.items()
+        if name in recipe.blocks
+    ]
+    return {
+        "name": recipe.name,
+        "about": recipe.about,
+        "base": recipe.base,
+        "frameworks": frameworks,
+        "cuda": _cuda(recipe),
+        "historical": recipe.historical,
+    }
+
+
+def _cuda(recipe: Recipe) -> str:
+    """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
+    selection = selection_of(recipe)
+    brought = [one.cuda for one in VersionLookup(selection, load()).needs]
+    return ".".join((selection.cuda or next(iter(brought), "")).split(".")[:2])
+
+
+HEADINGS = {
+    "fault": "cannot work",
+    "gone": "cannot be built today",
+    "warning": "warning",
+    "exemption": "exempt from hardening",
+    "note": "note",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A recipe and what was found."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+    def count(self, level: str) -> int:
+        """Return how many findings there are of one level."""
+        return sum(one.level == level for one in self.findings)
+
+    @property
+    def result(self) -> str:
+        """One word or two for the table."""
+        if self.count("fault"):
+            return "cannot work"
+        if self.count("gone"):
+            return "cannot be built today"
+        return "fits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """The options, as they were written."""
+
+    recipes: tuple[str, ...] = argument("[PROFILE|FILE]…", default=(), shell_complete=complete_recipe)
+    recipe: RecipeOptions = group(RecipeOptions)
+    gpu: tuple[str, ...] = many("A GPU it must run on: h100. Again for more.", metavar="NAME")
+    driver: str = option("The hosts' NVIDIA driver: 535.129.", default="", metavar="VERSION")
+    network: str = option(
+        "What joins the hosts: infiniband, roce, efa, erdma or tcp.",
+        default="",
+        choices=["", "infiniband", "roce", "efa", "erdma", "tcp"],
+        metavar="NAME",
+    )
+    strict: bool = flag("Exit code 2 also for historical images that cannot be built today.")
+    json: JsonOptions = group(JsonOptions)
+
+
+@Command.of("check", CheckOptions)
+def check_command(options: CheckOptions) -> int:
+    """Say what of recipes does not fit together, and the nearest set that does.
+
+    Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
+    on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
+    Nothing is fetched.
+
+    Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
+    is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
+    are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
+    """
+    found = _checked(options)
+    show(
+        options.json,
+        [_check_value(one) for one in found],
+        lambda: f"{_check_text(found, notes=len(found) == 1)}\n",
+    )
+    bad = [one.name for one in found if one.count("fault") or (options.strict and one.count("gone"))]
+    return 2 if bad else 0
+
+
+def _checked(options: CheckOptions) -> list[Checked]:
+    """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
+    faults: list[Fault] = []
+    found: list[Checked] = []
+    for name in options.recipes or bundled_recipes.names():
+        try:
+            recipe = opened(name, options.recipe)
+        except RequestError as error:
+            faults += error.faults
+            continue
+        recipe = replace(
+            recipe,
+            gpus=options.gpu or recipe.gpus,
+            driver=options.driver or recipe.driver,
+            network=options.network or recipe.network,
+        )
+        found.append(Checked(name=recipe.name, findings=check(selection_of(recipe), load())))
+    refuse(faults)
+    return found
+
+
+def _check_text(found: list[Checked], *, notes: bool) -> str:
+    """Return the table, and below it the findings of each recipe; notes only where one was asked for."""
+    rows = [(one.name, one.result, one.count("warning") or "", one.count("exemption") or "") for one in found]
+    lines = [table(rows, ("recipe", "result", "warnings", "exemptions"), align="llr")]
+    for one in found:
+        told = [finding for finding in one.findings if notes or finding.level != "note"]
+        if told:
+            lines += ["", f"{one.name}:", *(line for finding in told for line in _lines(finding))]
+    return "\n".join(lines)
+
+
+def _lines(finding: Finding) -> Iterable[str]:
+    yield f"  {HEADINGS[finding.level]}: {finding.what}"
+    yield from (f"      {row}" for row in finding.rows)
+    if finding.hint:
+        yield f"    → {finding.hint}"
+
+
+def _check_value(one: Checked) -> dict[str, Any]:
+    findings = [
+        {
+            "level": finding.level.value,
+            "rule": finding.where,
+            "what": finding.what,
+            "works": finding.hint,
+            "rows": [{**asdict(row), "source": row.shown_source} for row in finding.rows],
+        }
+        for finding in one.findings
+    ]
+    return {"recipe": one.name, "result": one.result, "findings": findings}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolveOptions:
+    """The options, as they were written."""
+
+    constraints: tuple[str, ...] = argument("CONSTRAINT…", default=())
+    recipe: bool = flag("Print a recipe: TOML for the other commands.")
+    json: JsonOptions = group(JsonOptions)
+
+
+@Command.of("solve", SolveOptions)
+def solve_command(options: SolveOptions) -> None:
+    """Propose one full set of versions that fits: the newest, always the same for the same constraints.
+
+    \b
+    torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
+    tensorflow=2.21 TensorFlow; with torch= too: both in one image
+    gpu=h100        GPUs that it must run on, with commas between
+    driver=550.54   the hosts' NVIDIA driver
+    cuda=12.8       CUDA of the wheels; "none": for CPUs
+    nccl=2.27       NCCL of the wheels
+    python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
+    network=roce    what joins the hosts: infiniband, roce, efa, erdma or tcp
+
+    Nothing is fetched. Where no set fits: which constraints clash, by which rows of the version tables, and
+    what fits without one of them; exit code 2.
+    """
+    if not options.constraints:
+        hint = "ringleader image solve torch=2.8 gpu=h100"
+        raise RequestError("nothing was requested", where="CONSTRAINT", hint=hint)
+    if options.recipe and options.json.json:
+        raise RequestError("cannot be combined with --recipe", where="--json")
+    tables = load()
+    found = solve(parse(options.constraints, tables), tables)
+    chosen = parts(found, tables)
+    warnings = [one for one in clashes(found, tables) if one.level == "warning"]
+    rows = [(one.name, one.version, one.source or "unverified") for one in chosen]
+    text = f"{table(rows, ('part', 'version', 'source'))}\n"
+    if options.recipe:
+        text = recipe_text(found, shlex.join(options.constraints))
+    show(options.json, _solution(chosen, warnings), lambda: text)
+    for one in () if options.json.json else warnings:
+        hint = f"\n    → {one.hint}" if one.hint else ""
+        print(f"image: warning: {one.what}{hint}", file=sys.stderr)
+
+
+def _solution(found: tuple[Part, ...], warnings: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        "parts": [{**asdict(one), "source": one.source or "unverified"} for one in found],
+        "warnings": [{"rule": one.where, "what": one.what, "works": one.hint} for one in warnings],
+    }

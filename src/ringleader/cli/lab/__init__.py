@@ -1,1 +1,0 @@
-"""``ringleader lab``: a cluster on one machine."""

@@ -1,1 +1,0 @@
-"""`ringleader operator` and its commands."""

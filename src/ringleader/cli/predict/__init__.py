@@ -1,1 +1,0 @@
-"""``ringleader predict``: what more ranks, or another network, would do."""

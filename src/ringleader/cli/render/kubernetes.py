@@ -1,0 +1,217 @@
+"""``ringleader render mpijob`` and ``pods``: jobs of Kubernetes, printed and not sent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ringleader.cli.kubernetes.connection import namespace_without_cluster, needs_kubernetes
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions, as_written
+from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import JsonOptions, show
+from ringleader.cli.typed_command import Command, misplaced
+from ringleader.errors import refuse
+from ringleader.option_fields import flag, group, names_of, option
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.render.rdma.resource_claims import template
+from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.launch.kubernetes.job_request import JobRequest
+    from ringleader.mpijob.manifest_files import Rendered
+    from ringleader.mpijob.model import MPIJob
+
+
+NAME = "Name of the job. [default: that of COMMAND's script or program]"
+"""What ``--name`` is where nothing is sent."""
+JOB_NAMES = names_of(JobOptions)
+"""Parameters that describe a job."""
+
+
+def job_of_options(
+    options: JobOptions, *, namespace: str, faults: Faults, follow: FollowOptions | None = None
+) -> tuple[JobRequest, MPIJob]:
+    """Return the job that the options make. RequestError with ``faults``; remarks go to standard error.
+
+    A job without a name is called after its script: the same options always print the same. ``follow``: no
+    operator is there for it.
+    """
+    with needs_kubernetes():
+        from ringleader.cli.kubernetes.job_from_options import job_of, request_of
+        from ringleader.cli.kubernetes.run_job import check_operatorless, tell
+    request = request_of(
+        options, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text
+    )
+    job = job_of(request, faults)
+    if follow is not None:
+        check_operatorless(job, follow)
+    tell(request)
+    return request, job
+
+
+def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
+    """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
+    nics = request.rdma
+    if nics is None or not nics.makes_template:
+        return []
+    return [template(nics, job=request.name, namespace=request.namespace)]
+
+
+def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
+    """Print objects as YAML documents, or as JSON: the object, or a List of several."""
+    one = values[0] if len(values) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(values)}
+    show(options, one, lambda: yaml_of(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiJobOptions:
+    """The options of ``render mpijob``."""
+
+    convert: bool = flag("Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.")
+    json: JsonOptions = group(JsonOptions)
+    namespace: str | None = option(
+        "Namespace. [default: none is said, and kubectl takes its own]",
+        metavar="NAME",
+        read=as_written("namespace"),
+    )
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
+
+
+@FilesOrCommand.of(
+    "mpijob",
+    MpiJobOptions,
+    everyday=(
+        "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
+        "rdma claim volume queue"
+    ),
+    no_args_is_help=True,
+)
+def mpijob_command(options: MpiJobOptions) -> None:
+    """Print MPIJobs: made of options, or read from files with every default spelt out.
+
+    \b
+      ringleader render mpijob -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
+      ringleader render mpijob job.yaml
+      ringleader render mpijob --convert job-of-2019.yaml
+
+    With --image the job is made of the options, as run --on kubernetes makes it, and works under every
+    controller of v2beta1. Otherwise FILE is YAML or JSON of any number of objects; - is standard input. Every
+    fault in every file is listed, with file, line and field; the exit code is 2 then. What a server added
+    (uid, status and the like) is left out. Objects of other kinds pass unchanged.
+    """  # noqa: E501
+    show_objects(
+        options.json, of_options(options) if options.job.pods.image is not None else of_files(options)
+    )
+
+
+def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
+    """Return the job that the options make, after the claims that it needs. Remarks go to standard error."""
+    from ringleader.mpijob.parser import request as as_requested
+    from ringleader.mpijob.serializer import write
+
+    faults = Faults()
+    if options.convert:
+        faults.add("--convert and --image", "a job made of options is of the newest version")
+    request, job = job_of_options(options.job, namespace=options.namespace or "", faults=faults)
+    return [*claim_templates(request), write(as_requested(job))]
+
+
+def of_files(options: MpiJobOptions) -> list[Any]:
+    """Return the objects of the files. Changes of a conversion go to standard error."""
+    own = JOB_NAMES - {"command"} | {"namespace"}
+    faults = misplaced(own.__contains__, "is for a job made of options", "edit the file, or give --image")
+    refuse(faults)
+    rendered = read_files(options.job.job.command, faults, converting=options.convert)
+    refuse(faults)
+    remarks = _remarks(rendered)
+    if options.convert:
+        sys.stderr.write(changes_text(rendered))
+    sys.stderr.writelines(f"ringleader: {one}\n" for one in remarks)
+    return [one.value for one in rendered]
+
+
+def _remarks(rendered: Sequence[Rendered]) -> list[str]:
+    """Return what the user should know of the NICs that jobs ask for, each remark once.
+
+    Raises RequestError where they cannot have them.
+    """
+    from ringleader.mpijob.parser import read
+    from ringleader.render.kubernetes import rdma_annotations
+
+    jobs = [(one.where, read(one.value)) for one in rendered if one.name]
+    faults = [
+        replace(fault, where=f"{where} {fault.where}")
+        for where, job in jobs
+        for fault in rdma_annotations.faults_of(job)
+    ]
+    refuse(faults)
+    return list(dict.fromkeys(text for _, job in jobs for text in rdma_annotations.remarks_on(job)))
+
+
+_MPI = (
+    "np map_by master_port mpirun_arg slots_per_worker mpi_implementation mpirun launcher_cpu "
+    "launcher_memory run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path "
+    "rdma_spread rdma_ssh_port suspend queue gang autotune consistency_check operator_image"
+)
+_OF_MPI = names_of(ElasticOptions, of="cluster") | set(_MPI.split())
+"""Parameters that mean nothing for a single Pod."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodsOptions:
+    """The options of ``render pods``."""
+
+    single: bool = flag("One Pod that runs COMMAND once, without MPI.")
+    json: JsonOptions = group(JsonOptions)
+    cluster: ClusterOptions = group(ClusterOptions)
+    follow: FollowOptions = group(FollowOptions, of="pods")
+    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
+
+
+@Command.of(
+    "pods",
+    PodsOptions,
+    everyday=(
+        "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
+        "rdma claim volume"
+    ),
+    no_args_is_help=True,
+)
+def pods_command(options: PodsOptions) -> None:
+    """Print a job as plain Pods: what run --on pods would send, without the keys.
+
+    \b
+      ringleader render pods -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
+      ringleader render pods --single --gpus 8 --image team/train:1 -- ringleader run -n 8 python train.py
+
+    With --single it is one Pod for kubectl that runs COMMAND once: training on one node, without MPI. The
+    rest is for reading: run --on pods draws keys for ssh, sends the objects in this order and starts the
+    launcher last.
+    """
+    show_objects(options.json, single(options) if options.single else several(options))
+
+
+def several(options: PodsOptions) -> list[dict[str, Any]]:
+    """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
+    faults = Faults()
+    namespace = namespace_without_cluster(options.cluster, faults.found)
+    request, job = job_of_options(options.job, namespace=namespace, faults=faults, follow=options.follow)
+    from ringleader.cli.kubernetes.run_job import objects
+
+    return [*claim_templates(request), *objects("pods", job, options.follow)]
+
+
+def single(options: PodsOptions) -> list[dict[str, Any]]:
+    """Return the one Pod. Remarks go to standard error."""
+    from ringleader.launch.kubernetes.pod_template import single_pod
+
+    faults = Faults()
+    what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"
+    faults.found += misplaced(_OF_MPI.__contains__, what, hint)
+    asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
+    request, _ = job_of_options(asked, namespace=options.cluster.namespace or "", faults=faults)
+    return [*claim_templates(request), single_pod(request)]

@@ -1,0 +1,341 @@
+"""``ringleader report``: stored runs rendered, compared, guarded, and served at a loopback address."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from ringleader.bench import run_file
+from ringleader.cli.options.option_checks import unwritable
+from ringleader.cli.output import JsonOptions, check_not_read, result_to
+from ringleader.cli.typed_command import REPLACE, Command
+from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
+from ringleader.measurements.prediction_curve import PredictionCurve
+from ringleader.measurements.run_kinds import AnyRun
+from ringleader.option_fields import argument, flag, group, option, spellings_set
+from ringleader.predict.speedup_curve import speedup_curve
+from ringleader.report import compare as side_by_side
+from ringleader.report import regression_guard, summary_text
+from ringleader.report.comparable_rates import incomparable
+from ringleader.report.number_format import plural
+from ringleader.report.page import check_installed, render_failure, render_index, render_several
+from ringleader.report.page_server import LOOPBACK, PageServer, Source
+from ringleader.scaling import Run
+from ringleader.text_files import write_text
+
+
+def read_runs(paths: Sequence[str]) -> list[AnyRun]:
+    """Read every run, those of one name told apart by their paths; RequestError with all faults."""
+    runs: list[AnyRun] = []
+    faults: list[Fault] = []
+    for path in paths:
+        with collected(faults):
+            runs.append(run_file.read_any(Path(path)))
+    refuse(faults)
+    names = Counter(run.name for run in runs)
+    return [
+        run if names[run.name] == 1 else replace(run, name=f"{run.name} ({path})")
+        for run, path in zip(runs, paths, strict=True)
+    ]
+
+
+def predictions_of(runs: Sequence[AnyRun]) -> dict[int, PredictionCurve]:
+    """Return index → predicted speed-ups of the scaling runs that tell enough for it."""
+    found = {index: speedup_curve(run) for index, run in enumerate(runs) if isinstance(run, Run)}
+    return {index: curve for index, curve in found.items() if curve.sizes}
+
+
+DEFAULT = "runs"
+"""Where commands keep their runs."""
+
+
+def serve(paths: Sequence[str], port: int) -> int:
+    """Serve until a signal ends it. RefusedError where the port or a package is missing."""
+    check_installed()
+    given = [Path(path) for path in paths or (DEFAULT,)]
+    faults = [
+        Fault(
+            where=str(path), what="there is no such file or directory", hint="ringleader report --serve runs"
+        )
+        for path in given
+        if not path.exists()
+    ]
+    refuse(faults)
+    try:
+        server = PageServer(partial(source_of, given), port, tell=_tell)
+    except OSError as error:
+        what = f"cannot listen on {LOOPBACK}: {error.strerror or error}"
+        raise RefusedError(what, where=f"--port {port}", hint="take another one") from None
+    _tell(f"http://{LOOPBACK}:{server.port}/ (Ctrl-C ends it)")
+    try:
+        server.serve_forever(poll_interval=0.2)
+    finally:
+        server.server_close()
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(f"ringleader: {text}", file=sys.stderr, flush=True)
+
+
+def source_of(given: Sequence[Path], path: str) -> Source | None:
+    """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory."""
+    if len(given) == 1 and is_directory_of_runs(given[0]):
+        return _of_directory(given[0], path)
+    if path:
+        return None
+    return Source(version=lambda: version_of(given), page=lambda script: _page(given, script))
+
+
+def is_directory_of_runs(path: Path) -> bool:
+    """Tell a directory whose directories hold runs from a run's own."""
+    return path.is_dir() and not (path / run_file.FILE).exists()
+
+
+def _of_directory(directory: Path, path: str) -> Source | None:
+    if not path:
+        return Source(
+            version=lambda: version_of(runs_in(directory)), page=lambda script: _index(directory, script)
+        )
+    first, _, name = path.partition("/")
+    run = next((one for one in runs_in(directory) if one.name == name), None)
+    if first != "runs" or run is None:
+        return None
+    return Source(version=lambda: version_of([run]), page=lambda script: _page([run], script, back="/"))
+
+
+def runs_in(directory: Path) -> list[Path]:
+    """Return the directories in it that hold a run, the one written last first."""
+    try:
+        found = [one for one in directory.iterdir() if (one / run_file.FILE).is_file()]
+    except OSError:
+        return []
+    return sorted(found, key=lambda one: (_stamp(one), one.name), reverse=True)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return what changes with a run's file: (time of the last change, length, inode); zeros: it is gone."""
+    file = path / run_file.FILE if path.is_dir() else path
+    try:
+        status = file.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def version_of(paths: Sequence[Path]) -> str:
+    """Return a text that is another one once a file has changed, come or gone."""
+    stamps = ((quote(os.fsencode(path.name)), *map(str, _stamp(path))) for path in paths)
+    return " ".join("-".join(stamp) for stamp in stamps) or "none"
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[AnyRun], list[str]]:
+    """Return the runs that can be read, and what is wrong with the others."""
+    runs: list[AnyRun] = []
+    faults: list[str] = []
+    for path in paths:
+        try:
+            runs.append(run_file.read_any(path))
+        except RequestError as error:
+            faults += [str(fault) for fault in error.faults]
+    return runs, faults
+
+
+def _page(paths: Sequence[Path], script: str, back: str = "") -> str:
+    runs, faults = _read(paths)
+    if not runs:
+        return render_failure(faults, script=script, back=back)
+    return render_several(runs, predictions_of(runs), faults=faults, script=script, back=back)
+
+
+def _index(directory: Path, script: str) -> str:
+    rows: list[tuple[str, AnyRun]] = []
+    faults: list[str] = []
+    for path in runs_in(directory):
+        found, wrong = _read([path])
+        rows += [(f"/runs/{quote(os.fsencode(path.name), safe='')}", run) for run in found]
+        faults += wrong
+    return render_index(str(directory), rows, faults, script=script)
+
+
+NOT_GOOD_ENOUGH = 1
+"""Exit code where something was measured, and is not as good as it was asked to be."""
+
+
+FORMATS = ("table", "markdown", "json", "html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options, as they were written."""
+
+    runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
+    format: str | None = option("How to render it. [default: table]", choices=FORMATS)
+    json: JsonOptions = group(JsonOptions)
+    output: str | None = option(
+        "Write to a file instead of standard output.", "-o", "--output", called="-o", metavar="FILE"
+    )
+    replace: bool = flag("Let -o write over a file.", *REPLACE)
+    against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
+    fail_below: float | None = option(
+        "Exit with 1 where RUN is surely below this part of BASELINE (0.9), failed, or lacks numbers of it.",
+        metavar="RATIO",
+        above=0,
+        wrong="{} is not a number above 0",
+        unreadable="is not a number above 0",
+        hint="0.9",
+    )
+    allow_missing: bool = flag("Let --fail-below pass where RUN lacks numbers.")
+    serve: bool = flag("Show the page at a local address; it follows its runs.")
+    port: int | None = option(
+        "For --serve. [default: a free one]",
+        metavar="N",
+        least=0,
+        most=65535,
+        wrong="{} is not a port",
+        unreadable="is not a port",
+        hint="0 to 65535; 0 takes a free one",
+    )
+    faults: tuple[Fault, ...] = ()
+
+
+@Command.of(
+    "report",
+    ReportOptions,
+    help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
+    " Two of a kind are compared, the second with the first.",
+)
+def command(options: ReportOptions) -> int:
+    """Render runs in one of the formats; return the exit code."""
+    faults = faults_of(options)
+    refuse(faults)
+    if options.serve:
+        return serve(options.runs, options.port or 0)
+    if options.output is not None:
+        check_not_read("-o", options.output, _inputs(options))
+        if not options.replace:
+            _check_free(options.output)
+    if options.against is not None:
+        after, before = read_runs([*options.runs, options.against])
+        return _compared(before, after, options)
+    runs = read_runs(options.runs)
+    if len(runs) == 2 and not incomparable(*runs):
+        return _compared(runs[0], runs[1], options)
+    _write(options, lambda form: _rendered(runs, form))
+    return 0
+
+
+def faults_of(options: ReportOptions) -> list[Fault]:
+    """Return all that is wrong with the command line itself."""
+    return list(_faults(options))
+
+
+def _faults(options: ReportOptions) -> Iterator[Fault]:
+    yield from options.faults
+    if options.serve:
+        others = spellings_set(options, "output against format") + spellings_set(options.json)
+        for name in others:
+            yield Fault(where="--serve", what=f"shows a page; {name} does not go with it")
+    elif not options.runs:
+        hint = "ringleader report runs/NAME, or several of them"
+        yield Fault(where="RUN", what="no stored run given", hint=hint)
+    if options.port is not None and not options.serve:
+        yield Fault(where="--port", what="counts with --serve only")
+    if options.against is not None and (not options.against or len(options.runs) != 1):
+        what = f"compares one RUN; {len(options.runs)} given" if options.against else "is empty"
+        yield Fault(where="--against", what=what)
+    if options.fail_below is not None:
+        if options.against is None:
+            yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")
+    elif options.allow_missing and all(fault.where != "--fail-below" for fault in options.faults):
+        yield Fault(where="--allow-missing", what="counts with --fail-below only")
+    yield from unwritable("-o", options.output)
+    if options.replace and options.output is None:
+        yield Fault(where="--replace", what="counts with -o only")
+
+
+def _inputs(options: ReportOptions) -> list[str]:
+    return [*options.runs, *([] if options.against is None else [options.against])]
+
+
+def _rendered(runs: Sequence[AnyRun], form: str) -> str:
+    if form == "html":
+        from ringleader.report.page import render_several
+
+        return render_several(runs, predictions_of(runs))
+    texts = {
+        "table": summary_text.as_text,
+        "markdown": summary_text.as_markdown,
+        "json": summary_text.as_json,
+    }
+    return texts[form](runs)
+
+
+def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
+    threshold = options.fail_below
+    if threshold is not None and isinstance(after, CollectiveRun) and after.wrong:
+        wrong = f"{plural(after.wrong, 'wrong element')} (#wrong)"
+        print(f"ringleader: {after.name}: {wrong}, so its rates mean nothing", file=sys.stderr)
+        return NOT_GOOD_ENOUGH
+    result = side_by_side.compare(before, after)
+    guard = None
+    if threshold is not None:
+        failure = "" if isinstance(after, ElasticRun) else after.failure
+        guard = regression_guard.judge(
+            result, threshold, run_failure=failure, allow_missing=options.allow_missing
+        )
+
+    def rendered(form: str) -> str:
+        if form == "html":
+            from ringleader.report.page import render_several
+
+            runs = [before, after]
+            return render_several(runs, predictions_of(runs), comparison=result, guard=guard)
+        return regression_guard.rendered(result, guard, form)
+
+    _write(options, rendered)
+    if guard is None:
+        return 0
+    for text in guard.warnings:
+        print(f"ringleader: {text}", file=sys.stderr)
+    for text in guard.failures:
+        print(f"ringleader: {text}", file=sys.stderr)
+    return 0 if guard.passed else NOT_GOOD_ENOUGH
+
+
+def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
+    """Print or write what ``rendered`` returns for the format asked for."""
+    text = rendered("json" if options.json.json else options.format or "table")
+    with result_to(options.json, _inputs(options)) as result:
+        if options.json.json_file is not None:
+            result.write(json.loads(rendered("json")))
+    if options.output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        write_text(options.output, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RefusedError(what, where=options.output) from None
+
+
+def _check_free(path: str) -> None:
+    """Raise RequestError where a file is there that would be lost; a pipe or a device is none."""
+    try:
+        is_file = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
+    except OSError:
+        return
+    if is_file and Path(path).stat().st_size:
+        hint = "name another, or add --replace to write over it"
+        raise RequestError(f"{path} is there already", where="-o", hint=hint)

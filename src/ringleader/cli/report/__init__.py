@@ -1,1 +1,0 @@
-"""``ringleader report``: stored runs as text, as a page, compared, guarded, served."""
