@@ -18,16 +18,10 @@ from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
 from ringleader.agents.elastic.commit_memory import CommitStore
 from ringleader.agents.elastic.generation_service import GenerationService
 from ringleader.agents.elastic.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
-from ringleader.agents.fast_stdlib import signal, socket, suppress
+from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
 from ringleader.agents.fork_server_process import ForkServerProcess
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from ringleader.agents.job_directory import JobDirectory
-    from ringleader.agents.protocol import LauncherConnection
+from ringleader.agents.job_directory import JobDirectory
+from ringleader.agents.protocol import LauncherConnection
 
 LEFT_SECONDS = 3.5
 """For rank agents to end their ranks where we end: SIGTERM, and SIGKILL 2 s later."""
