@@ -214,7 +214,7 @@ class TwoShot(StagedReduction):
     the first of them, and takes the others' results out. The three go on at once for three pieces that follow
     each other, so that one barrier per piece is enough.
 
-    On one host it is reduced where it lies, if that is the same place of registered memory on all ranks.
+    On one host it is reduced in place, if that is the same place of registered memory on all ranks.
     """
 
     def __init__(
