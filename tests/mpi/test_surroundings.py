@@ -93,7 +93,9 @@ def test_an_ordinary_user_where_nothing_can_be_written(workplace, which):
 
 def test_sixty_four_ranks_on_however_few_cores(workplace):
     done = workplace.run("run", "-n", "64", "--oversubscribe", "sh", "-c", "echo $RANK of $WORLD_SIZE")
-    assert (done.returncode, done.stderr) == (0, b"")
+    # A busy machine is slow enough for progress to be reported.
+    said = [line for line in done.stderr.splitlines() if not line.endswith(b" of 64 ranks have reported")]
+    assert (done.returncode, said) == (0, [])
     assert sorted(done.stdout.splitlines()) == sorted(b"[%d] %d of 64" % (rank, rank) for rank in range(64))
 
 
