@@ -29,11 +29,7 @@ from ringleader.agents.elastic.host_agent_loop import LEFT_SECONDS, HostAgent, H
 from ringleader.agents.elastic.rank_agents import OUTER_GONE, WATCHED  # noqa: E402
 from ringleader.agents.fast_stdlib import Mapping, signal  # noqa: E402
 from ringleader.agents.job_directory import JobDirectory  # noqa: E402
-from ringleader.agents.launcher_connection import (  # noqa: E402
-    LauncherConnection,
-    LauncherUnreachableError,
-    connect,
-)
+from ringleader.agents.protocol import LauncherConnection, LauncherUnreachableError, connect  # noqa: E402
 
 FAILED = 1
 LONGEST_CONFIG = 64 * 1024

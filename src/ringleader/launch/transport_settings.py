@@ -89,7 +89,14 @@ def _of_host(job: Job, facts: FabricFacts, user: Mapping[str, str]) -> Settings:
     from ringleader.fabric.unread_areas import UnreadError, known
 
     try:
-        required, fitting = _required(job, known(facts), user), recommend(known(facts), user=user)
+        here = known(facts)
+        fitting = recommend(here, user=user)
+        if not job.require:
+            return fitting
+        from ringleader.fabric.transport_proof.enforcing_settings import enforcing_settings
+        from ringleader.fabric.transport_proof.requirement import parse_requirement
+
+        required = enforcing_settings(parse_requirement(job.require), here, {**here.environment, **user})
     except UnreadError:  # prepare names the host
         return Settings()
     others = tuple(one for one in fitting.settings if one.variable not in required.variables)
@@ -120,18 +127,6 @@ def _of_rank(place: RankPlace, facts: FabricFacts, user: Mapping[str, str], host
         return Settings()
     mine = recommend(facts, local_rank=int(gpu), user=user)
     return Settings(settings=tuple(one for one in mine.settings if one not in host.settings))
-
-
-def _required(job: Job, facts: FabricFacts, user: Mapping[str, str]) -> Settings:
-    """Return what keeps libraries from another wire than the one that is required."""
-    from ringleader.fabric.settings.setting import Settings
-
-    if not job.require:
-        return Settings()
-    from ringleader.fabric.transport_proof.enforcing_settings import enforcing_settings
-    from ringleader.fabric.transport_proof.requirement import parse_requirement
-
-    return enforcing_settings(parse_requirement(job.require), facts, {**facts.environment, **user})
 
 
 def _user_variables(job: Job, mpi: Mpi, caller: Mapping[str, str]) -> dict[str, str]:

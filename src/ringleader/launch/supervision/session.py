@@ -187,8 +187,9 @@ class Session(Generic[Rank]):
 
     def stacks_are_shown(self, now: float) -> bool:
         """Say, once, that ranks that were to print their stacks have, or have had the time."""
-        waits = any(state.stacks_requested and not state.done for state in self.ranks.values())
-        if "stop" in self.alarms and not waits:
+        if "stop" not in self.alarms:
+            return False
+        if not any(state.stacks_requested and not state.done for state in self.ranks.values()):
             self.alarms["stop"] = min(self.alarms["stop"], now + STACK_PAUSE)
         return self.is_due("stop", now)
 

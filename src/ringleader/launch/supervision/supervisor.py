@@ -366,9 +366,10 @@ class Supervisor(Session[RankState]):
             by_code.setdefault(end.code if known and end is not None else None, []).append(state.rank)
         self._ended.clear()
         lines = [{"ended": ranges(ranks), "exit_code": code} for code, ranks in by_code.items()]
+        message = protocol.message(do="status", lines=lines)
         for state in self.ranks.values():
             if state.end is None:
-                self.tell(state, do="status", lines=lines)
+                self._send(state, message)
 
     # --- what was lost ------------------------------------------------------------------------------------
 
