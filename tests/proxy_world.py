@@ -12,14 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.time_limits import patience
 
-from ringleader.agents.commit_memory import CommitMemoryError, CommitStore
-from ringleader.agents.generation_service import GenerationService
+from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.agents.elastic.generation_service import GenerationService
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.plan.job import Family
 from ringleader.render.mpirun_command import TABLE
@@ -51,7 +50,7 @@ class ProxyWorld:
         self.stores = [CommitStore() for _ in slots]
         """The commits of each host."""
         self._services = [
-            GenerationService(path, self._event, commit_memory=partial(_commit_memory, store))
+            GenerationService(path, self._event, store)
             for path, store in zip(self._paths, self.stores, strict=True)
         ]
         self.members: list[tuple[int, int]] = []
@@ -239,13 +238,6 @@ class ProxyWorld:
             mpirun.wait(10)
         os.close(self._halt)
         os.close(self._halted)
-
-
-def _commit_memory(store: CommitStore, nbytes: int) -> tuple[dict[str, Any], list[int]]:
-    try:
-        return {"nbytes": nbytes}, store.descriptors(nbytes)
-    except CommitMemoryError as error:
-        return {"why": str(error)}, []
 
 
 def said(path: Path) -> list[Any]:

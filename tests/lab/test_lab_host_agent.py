@@ -20,8 +20,8 @@ FROZEN, LOST = 2.0, 6.0
 """Seconds of silence."""
 COMMITS = """
 import os, time
-from ringleader.agents.commit_memory import CommitMemory
-from ringleader.agents.host_agent_client import RankConnection
+from ringleader.agents.elastic.commit_memory import CommitMemory
+from ringleader.agents.elastic.host_agent_client import RankConnection
 agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], int(os.environ["RINGLEADER_INCARNATION"]))
 memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
 print("begin", flush=True)
@@ -62,7 +62,7 @@ def test_a_host_that_hears_nothing_freezes_its_commits_and_then_ends_its_ranks(l
     made = launcher(lab, place)
     try:
         made.begin()
-        made.prepare(["ringleader.agents.commit_memory"])
+        made.prepare(["ringleader.agents.elastic.commit_memory"])
         made.until("prepared")
         script, times = place / "script.py", place / "times"
         script.write_text(COMMITS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ringleader.adapters.commits import CommitPeers, Commits
 from ringleader.adapters.numpy_adapter import Array
-from ringleader.agents.commit_memory import CommitMemory, CommitStore
+from ringleader.agents.elastic.commit_memory import CommitMemory, CommitStore
 
 SECONDS = 20
 

@@ -6,13 +6,27 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.layout import size_of, slots_of
 from ringleader.launch.elastic.membership import deadlines_of, decide
-from ringleader.launch.elastic.membership_state import Limits, RankStatus, State, WorldStatus
+from ringleader.launch.elastic.membership_state import Limits, Message, Order, RankStatus, State, WorldStatus
 from ringleader.launch.elastic_history import Event
+
+
+class Member(NamedTuple):
+    """A rank of a generation, as agents are told."""
+
+    incarnation: int
+    world_rank: int
+    host_index: int
+    arrival: int = 0
+
+
+def message(do: str, **words: Any) -> Message:
+    """Return something that the decider is told."""
+    return {"do": do, **words}
 
 
 class Phase(StrEnum):
@@ -71,9 +85,9 @@ class Simulation:
     machines: dict[str, str] = field(default_factory=dict)
     """Hosts that are names of one machine → that machine."""
     ranks: dict[int, Rank] = field(default_factory=dict)
-    worlds: dict[int, o.StartWorld] = field(default_factory=dict)
+    worlds: dict[int, Any] = field(default_factory=dict)
     ready: set[int] = field(default_factory=set)
-    told: dict[int, o.BeginGeneration] = field(default_factory=dict)
+    told: dict[int, Any] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     commits: dict[str, set[int]] = field(default_factory=dict)
     notified: bool = False
@@ -81,7 +95,7 @@ class Simulation:
     returning: list[int] = field(default_factory=list)
     """Ranks that have returned, of which only their sockets' ends were told."""
     events: list[Event] = field(default_factory=list)
-    pending: list[Callable[[], f.Fact | None]] = field(default_factory=list)
+    pending: list[Callable[[], Message | None]] = field(default_factory=list)
     """Answers that are on their way."""
     excluded: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -91,30 +105,31 @@ class Simulation:
 
     # --- facts and orders ---------------------------------------------------------------------------------
 
-    def tell(self, fact: f.Fact) -> tuple[o.Order, ...]:
+    def tell(self, do: str, **words: Any) -> list[Order]:
         """Tell the decider, carry out what it orders, and check what must always hold."""
-        self.log.append(f"{self.now:.2f} {fact}")
+        told = message(do, **words)
+        self.log.append(f"{self.now:.2f} {told}")
         finished = bool(self.state.returned)
-        orders = decide(self.state, (fact,), self.now)
+        orders = decide(self.state, [told], self.now)
         if finished:
-            started = [one for one in orders if isinstance(one, (o.Spawn, o.StartWorld, o.BeginGeneration))]
+            started = [one for one in orders if one["do"] in ("spawn", "start_world", "generation")]
             assert not started, "nothing is started after a rank has returned"
         for order in orders:
             self.log.append(f"          {order}")
-            self._obey(order)
+            self._obey(SimpleNamespace(**order))
         self._check()
         return orders
 
-    def _obey(self, order: o.Order) -> None:  # noqa: C901 - one branch for each order
-        if isinstance(order, o.StartHost):
+    def _obey(self, order: Any) -> None:  # noqa: C901 - one branch for each order
+        if order.do == "start_host":
             self.pending.append(lambda: self._host_answer(order))
-        elif isinstance(order, o.EndHost):
+        elif order.do == "end_host":
             self.hosts.pop(order.host, None)
             for number in [number for number, rank in self.ranks.items() if rank.host == order.host]:
                 del self.ranks[number]
-        elif isinstance(order, o.ExcludeHost):
+        elif order.do == "exclude_host":
             self.excluded.append(order.host)
-        elif isinstance(order, o.StartWorld):
+        elif order.do == "start_world":
             assert order.world not in self.worlds
             places = [self.machines.get(host, host) for host, _ in order.layout]
             changes = sum(one != other for one, other in pairwise(places))
@@ -122,34 +137,35 @@ class Simulation:
             self.worlds[order.world] = order
             for rank in range(size_of(order.layout)):
                 self.pending.append(lambda rank=rank: self._proxy_answer(order, rank))
-        elif isinstance(order, o.EndWorld):
+        elif order.do == "end_world":
             self.ready.discard(order.world)
             self.pending.append(lambda: self._world_answer(order.world))
-        elif isinstance(order, o.Spawn):
+        elif order.do == "spawn":
             assert order.incarnation not in self.ranks, "an incarnation is used once"
             assert order.host in self.hosts, "a rank is started where an agent runs"
             self.ranks[order.incarnation] = Rank(host=order.host)
             self.pending.append(lambda: self._rank_waits(order.incarnation, 0))
-        elif isinstance(order, (o.Kill, o.Leave)):
-            self._end_rank(order.incarnation, 0 if isinstance(order, o.Leave) else None)
-        elif isinstance(order, o.BeginGeneration):
+        elif order.do in ("kill", "leave"):
+            self._end_rank(order.incarnation, 0 if order.do == "leave" else None)
+        elif order.do == "generation":
+            order.members = [Member(*one) for one in order.members]
             self._begin(order)
-        elif isinstance(order, o.EndGeneration):
+        elif order.do == "end_generation":
             self.ended.add(order.number)
             for number, rank in self.ranks.items():
                 if rank.generation == order.number:
                     self._leave(number)
-        elif isinstance(order, o.Notify):
+        elif order.do == "notify":
             self.notified = True
-        elif isinstance(order, o.StopRanks):
+        elif order.do == "stop_ranks":
             for number in list(self.ranks):
                 self._end_rank(number, None)
-        elif isinstance(order, o.Tell):
+        elif order.do == "tell":
             self.events.append(order.event)
-        elif isinstance(order, o.Finish):
+        elif order.do == "finish":
             self.finished = True
 
-    def _begin(self, order: o.BeginGeneration) -> None:
+    def _begin(self, order: Any) -> None:
         limits = self.limits
         active = [one for one in self.told if one not in self.ended]
         for number in active:
@@ -182,38 +198,42 @@ class Simulation:
 
     # --- what answers ---------------------------------------------------------------------------------------
 
-    def _host_answer(self, order: o.StartHost) -> f.Fact | None:
+    def _host_answer(self, order: Any) -> Message | None:
         record = self.state.hosts.get(order.host)
         if record is None or order.host in self.hosts:
             return None
         self.hosts[order.host] = True
         machine = self.machines.get(order.host, "")
-        return f.HostReady(host=order.host, slots=order.slots, machine=machine)
+        return message("host_ready", host=order.host, slots=order.slots, machine=machine)
 
-    def _proxy_answer(self, order: o.StartWorld, rank: int) -> f.Fact | None:
+    def _proxy_answer(self, order: Any, rank: int) -> Message | None:
         if order.world not in self.worlds or slots_of(order.layout)[rank][0] not in self.hosts:
             return None
         record = self.state.worlds.get(order.world)
         if record is not None and len(record.ready | {rank}) == size_of(order.layout):
             self.ready.add(order.world)
-        return f.ProxyReady(world=order.world, world_rank=rank)
+        return message("proxy_ready", world=order.world, world_rank=rank)
 
-    def _world_answer(self, number: int) -> f.Fact | None:
-        return f.WorldEnded(world=number, why="ended") if self.worlds.pop(number, None) is not None else None
+    def _world_answer(self, number: int) -> Message | None:
+        return (
+            message("world_ended", world=number, why="ended")
+            if self.worlds.pop(number, None) is not None
+            else None
+        )
 
-    def _rank_waits(self, number: int, after: int) -> f.Fact | None:
+    def _rank_waits(self, number: int, after: int) -> Message | None:
         rank = self.ranks.get(number)
         if rank is None or rank.waits or rank.generation:
             return None
         rank.waits = True
         held = tuple(sorted(self.commits.get(rank.host, ())))[-2:]
-        return f.RankWaiting(incarnation=number, after=after, commits=held)
+        return message("rank_waiting", incarnation=number, after=after, commits=held)
 
-    def _attach(self, number: int, generation: int) -> f.Fact | None:
+    def _attach(self, number: int, generation: int) -> Message | None:
         rank = self.ranks.get(number)
         if rank is None or rank.generation != generation:
             return None
-        return f.RankAttached(incarnation=number, generation=generation)
+        return message("rank_attached", incarnation=number, generation=generation)
 
     def _leave(self, number: int) -> None:
         rank = self.ranks[number]
@@ -225,21 +245,23 @@ class Simulation:
     def _end_rank(self, number: int, code: int | None) -> None:
         if self.ranks.pop(number, None) is not None:
             signal = 9 if code is None else None
-            self.pending.append(lambda: f.RankEnded(incarnation=number, exit_code=code, signal=signal))
+            self.pending.append(
+                lambda: message("rank_ended", incarnation=number, exit_code=code, signal=signal)
+            )
 
     # --- what happens to it ---------------------------------------------------------------------------------
 
     def offer(self, **hosts: int) -> None:
         """The source of hosts says what there is."""
-        self.tell(f.HostsSeen(hosts=tuple(hosts.items())))
+        self.tell("hosts_seen", hosts=tuple(hosts.items()))
 
     def kill_rank(self, number: int, code: int | None = None, words: str = "") -> None:
         """A rank dies; peers of its generation notice."""
         if self.ranks.pop(number, None) is None:
             return
-        self.tell(f.RankGone(incarnation=number))
+        self.tell("rank_gone", incarnation=number)
         signal = 9 if code is None else None
-        self.tell(f.RankEnded(incarnation=number, exit_code=code, signal=signal, words=words))
+        self.tell("rank_ended", incarnation=number, exit_code=code, signal=signal, words=words)
 
     def lose_host(self, name: str) -> None:
         """A host dies, and every world that is on it."""
@@ -252,19 +274,19 @@ class Simulation:
         worlds = [
             number for number, one in self.worlds.items() if any(host == name for host, _ in one.layout)
         ]
-        facts: list[f.Fact] = [f.HostLost(host=name, why="silent")]
+        facts: list[Message] = [message("host_lost", host=name, why="silent")]
         for number in worlds:
             self.ready.discard(number)
             del self.worlds[number]
-            facts.append(f.WorldEnded(world=number, why="mpirun ended"))
+            facts.append(message("world_ended", world=number, why="mpirun ended"))
         for fact in facts:
-            self.tell(fact)
+            self.tell(**fact)
 
     def lose_world(self, number: int) -> None:
         """A world's mpirun ends."""
         if self.worlds.pop(number, None) is not None:
             self.ready.discard(number)
-            self.tell(f.WorldEnded(world=number, why="mpirun ended"))
+            self.tell("world_ended", world=number, why="mpirun ended")
 
     def commit(self, number: int) -> None:
         """All ranks of the generation commit, and leave it where they were told that hosts changed."""
@@ -276,13 +298,13 @@ class Simulation:
             return
         for host in order.hosts:
             self.commits[host] = set(sorted({*self.commits.get(host, ()), number})[-2:])
-            self.tell(f.Committed(host=host, number=number))
+            self.tell("committed", host=host, number=number)
         if self.notified:
             self.notified = False
             for member in order.members:
                 if (rank := self.ranks.get(member.incarnation)) and rank.generation == generation.number:
                     self._leave(member.incarnation)
-                    self.tell(f.RankDetached(incarnation=member.incarnation, generation=generation.number))
+                    self.tell("rank_detached", incarnation=member.incarnation, generation=generation.number)
 
     def commit_on(self, hosts: Collection[str], number: int) -> None:
         """All ranks write a commit, and it is complete on these hosts; then a rank of another one dies."""
@@ -298,7 +320,7 @@ class Simulation:
             complete = {number} if host in hosts else set()
             self.commits[host] = {*sorted(self.commits.get(host, ()))[-1:], *complete}
             for one in complete:
-                self.tell(f.Committed(host=host, number=one))
+                self.tell("committed", host=host, number=one)
         self.kill_rank(late[0])
 
     def give_back(self, number: int) -> None:
@@ -311,21 +333,21 @@ class Simulation:
         rank = self.ranks.get(number)
         if rank is not None and rank.generation:
             rank.left, rank.generation = rank.generation, 0
-            self.tell(f.RankDetached(incarnation=number, generation=rank.left))
+            self.tell("rank_detached", incarnation=number, generation=rank.left)
         elif rank is not None and rank.left and not rank.waits:
             del self.ranks[number]
             self.returning.append(number)
-            self.tell(f.RankGone(incarnation=number))
+            self.tell("rank_gone", incarnation=number)
         elif number in self.returning:
             self.returning.remove(number)
-            self.tell(f.RankEnded(incarnation=number, exit_code=0))
+            self.tell("rank_ended", incarnation=number, exit_code=0)
 
     def answer(self, index: int) -> None:
         """Let one of the answers that are on their way arrive."""
         if self.pending:
             fact = self.pending.pop(index % len(self.pending))()
             if fact is not None:
-                self.tell(fact)
+                self.tell(**fact)
 
     def settle(self, *, commits: bool = True, seconds: float = 3000.0) -> Phase:
         """Let everything answer in order and time pass until nothing changes any more."""
@@ -340,7 +362,7 @@ class Simulation:
             if not deadlines:
                 break
             self.now = max(self.now, min(deadlines)) + 0.01
-            self.tell(f.Tick())
+            self.tell("tick")
         return phase_of(self.state)
 
     # --- what always holds ----------------------------------------------------------------------------------

@@ -11,29 +11,31 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.agents import checkpoint_file
-from ringleader.agents.checkpoint_file import CheckpointError, CommitFile
+from ringleader.agents.elastic import checkpoint_files
+from ringleader.agents.elastic.checkpoint_files import CheckpointError
 
 CONTENT = bytes(range(256)) * 40
 
 
 def write(directory: Path, number: int, content: bytes = CONTENT) -> str:
-    return checkpoint_file.write(str(directory), memoryview(content), number=number, intact=lambda: True)
+    return checkpoint_files.write(str(directory), memoryview(content), number=number, intact=lambda: True)
 
 
 def read(path: str) -> bytes:
-    file = CommitFile(path)
-    try:
-        target = bytearray(file.nbytes)
-        file.read_into(memoryview(target))
-        return bytes(target)
-    finally:
-        file.close()
+    found: list[bytearray] = []
+
+    def room(nbytes: int) -> memoryview:
+        found.append(bytearray(nbytes))
+        return memoryview(found[0])
+
+    number, nbytes = checkpoint_files.read(path, room)
+    assert checkpoint_files.path_of(os.path.dirname(path), number) == path and len(found[0]) == nbytes
+    return bytes(found[0])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "new" / "place", 17)
-    assert read(path) == CONTENT and CommitFile(path).number == 17
+    assert read(path) == CONTENT and "17" in path
     assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
@@ -42,17 +44,17 @@ def test_the_last_two_are_kept_and_what_a_killed_writer_left_is_removed(tmp_path
         path = write(tmp_path, number, b"%d" % number)
     other = tmp_path / "commit-x.ringleader"
     other.touch()
-    key, long_ago = checkpoint_file.host_key(), time.time() - 2 * checkpoint_file.ABANDONED_SECONDS
+    key, long_ago = checkpoint_files.host_key(), time.time() - 2 * checkpoint_files.ABANDONED_SECONDS
     (tmp_path / f".commit-5.{key}.999999999").touch()
-    alive = Path(checkpoint_file.temporary_path(str(tmp_path), 6))
+    alive = Path(checkpoint_files.temporary_path(str(tmp_path), 6))
     alive.touch()
     of_another_host = tmp_path / ".commit-7.0123456789abcdef.999999999"
     of_another_host.touch()
     for name in (".commit-8.0123456789abcdef.1", ".commit-9.1"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (long_ago, long_ago))
-    checkpoint_file.remove_older(path)
-    assert [read(path) for path in checkpoint_file.files_in(str(tmp_path))] == [b"100", b"10"]
+    checkpoint_files.remove_older(path)
+    assert [read(path) for path in checkpoint_files.files_in(str(tmp_path))] == [b"100", b"10"]
     assert {path for path in tmp_path.iterdir() if path.name.startswith(".")} == {alive, of_another_host}
     assert other.exists()
 
@@ -66,19 +68,19 @@ def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(
     def of_other_host() -> bool:
         names.update(path.name for path in tmp_path.iterdir())
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint_file, "host_key", lambda: "other")
-            checkpoint_file.remove_older(write(tmp_path, 4, b"other host"))
+            patch.setattr(checkpoint_files, "host_key", lambda: "other")
+            checkpoint_files.remove_older(write(tmp_path, 4, b"other host"))
         assert names <= {path.name for path in tmp_path.iterdir()}
         return True
 
-    path = checkpoint_file.write(str(tmp_path), memoryview(CONTENT), number=4, intact=of_other_host)
+    path = checkpoint_files.write(str(tmp_path), memoryview(CONTENT), number=4, intact=of_other_host)
     assert len(names) == 1 and read(path) == CONTENT
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
 
 
 def test_a_commit_that_was_overwritten_meanwhile_becomes_no_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="commit 3 was overwritten while it was copied"):
-        checkpoint_file.write(str(tmp_path), memoryview(CONTENT), number=3, intact=lambda: False)
+        checkpoint_files.write(str(tmp_path), memoryview(CONTENT), number=3, intact=lambda: False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,15 +145,15 @@ def test_files_of_earlier_versions_of_ringleader_are_read(tmp_path: Path) -> Non
 
 def test_only_regular_files_of_our_own_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(write(tmp_path, 1))
-    os.mkfifo(checkpoint_file.path_of(str(tmp_path), 2))
-    Path(checkpoint_file.path_of(str(tmp_path), 3)).symlink_to(path)
-    Path(checkpoint_file.path_of(str(tmp_path), 4)).mkdir()
+    os.mkfifo(checkpoint_files.path_of(str(tmp_path), 2))
+    Path(checkpoint_files.path_of(str(tmp_path), 3)).symlink_to(path)
+    Path(checkpoint_files.path_of(str(tmp_path), 4)).mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(checkpoint_file.path_of(str(tmp_path), 5))
+        listener.bind(checkpoint_files.path_of(str(tmp_path), 5))
     said = ["No such device or address", "not a regular file", "symbolic links", "not a regular file"]
     for number, words in zip((5, 4, 3, 2), said, strict=True):
         with pytest.raises(CheckpointError, match=words):
-            read(checkpoint_file.path_of(str(tmp_path), number))
+            read(checkpoint_files.path_of(str(tmp_path), number))
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(CheckpointError, match=r"belongs to user \d+, and this job runs as user \d+"):
         read(str(path))
@@ -162,13 +164,13 @@ def test_files_of_others_are_left_alone_and_do_not_count(
 ) -> None:
     """Whoever may write into the directory cannot have ours removed by newer ones."""
     for number in (8, 9):
-        os.mkfifo(checkpoint_file.path_of(str(tmp_path), number))
+        os.mkfifo(checkpoint_files.path_of(str(tmp_path), number))
     theirs = write(tmp_path, 7)
     lstat = os.lstat
     other = os.stat_result([*lstat(theirs)[:4], os.geteuid() + 1, *lstat(theirs)[5:]])
     monkeypatch.setattr(os, "lstat", lambda path: other if path == theirs else lstat(path))
     for number in (1, 2, 3):
-        checkpoint_file.remove_older(write(tmp_path, number))
+        checkpoint_files.remove_older(write(tmp_path, number))
     left = {int(path.name.split("-")[1].split(".")[0]) for path in tmp_path.iterdir()}
     assert left == {2, 3, 7, 8, 9}
 
@@ -177,14 +179,14 @@ def test_the_file_just_written_stays_beside_newer_ones_that_were_refused(tmp_pat
     for number in (500, 510):
         Path(write(tmp_path, number)).write_bytes(b"damaged")
     path = write(tmp_path, 10)
-    checkpoint_file.remove_older(path)
+    checkpoint_files.remove_older(path)
     assert read(path) == CONTENT
 
 
 def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
-    Path(checkpoint_file.temporary_path(str(tmp_path), 1)).symlink_to(victim)
+    Path(checkpoint_files.temporary_path(str(tmp_path), 1)).symlink_to(victim)
     assert read(write(tmp_path, 1)) == CONTENT
     assert victim.read_text() == "untouched"
 
@@ -194,4 +196,4 @@ def test_names_that_no_commit_has_do_not_count(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / f"{name}.ringleader").touch()
     write(tmp_path, 3)
-    assert checkpoint_file.files_in(str(tmp_path)) == [checkpoint_file.path_of(str(tmp_path), 3)]
+    assert checkpoint_files.files_in(str(tmp_path)) == [checkpoint_files.path_of(str(tmp_path), 3)]

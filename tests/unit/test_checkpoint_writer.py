@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents import checkpoint_file, checkpoint_writer
-from ringleader.agents.checkpoint_writer import CheckpointWriter
-from ringleader.agents.commit_memory import CommitMemory, CommitStore
+from ringleader.agents.elastic import checkpoint_files
+from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
+from ringleader.agents.elastic.commit_memory import CommitMemory, CommitStore
 
 pytestmark = pytest.mark.process
 SECONDS = 20.0
@@ -26,7 +26,7 @@ class Agent:
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
         self.store = CommitStore(lambda total, more: "")
-        self.writer = CheckpointWriter(self.store, lambda **words: self.said.append(words))
+        self.writer = CheckpointFiles(self.store, lambda **words: self.said.append(words))
 
     def until(self, do: str) -> dict[str, Any]:
         end = time.monotonic() + SECONDS
@@ -57,9 +57,9 @@ class Agent:
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     monkeypatch.setattr(signal, "set_wakeup_fd", lambda fd: -1)
-    monkeypatch.setattr(checkpoint_writer, "READ_SECONDS", 0.5)
-    monkeypatch.setattr(checkpoint_writer, "WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(checkpoint_writer, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint_files, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(checkpoint_files, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(checkpoint_files, "TELL_SECONDS", 0.0)
     made = Agent()
     yield made
     made.store.close()
@@ -72,7 +72,7 @@ def hangs(*words: Any, **named: Any) -> Any:
 
 def write(directory: Path, number: int, nbytes: int = 5000) -> str:
     content = memoryview(b"%d" % (number % 10) * nbytes)
-    return checkpoint_file.write(str(directory), content, number=number, intact=lambda: True)
+    return checkpoint_files.write(str(directory), content, number=number, intact=lambda: True)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_reading_is_given_up_and_the_file_is_named(
 def test_a_slow_file_is_read_as_long_as_it_makes_progress(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint_file, "PIECE", 500)
+    monkeypatch.setattr(checkpoint_files, "PIECE", 500)
     path = write(tmp_path, 3)
     read: Callable[..., int] = os.preadv
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.agents import commit_memory
-from ringleader.agents.commit_memory import CommitMemory, CommitMemoryError, CommitStore
+from ringleader.agents.elastic import commit_memory
+from ringleader.agents.elastic.commit_memory import CommitMemory, CommitMemoryError, CommitStore
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from ringleader.adapters.commit_layout import (
     write_slice,
 )
 from ringleader.adapters.commits import CHECKED_ARRAYS, CHECKED_BYTES, CHUNK_BYTES, CommitError, Commits
-from ringleader.agents.commit_memory import CommitStore
+from ringleader.agents.elastic.commit_memory import CommitStore
 from ringleader.torch.tensor_bytes import TensorCodec, device_checksum
 
 Content = Callable[[], Mapping[str, Captured]]

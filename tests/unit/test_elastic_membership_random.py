@@ -6,7 +6,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.elastic_simulation import Phase, Simulation
 
-from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.membership_state import Limits
 
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -59,16 +58,16 @@ def do(job: Simulation, what: str, number: int, commit: int) -> None:
     elif what == "world" and job.worlds:
         job.lose_world(sorted(job.worlds)[number % len(job.worlds)])
     elif what == "notice":
-        job.tell(f.HostLeaving(host=HOSTS[number % 4], why="notice"))
+        job.tell("notice", host=HOSTS[number % 4], why="notice")
     elif what == "time":
         job.now += number / 10
-        job.tell(f.Tick())
+        job.tell("tick")
     elif what == "offer":
         job.offer(
             **{host: 1 + (number + index) % 2 for index, host in enumerate(HOSTS) if number >> index & 1}
         )
     elif what == "refuse":
-        job.tell(f.HostRefused(host=HOSTS[number % 4], why="other code"))
+        job.tell("host_refused", host=HOSTS[number % 4], why="other code")
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
@@ -94,7 +93,7 @@ def test_whatever_happens_the_job_trains_again_or_ends(limits, steps, machines):
         assert size >= limits.min_np, job.log[-20:]
         assert {rank.generation for rank in job.ranks.values()} == {max(job.told)}, "\n".join(job.log[-60:])
     if not job.finished:
-        job.tell(f.StopRequested(exit_code=130, whose="ringleader", reason="stopped"))
+        job.tell("stop_requested", exit_code=130, whose="ringleader", reason="stopped")
         job.settle()
     assert job.finished and job.state.over, "\n".join(job.log[-60:])
 

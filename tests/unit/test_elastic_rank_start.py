@@ -5,9 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
-from ringleader.launch.elastic.orders import Spawn
 from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Job
 
@@ -19,12 +17,12 @@ class Ranks(ElasticJob):
         nobody: Any = SimpleNamespace(drop=lambda connection: None, send=lambda connection, message: None)
         channels = Channels(selector=nobody, server=nobody, listener=nobody)
         Session.__init__(self, Job(command=("x",)), channels, 1)
-        self.told: list[f.Fact] = []
+        self.told: list[str] = []
         self.started: list[tuple[int, int]] = []
         self._ports, self._stopping = None, False
 
-    def take(self, fact: f.Fact) -> None:
-        self.told.append(fact)
+    def take(self, do: str, **words: Any) -> None:
+        self.told.append(do)
 
     def _start(self, rank: ElasticRank, ports: Any) -> None:
         rank.begun = True
@@ -33,9 +31,8 @@ class Ranks(ElasticJob):
     def spawn(self, incarnation: int, place: int, host: str) -> None:
         where: Any = SimpleNamespace(host=SimpleNamespace(name=host))
         prepared: Any = SimpleNamespace(plan=SimpleNamespace(hosts=[where]))
-        order = Spawn(incarnation=incarnation, host=host, slot=0, world=1, restarts=0)
         there: Any = SimpleNamespace(rank=place, host_index=0)
-        self.add(ElasticRank(order, prepared, there))
+        self.add(ElasticRank(incarnation, 0, prepared, there))
 
     def come(self, incarnation: int) -> None:
         connection: Any = SimpleNamespace(rank=None)

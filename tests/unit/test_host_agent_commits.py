@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import HOST, Launcher, Rank, gone
 
-from ringleader.agents import checkpoint_file, protocol
-from ringleader.launch.elastic.orders import BeginGeneration, wire
+from ringleader.agents import protocol
+from ringleader.agents.elastic import checkpoint_files
 
 pytestmark = pytest.mark.process
 BEGIN = """
     import os, sys, time
-    from ringleader.agents.commit_memory import CommitMemory
-    from ringleader.agents.host_agent_client import RankConnection
+    from ringleader.agents.elastic.commit_memory import CommitMemory
+    from ringleader.agents.elastic.host_agent_client import RankConnection
     agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], int(os.environ["RINGLEADER_INCARNATION"]))
     memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
     def commit(number, content):
@@ -35,7 +35,7 @@ def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launche
     for name in getattr(request, "param", {}):
         del os.environ[name]
     made.begin()
-    made.prepare(["ringleader.agents.commit_memory"])
+    made.prepare(["ringleader.agents.elastic.commit_memory"])
     made.until("prepared")
     yield made
     made.close()
@@ -74,8 +74,8 @@ def test_a_generation_that_goes_on_from_an_older_commit_drops_the_newer(
     text += "while memory.held() != (4,): time.sleep(0.01)\nprint('dropped')\n"
     one = rank(launcher, tmp_path, 1, text)
     assert launcher.until("rank_waiting").commits == [5, 4]
-    order = BeginGeneration(number=1, world=1, restore=4, members=(), hosts=(HOST,))
-    launcher.agents.tell_all(**wire(order))
+    order = {"number": 1, "world": 1, "restore": 4, "members": (), "hosts": (HOST,), "arrivals": ()}
+    launcher.agents.tell_all(do="generation", **order)
     assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"dropped\n"
 
 
@@ -124,7 +124,7 @@ def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launch
     (files / names[1]).write_bytes((files / names[1]).read_bytes()[:-1])
     launcher.bye()
     launcher.begin()
-    launcher.prepare(["ringleader.agents.commit_memory"])
+    launcher.prepare(["ringleader.agents.elastic.commit_memory"])
     launcher.until("prepared")
     launcher.agents.tell(HOST, do="load_checkpoint", directory=str(files))
     loaded = launcher.until("checkpoint_loaded")
@@ -158,13 +158,13 @@ def test_commits_that_come_fast_give_whole_files(launcher: Launcher, tmp_path: P
     launcher.finish(one)
     launcher.until("committed", number=119)
     written = [event.path for event in launcher.events if event.do == "checkpointed"]
-    for path in checkpoint_file.files_in(str(files)):
-        file = checkpoint_file.CommitFile(path)
-        content = bytearray(file.nbytes)
-        file.read_into(memoryview(content))
-        file.close()
-        assert content == b"%03d" % file.number * 1000000
-    assert checkpoint_file.files_in(str(files)) or not written
+    for path in checkpoint_files.files_in(str(files)):
+        content = bytearray(3000000)
+        number, nbytes = checkpoint_files.read(
+            path, lambda nbytes, content=content: memoryview(content)[:nbytes]
+        )
+        assert nbytes == 3000000 and content == b"%03d" % number * 1000000
+    assert checkpoint_files.files_in(str(files)) or not written
 
 
 def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
@@ -173,9 +173,9 @@ def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
     files = tmp_path / "files"
     for number in (1, 2, 3):
         content = memoryview(b"%d" % number * 5000)
-        checkpoint_file.write(str(files), content, number=number, intact=lambda: True)
-    os.mkfifo(checkpoint_file.path_of(str(files), 4))
-    third = Path(checkpoint_file.path_of(str(files), 3))
+        checkpoint_files.write(str(files), content, number=number, intact=lambda: True)
+    os.mkfifo(checkpoint_files.path_of(str(files), 4))
+    third = Path(checkpoint_files.path_of(str(files), 3))
     third.write_bytes(third.read_bytes().replace(b'"number"', b'"nuMber"'))
     launcher.agents.tell(HOST, do="load_checkpoint", directory=str(files))
     loaded = launcher.until("checkpoint_loaded")

@@ -49,7 +49,7 @@ def test_every_line_that_names_no_host_is_told_with_its_number() -> None:
 
 
 def test_slots_that_were_not_given() -> None:
-    assert with_default_slots(hosts_in("h1\nh2:3", "s"), 4) == hosts("h1:4,h2:3")
+    assert with_default_slots(hosts_in("h1\nh2:3", "s"), 4) == list(hosts("h1:4,h2:3"))
     assert with_default_slots(hosts_in("h1", "s"), None)[0].slots is None
 
 

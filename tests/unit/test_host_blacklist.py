@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ringleader.launch.elastic.host_offers import HostBlacklist, HostOffers, stay_seconds
-from ringleader.launch.elastic.host_sources import FixedHosts
-from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.launch.elastic.host_sources import fixed_hosts
 from ringleader.plan.job import Host
 
 COOLDOWN = (10.0, 100.0)
@@ -46,10 +45,8 @@ def test_without_a_range_a_host_is_out_for_good() -> None:
 
 def test_the_hosts_that_may_be_used() -> None:
     hosts = tuple(Host(name=name, slots=1) for name in ("h1", "h2", "h3"))
-    offers = HostOffers(FixedHosts(hosts=hosts), hosts, ElasticOptions(cooldown=COOLDOWN))
+    offers = HostOffers(fixed_hosts(hosts), hosts, cooldown=COOLDOWN)
     offers.exclude("h2")
-    seen, _ = offers.news(1.0)
-    assert seen is not None and [name for name, _ in seen.hosts] == ["h1", "h3"]
+    assert offers.news(1.0) == ([("h1", 1), ("h3", 1)], [])
     assert offers.news(2.0) == (None, [])
-    seen, _ = offers.news(200.0)
-    assert seen is not None and [name for name, _ in seen.hosts] == ["h1", "h2", "h3"]
+    assert offers.news(200.0) == ([("h1", 1), ("h2", 1), ("h3", 1)], [])

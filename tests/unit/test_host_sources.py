@@ -13,14 +13,14 @@ import pytest
 from tests.time_limits import patience
 
 from ringleader.errors import RequestError
-from ringleader.launch.elastic.host_offers import HostNews, HostWatch, first_hosts
+from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import (
-    DiscoveryScript,
-    FixedHosts,
-    Hostfile,
     HostSource,
     HostSourceError,
     command_words,
+    discovery_script,
+    fixed_hosts,
+    hostfile,
     output_of,
     slurm_nodes,
     source_of,
@@ -53,14 +53,15 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def wait_for(watch: HostWatch, count: int, seconds: float = 20.0) -> list[HostNews]:
-    """The first ``count`` pieces of news, as the launcher's loop hears them."""
-    found: list[HostNews] = []
+def wait_for(offers: HostOffers, count: int, seconds: float = 20.0) -> list[str]:
+    """The first ``count`` warnings and hosts, as the launcher's loop hears them."""
+    found: list[str] = []
     until = time.monotonic() + patience(seconds)
     while len(found) < count:
-        ready, _, _ = select.select([watch], [], [], until - time.monotonic())
+        ready, _, _ = select.select([offers], [], [], until - time.monotonic())
         assert ready, f"only {found}"
-        found += watch.news()
+        hosts, warnings = offers.news(1.0)
+        found += warnings if hosts is None else [*warnings, " ".join(name for name, _ in hosts)]
     return found
 
 
@@ -70,9 +71,9 @@ def wait_for(watch: HostWatch, count: int, seconds: float = 20.0) -> list[HostNe
 @pytest.mark.process
 def test_a_script_and_its_arguments(script: Callable[[str], str]) -> None:
     path = script('echo "$1:$2"; echo "; touch $HOME/x" >&2')
-    source = DiscoveryScript(argv=command_words(f"{path} 'h1' 3", "--host-discovery-script"))
+    source = discovery_script(command_words(f"{path} 'h1' 3", "--host-discovery-script"))
     assert named(source.look()) == "h1:3"
-    assert named(DiscoveryScript(argv=(script("echo h1"),), default_slots=4).look()) == "h1:4"
+    assert named(discovery_script((script("echo h1"),), default_slots=4).look()) == "h1:4"
 
 
 @pytest.mark.process
@@ -113,7 +114,7 @@ def test_a_script_that_may_not_be_run_says_how_to_change_that(tmp_path: Path) ->
 )
 def test_scripts_that_fail(script: Callable[[str], str], body: str, said: str) -> None:
     with pytest.raises(HostSourceError, match=said):
-        DiscoveryScript(argv=(script(body),)).look()
+        discovery_script((script(body),)).look()
 
 
 @pytest.mark.process
@@ -121,7 +122,7 @@ def test_a_script_without_a_first_line_is_one_for_sh(tmp_path: Path) -> None:
     path = tmp_path / "find"
     path.write_text('echo "$1:2"\n')
     path.chmod(0o755)
-    assert named(DiscoveryScript(argv=(str(path), "h1")).look()) == "h1:2"
+    assert named(discovery_script((str(path), "h1")).look()) == "h1:2"
 
 
 @pytest.mark.process
@@ -130,7 +131,7 @@ def test_a_script_without_an_interpreter_is_no_crash(tmp_path: Path) -> None:
     path.write_text("#!/no/such/interpreter\n")
     path.chmod(0o755)
     with pytest.raises(HostSourceError, match=r"find: "):
-        DiscoveryScript(argv=(str(path),)).look()
+        discovery_script((str(path),)).look()
 
 
 @pytest.mark.process
@@ -154,7 +155,7 @@ def test_a_look_is_given_up_when_the_caller_stops(script: Callable[[str], str]) 
     os.close(write)
     try:
         with pytest.raises(KeyboardInterrupt):
-            DiscoveryScript(argv=(script("sleep 600"),)).look(read)
+            discovery_script((script("sleep 600"),)).look(read)
     finally:
         os.close(read)
 
@@ -165,7 +166,7 @@ def test_a_look_is_given_up_when_the_caller_stops(script: Callable[[str], str]) 
 def test_a_hostfile_is_read_again_when_it_changed(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("h1 slots=2\n")
-    source = Hostfile(str(path), default_slots=1)
+    source = hostfile(str(path), default_slots=1)
     assert named(source.look()) == "h1:2"
     path.write_text("h1 slots=2\nh2\n")
     assert named(source.look()) == "h1:2 h2:1"
@@ -183,7 +184,7 @@ def test_a_hostfile_is_read_again_when_it_changed(tmp_path: Path) -> None:
 def test_hostfiles_that_name_no_hosts(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "hosts"
     path.write_text("h1:1")
-    source = Hostfile(str(path))
+    source = hostfile(str(path))
     source.look()
     path.unlink()
     if content is not None:
@@ -260,76 +261,74 @@ def test_a_job_begins_on_slurms_nodes_where_its_controller_cannot_be_asked(
 # --- watching ---------------------------------------------------------------------------------------------
 
 
-class Answers:
+def prepared(*answers: tuple[Host, ...] | Exception) -> HostSource:
     """A source that gives prepared answers, the last one for ever."""
+    left = list(answers)
 
-    name, period = "prepared", 0.01
-
-    def __init__(self, *answers: tuple[Host, ...] | Exception) -> None:
-        self.answers = list(answers)
-
-    def look(self, stop: int | None = None) -> tuple[Host, ...]:
-        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def probe(stop: int | None) -> tuple[Host, ...]:
+        found = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(found, Exception):
             raise found
         return found
+
+    return HostSource(name="prepared", probe=probe, period=0.01)
 
 
 H1, H2 = (Host(name="h1", slots=1),), (Host(name="h2", slots=1),)
 
 
 def test_news_reach_the_loop_in_order() -> None:
-    source = Answers(H1, HostSourceError("away"), ValueError("odd"), H1, H2, H2, H2)
-    watch = HostWatch(source, H1)
-    first, second, third, fourth = wait_for(watch, 4)
-    watch.close()
-    watch.close()
-    assert isinstance(first, str) and "away" in first
-    assert isinstance(second, str) and "ValueError: odd" in second
-    assert third == "prepared names hosts again" and fourth == H2
+    source = prepared(H1, HostSourceError("away"), ValueError("odd"), H1, H2, H2, H2)
+    offers = HostOffers(source, H1)
+    first, second, third, fourth = wait_for(offers, 4)
+    offers.close()
+    offers.close()
+    assert "away" in first and "ValueError: odd" in second
+    assert third == "prepared names hosts again" and fourth == "h2"
     assert not [thread for thread in threading.enumerate() if thread.name == "hosts of prepared"]
 
 
 def test_a_refresh_does_not_wait_for_the_period() -> None:
-    source = Answers(H2)
-    watch = HostWatch(source, H1, period=3600.0)
-    watch.refresh()
-    assert wait_for(watch, 1) == [H2]
-    watch.close()
+    source = prepared(H2)
+    offers = HostOffers(source, H1, period=3600.0)
+    offers.refresh()
+    assert wait_for(offers, 1) == ["h2"]
+    offers.close()
 
 
 def test_fixed_hosts_never_change() -> None:
-    source: HostSource = FixedHosts(hosts=H1)
-    watch = HostWatch(source, source.look(), period=0.001)
-    assert not select.select([watch], [], [], 0.05)[0]
-    watch.close()
+    source = fixed_hosts(H1)
+    offers = HostOffers(source, source.look(), period=0.001)
+    assert offers.fileno() is None and not offers.refresh()
+    assert offers.usable() == [("h1", 1)] and offers.news(1.0) == (None, [])
+    offers.close()
 
 
 @pytest.mark.process
 def test_a_watch_that_is_closed_ends_the_running_script(script: Callable[[str], str], tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     path = script(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600")
-    watch = HostWatch(DiscoveryScript(argv=(path,), period=0.01), H1)
+    offers = HostOffers(discovery_script((path,)), H1, period=0.01)
     until = time.monotonic() + patience(20)
     while not pid.exists():
         assert time.monotonic() < until
         time.sleep(0.01)
-    watch.close()
+    offers.close()
     assert not is_running(int(pid.read_text()))
 
 
 @pytest.mark.process
 def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
-    source = DiscoveryScript(argv=(script("echo h1:1"),))
+    source = discovery_script((script("echo h1:1"),))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        watch = HostWatch(source, source.look())
-        watch.close()
+        offers = HostOffers(source, source.look())
+        offers.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_host_with_more_slots_than_a_job_may_have_ranks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("localhost slots=1000000\n")
-    source = Hostfile(str(tmp_path / "hosts"))
+    source = hostfile(str(tmp_path / "hosts"))
     with pytest.raises(HostSourceError, match="localhost has 1000000 slots; an elastic job has at most 4096"):
         first_hosts(source, None, warn=lambda text: None)

@@ -36,7 +36,6 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"grace": 1e9}, "--grace"),
         ({"bind": "socket"}, "--bind"),
         ({"consistency_check": "on"}, "--consistency-check"),
-        ({"elastic": ElasticOptions(), "require": ("tcp",)}, "--require"),
         ({"elastic": ElasticOptions(), "max_restarts": 1}, "--max-restarts"),
     ],
 )

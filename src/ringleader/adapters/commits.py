@@ -39,7 +39,7 @@ from ringleader.engine.operations import ReduceOp
 from ringleader.engine.session import Session
 
 if TYPE_CHECKING:
-    from ringleader.agents.commit_memory import CommitMemory
+    from ringleader.agents.elastic.commit_memory import CommitMemory
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
 """So much of the state, of so many arrays, is held against the other ranks' at each commit, in turn."""

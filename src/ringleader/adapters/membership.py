@@ -21,8 +21,8 @@ def membership() -> Membership | None:
 class ProcessCommits:
     """Commits in memory of this process: of one rank, and of a job that is not elastic.
 
-    See `ringleader.agents.commit_memory.CommitMemory`: commit ``n`` is written into one half while commit
-    ``n - 1`` stays.
+    See `ringleader.agents.elastic.commit_memory.CommitMemory`: commit ``n`` is written into one half while
+    commit ``n - 1`` stays.
     """
 
     def __init__(self) -> None:

@@ -16,10 +16,11 @@ import sys
 import time
 from functools import partial
 
-from ringleader.agents import elastic_rank_agent, process_start, process_tree, unix_messages
+from ringleader.agents import process_start, process_tree, unix_messages
+from ringleader.agents.elastic import elastic_rank_agent
+from ringleader.agents.elastic.rank_agents import WATCHED
 from ringleader.agents.fast_stdlib import Any, Callable, signal, socket, suppress
 from ringleader.agents.process_start import ForkedRank, NotStartedError
-from ringleader.agents.rank_agents import WATCHED
 
 ANSWER_SECONDS = 1.0
 """For the first word of a rank agent that stands by, which is there at once as a rule."""

@@ -24,11 +24,11 @@ if _ROOT not in sys.path:  # run by path
     sys.path.append(_ROOT)
 from ringleader.agents import job_directory, process_tree, rank_identity, unix_messages  # noqa: E402
 from ringleader.agents.agent_outer import make_sure_open  # noqa: E402
-from ringleader.agents.commit_memory import LIMIT_VARIABLE, CommitStore  # noqa: E402
+from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE  # noqa: E402
+from ringleader.agents.elastic.host_agent_loop import LEFT_SECONDS, HostAgent, HostAgentConfig  # noqa: E402
+from ringleader.agents.elastic.rank_agents import OUTER_GONE, WATCHED  # noqa: E402
 from ringleader.agents.fast_stdlib import signal  # noqa: E402
-from ringleader.agents.host_agent_loop import LEFT_SECONDS, HostAgent, HostAgentConfig  # noqa: E402
 from ringleader.agents.launcher_connection import LauncherUnreachableError, connect  # noqa: E402
-from ringleader.agents.rank_agents import OUTER_GONE, WATCHED  # noqa: E402
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
@@ -157,16 +157,7 @@ def _inner(
         os.setsid()
         process_tree.become_subreaper()
         process_tree.die_with_parent(OUTER_GONE, outer)
-        commits = CommitStore()
-        agent = HostAgent(
-            config=config,
-            launcher=launcher,
-            directory=directory,
-            socket_path=unix_messages.agent_socket(directory.path, config.number),
-            commits=commits,
-            environ=environ,
-        )
-        agent.serve()
+        HostAgent(config, launcher, directory, environ).serve()
         return 0
     except Exception as error:
         import traceback

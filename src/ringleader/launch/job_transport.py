@@ -30,7 +30,7 @@ from ringleader.fabric.transport_proof.requirement import (
     parse_requirement,
 )
 from ringleader.launch.host_probe.host_query import HostReport
-from ringleader.launch.outcome import JobExit
+from ringleader.launch.outcome import Exit
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan
 
@@ -54,7 +54,14 @@ def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:
     return known_at_start(parse_requirement(words), hosts, ranks)
 
 
-def judged_exit(words: Sequence[str], ended: JobExit, proof: TransportProof | None) -> JobExit:
+def faults_of_host(words: Sequence[str], host: HostFacts, slots: int) -> tuple[Fault, ...]:
+    """Return why a host with ``slots`` ranks cannot meet the requirement, whatever other hosts there are."""
+    name, others = host.host.name, {"others": 2}
+    facts = known_facts(host) or fabric_facts(host)
+    return known_at_start(parse_requirement(words), {name: facts}, others | {name: slots})
+
+
+def judged_exit(words: Sequence[str], ended: Exit, proof: TransportProof | None) -> Exit:
     """Return how a job ended, in the light of the requirement: a failure of the job's own comes first."""
     if not words or ended.exit_code != 0:
         return ended

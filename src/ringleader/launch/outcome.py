@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ringleader.plan.job import Mpi
 from ringleader.plan.rank_placement import Plan
@@ -94,6 +94,9 @@ class JobExit:
     """What happened, in one sentence; empty where all ranks ended with 0."""
     first_failure: RankEnd | None
     """The rank that failed first in time."""
+
+
+Exit = TypeVar("Exit", bound=JobExit)
 
 
 @dataclass(frozen=True, kw_only=True)

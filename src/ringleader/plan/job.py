@@ -224,7 +224,7 @@ class Job:
     require: tuple[str, ...] = many(
         "What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
         "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
-        "before the start where that is known then. Not for elastic jobs.",
+        "before the start where that is known then.",
         metavar="WIRE[,WIRE]",
         of="scale",
     )
@@ -349,9 +349,6 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         wrong("--warm", "means nothing without restarts", "add --max-restarts N, or leave it out")
     if job.elastic is not None:
         found += job.elastic.faults(job.np)
-        if job.require:
-            what = "means nothing for an elastic job: nothing counts what its ranks exchange yet"
-            wrong("--require", what, "leave it out, or the options that make the job elastic (--min-np, …)")
         if job.max_restarts:
             what = "starts all ranks again; an elastic job replaces those that fail"
             hint = (

@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.agents.commit_memory import CommitMemory, CommitMemoryError
-from ringleader.agents.generation_page import PageReader
-from ringleader.agents.host_agent_client import (
+from ringleader.agents.elastic.commit_memory import CommitMemory, CommitMemoryError
+from ringleader.agents.elastic.generation_page import PageReader
+from ringleader.agents.elastic.host_agent_client import (
     INCARNATION,
     SLOT,
     SOCKET,
@@ -84,10 +84,10 @@ class Membership:
         why = self._page.why()
         if why is None:
             return "the host agent has ended" if self._connection.hung_up() else ""
-        if why.rank is None:
+        rank, code = why
+        if rank is None:
             return f"an MPI proxy or a host of generation {self.generation} was lost"
-        code = "" if why.exit_code is None else f" with exit code {why.exit_code}"
-        return f"rank {why.rank} has ended{code}"
+        return f"rank {rank} has ended" + ("" if code is None else f" with exit code {code}")
 
 
 class ElasticRank:

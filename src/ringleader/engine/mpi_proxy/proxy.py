@@ -23,8 +23,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ringleader.agents.generation_service import RING_BYTES
-from ringleader.agents.host_agent_client import (
+from ringleader.agents.elastic.generation_service import RING_BYTES
+from ringleader.agents.elastic.host_agent_client import (
     AGENT_NUMBERS,
     SOCKET,
     WORLD,

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -18,9 +18,8 @@ from typing import Any
 from ringleader.agents import host_facts_script
 from ringleader.agents.fast_stdlib import socket
 from ringleader.errors import RingleaderError
-from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
-from ringleader.launch.elastic.job_context import ElasticContext, file_reader, host_of
+from ringleader.launch.elastic.job_context import ElasticContext, file_reader
 from ringleader.launch.elastic.layout import agent_number
 from ringleader.launch.elastic.preload import warm_start
 from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
@@ -28,6 +27,7 @@ from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
 from ringleader.launch.prepare import control_variable
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
+from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import is_own_name, slots_of
 from ringleader.render.mpirun_command import scrubbed
 
@@ -42,26 +42,25 @@ PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
 
 
+@dataclass(eq=False)
 class HostStart:
     """A host from the first look at it until it can start ranks."""
 
-    def __init__(self) -> None:
-        """It is being looked at."""
-        self.until: float | None = None
-        """When it counts as ready in any case: its agent runs, and prepares it."""
-        self.prepared = False
-        self.loading = False
-        """It reads the newest file of a commit."""
+    until: float | None = None
+    """When it counts as ready in any case: its agent runs, and prepares it; ``None``: it is being probed."""
+    prepared: bool = False
+    loading: bool = False
+    """It reads the newest file of a commit."""
 
 
 class ElasticHosts:
     """Every host that was looked at and is not lost."""
 
     def __init__(
-        self, context: ElasticContext, server: AgentServer, tell: Callable[[f.Fact], None], *, wake: int
+        self, context: ElasticContext, server: AgentServer, tell: Callable[..., None], *, wake: int
     ) -> None:
-        """``tell`` takes facts, in the loop's thread. ``wake``: a descriptor that a thread writes to when it
-        has an answer; ``tick`` takes it."""
+        """``tell`` takes messages for the decider, in the loop's thread. ``wake``: an eventfd by which a
+        thread tells that it has an answer; ``tick`` takes it."""
         self._context, self._tell, self._wake = context, tell, wake
         self.reports: dict[str, HostReport] = {}
         """What each host said that was looked at."""
@@ -93,42 +92,37 @@ class ElasticHosts:
     # --- a host's start -----------------------------------------------------------------------------------
 
     def start(self, name: str, slots: int) -> None:
-        """Look at a host; HostReady or HostRefused follows."""
+        """Look at a host; ``host_ready`` or ``host_refused`` follows."""
+        context = self._context
         start = self._starts[name] = HostStart()
+        job = replace(context.job, hosts=(Host(name=name, slots=slots or None),))
         try:
-            host = host_of(name, slots)
-            if reached_by_ssh(replace(self._context.job, hosts=(host,)), self._here):
-                self._reach(name, slots)
+            if reached_by_ssh(job, self._here):
+                self._reach(job.hosts)
         except RingleaderError as error:
             self._refuse(name, str(error))
             return
-        threading.Thread(
-            target=self._look, args=(name, slots, start), name=f"ask-{name}", daemon=True
-        ).start()
+        args = (name, job, start)
+        threading.Thread(target=self._look, args=args, name=f"ask-{name}", daemon=True).start()
 
-    def _reach(self, name: str, slots: int) -> None:
+    def _reach(self, hosts: tuple[Host, ...]) -> None:
         """Let ssh know a host."""
         context = self._context
         if self.ssh is None:
             self._server.listen_to_others()
             self.agents.config["control"] = control_variable(list(context.addresses), self._server.port)
-            hosts = (host_of(name, slots),)
             self.ssh = self.agents.ssh = SshConnections(
                 context.job.ssh, hosts, environ=context.environ, persist=PERSIST_SECONDS
             )
-        self.ssh.add_host(host_of(name, slots))
+        self.ssh.add_host(hosts[0])
 
-    def _look(self, name: str, slots: int, start: HostStart) -> None:
+    def _look(self, name: str, job: Job, start: HostStart) -> None:
         """Ask a host what it is, in a thread of its own."""
         context = self._context
         answer: HostReport | str
         try:
             found = probe(
-                replace(context.job, hosts=(host_of(name, slots),)),
-                environ=context.environ,
-                progress=lambda text: None,
-                mpi=context.mpi,
-                ssh=self.ssh,
+                job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
             )
             answer = found.facts[0]
         except RingleaderError as error:
@@ -138,7 +132,7 @@ class ElasticHosts:
         if self._starts.get(name) is start:
             self._answers.put((name, answer))
             with suppress(OSError):
-                os.write(self._wake, b"h")
+                os.eventfd_write(self._wake, 1)
 
     def tick(self, now: float) -> None:
         """Take what threads have found out, and wait for nobody too long."""
@@ -163,7 +157,8 @@ class ElasticHosts:
         names = [one for one, other in self.reports.items() if other.identity == answer.identity]
         self._began_with = self._began_with or answer.script or ""
         other_code = other_script(self._script, began_with=self._began_with, there=answer.script or "")
-        if why := self._why_no_other_name(name, answer, names) or other_code:
+        why = self._why_no_other_name(name, answer, names) or other_code
+        if why := why or self._why_not_by_the_wire(answer):
             self._refuse(name, why)
             return
         if names and name not in names:
@@ -183,57 +178,66 @@ class ElasticHosts:
             return ""
         return f"it is the same machine as {other}"
 
+    def _why_not_by_the_wire(self, answer: HostReport) -> str:
+        """Return why a host cannot meet ``--require``; empty: it may."""
+        job = self._context.job
+        if not job.require:
+            return ""
+        from ringleader.launch.job_transport import faults_of_host  # few jobs need it
+
+        found = faults_of_host(job.require, answer, slots_of(answer, share_gpus=job.share_gpus))
+        return "; ".join(fault.what for fault in found)
+
     def _refuse(self, name: str, why: str) -> None:
         self._starts.pop(name, None)
-        self._tell(f.HostRefused(host=name, why=why))
+        self._tell("host_refused", host=name, why=why)
 
     def _ready(self, name: str) -> None:
         del self._starts[name]
         report = self.reports[name]
         slots = slots_of(report, share_gpus=self._context.job.share_gpus)
-        self._tell(f.HostReady(host=name, slots=slots, machine=report.identity))
+        self._tell("host_ready", host=name, slots=slots, machine=report.identity)
 
     # --- what agents say ----------------------------------------------------------------------------------
 
     def heard(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take what an agent says of its host: ``on_…`` takes a message of that name."""
-        act = getattr(self, f"on_{words['do']}", None)
-        if act is not None:
-            act(name, words)
+        """Take what an agent says of its host."""
+        start = self._starts.get(name)
+        match words:
+            case {"do": "notice"}:
+                self._notices[name] = time.monotonic()
+            case {"do": "host_failed", "why": why}:
+                self.lost(name, f"its host agent failed: {why}")
+            case {"do": "not_checkpointed", "number": number, "why": why}:
+                self._warn(name, f"commit {number} is in no file: {why}")
+            case {"do": "checkpoint_loading"} if start is not None:
+                start.until = time.monotonic() + PREPARE_SECONDS
+            case {"do": "checkpoint_loaded", "refused": refused}:
+                for why in refused:
+                    self._warn(name, f"a file of a commit is not used: {why}")
+                if start is not None:
+                    start.loading = False
+                    if start.prepared:
+                        self._ready(name)
+            case {"do": "prepared", "versions": versions}:
+                of, known = self._packages
+                self._packages = (of, known) if of else (name, versions)
+                self._is_prepared(name, other_packages(versions, known=known, of=of))
+            case {"do": "not_prepared", "why": why}:
+                of, known = self._packages
+                lacks = words.get("lacks", "").partition(".")[0]
+                other = f"{why} (it is there on {of})" if lacks in known else ""
+                if not other or start is None:
+                    self._warn(name, f"ranks start cold: {why}")
+                self._is_prepared(name, other)
+
+    def _warn(self, name: str, text: str) -> None:
+        self._context.listener.warning(f"{name}: {text}")
 
     def lost(self, name: str, why: str) -> None:
         """A host's agent is gone, or has failed."""
         self._starts.pop(name, None)
-        self._tell(f.HostLost(host=name, why=why))
-
-    def on_notice(self, name: str, words: Mapping[str, Any]) -> None:
-        """It is about to leave."""
-        self._notices[name] = time.monotonic()
-
-    def on_host_failed(self, name: str, words: Mapping[str, Any]) -> None:
-        """Its agent has met a fault of its own, and ends."""
-        self.lost(name, f"its host agent failed: {words['why']}")
-
-    def on_checkpoint_loading(self, name: str, words: Mapping[str, Any]) -> None:
-        """It reads a file of a commit, and advances."""
-        if (start := self._starts.get(name)) is not None:
-            start.until = time.monotonic() + PREPARE_SECONDS
-            self._tell(f.HostAdvances(host=name))
-
-    def on_checkpoint_loaded(self, name: str, words: Mapping[str, Any]) -> None:
-        """It has read the newest good file; 0: there is none."""
-        for why in words["refused"]:
-            self._context.listener.warning(f"{name}: a file of a commit is not used: {why}")
-        if words["number"]:
-            self._tell(f.Committed(host=name, number=words["number"]))
-        if (start := self._starts.get(name)) is not None:
-            start.loading = False
-            if start.prepared:
-                self._ready(name)
-
-    def on_not_checkpointed(self, name: str, words: Mapping[str, Any]) -> None:
-        """A commit has not become a file; the job goes on."""
-        self._context.listener.warning(f"{name}: commit {words['number']} is in no file: {words['why']}")
+        self._tell("host_lost", host=name, why=why)
 
     def prepare(self, name: str) -> None:
         """A host's agent has connected: have it import what ranks need.
@@ -257,21 +261,6 @@ class ElasticHosts:
         python = report.program or context.job.command[0]
         words = {"python": python, "preload": self._modules, "env": env, "cwd": context.job.workdir}
         self.agents.tell(name, do="prepare", **words)
-
-    def on_prepared(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take what a host's fork server has imported."""
-        of, known = self._packages
-        self._packages = (of, known) if of else (name, words["versions"])
-        self._is_prepared(name, other_packages(words["versions"], known=known, of=of))
-
-    def on_not_prepared(self, name: str, words: Mapping[str, Any]) -> None:
-        """Take why a host has no fork server."""
-        of, known = self._packages
-        why, lacks = words["why"], words.get("lacks", "").partition(".")[0]
-        other = f"{why} (it is there on {of})" if lacks in known else ""
-        if not (other and name in self._starts):
-            self._context.listener.warning(f"{name}: ranks start cold: {why}")
-        self._is_prepared(name, other)
 
     def _is_prepared(self, name: str, other: str = "") -> None:
         """``other``: what a host has that the others have not; such a host is refused."""

@@ -1,4 +1,4 @@
-"""The session of an elastic job: facts to the decider, its orders to hosts, worlds and ranks.
+"""The session of an elastic job: messages to the decider, its orders to hosts, worlds and ranks.
 
 A rank here is an incarnation: the process of a slot from the order to start it to its last word. The one that
 follows it on the slot is another. What the decider knows is ``membership_state``.
@@ -14,17 +14,16 @@ from collections import deque
 from typing import Any
 
 from ringleader.agents import protocol
-from ringleader.agents.host_agent_client import INCARNATION, SLOT
+from ringleader.agents.elastic.host_agent_client import INCARNATION, SLOT
 from ringleader.launch import signals
-from ringleader.launch.elastic import facts as f
-from ringleader.launch.elastic import orders as o
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.host_offers import HostOffers
 from ringleader.launch.elastic.host_sources import MOST_RANKS
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
 from ringleader.launch.elastic.membership import deadlines_of, decide
-from ringleader.launch.elastic.membership_state import Limits, State
+from ringleader.launch.elastic.membership_news import NEWS
+from ringleader.launch.elastic.membership_state import Limits, Message, Order, State
 from ringleader.launch.elastic.worlds import Worlds
 from ringleader.launch.elastic_history import Event, line_of
 from ringleader.launch.exit_reason import TIMED_OUT, Cause, Why
@@ -39,17 +38,17 @@ from ringleader.render.rank_environment import FreePorts
 LEAVE_SECONDS = 10.0
 """After the end: for host agents to have ended, and the ranks' last output to be read."""
 _LONGEST_WORDS = 200
-_TOGETHER = {f.HostReady: 1, f.RankWaiting: 1, f.ProxyReady: 1, f.Committed: 1, f.RankAttached: 2}
-"""Kinds of facts that come from many at once, and which of them are decided together."""
+_TOGETHER = {"host_ready": 1, "rank_waiting": 1, "proxy_ready": 1, "committed": 1, "rank_attached": 2}
+"""Messages that come from many at once, and which of them are decided together."""
 
 
 class ElasticRank(RankState):
     """One incarnation, from the order to start it to its last word."""
 
-    def __init__(self, order: o.Spawn, prepared: Prepared, place: RankPlace) -> None:
+    def __init__(self, incarnation: int, slot: int, prepared: Prepared, place: RankPlace) -> None:
         """``place``: where it would be in the world for which it is started."""
         super().__init__(place=place, host=prepared.plan.hosts[place.host_index])
-        self.incarnation, self.slot = order.incarnation, order.slot
+        self.incarnation, self.slot = incarnation, slot
         self.prepared = prepared
         self.last_words = b""
         """The last line that it wrote to its standard error."""
@@ -65,17 +64,15 @@ class ElasticJob(Session[ElasticRank]):
         self.context, self._offers = context, offers
         self.state = State(limits=limits_of(context))
         self.events: list[Event] = []
-        self._facts: deque[f.Fact] = deque()
+        self._messages: deque[Message] = deque()
         self._deciding = False
         self._timed_out = False
         self._finished_at: float | None = None
         self._ports: FreePorts | None = None
         self._stopping = False
         self._terminal = signals.has_terminal()
-        self._wake, self._wake_there = os.pipe()
-        for fd in (self._wake, self._wake_there):
-            os.set_blocking(fd, False)
-        self.hosts = ElasticHosts(context, self.server, self.take, wake=self._wake_there)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.hosts = ElasticHosts(context, self.server, self.take, wake=self._wake)
         self.hosts.lacks_state = self._lacks_state
         self.worlds = Worlds(context, channels.selector, self.take)
 
@@ -84,83 +81,80 @@ class ElasticJob(Session[ElasticRank]):
         trains = any(rank in self.state.ranks for rank in self.state.order)
         return not trains and not any(host.commits for host in self.state.hosts.values())
 
-    # --- facts and orders ---------------------------------------------------------------------------------
+    # --- messages and orders ------------------------------------------------------------------------------
 
-    def take(self, fact: f.Fact) -> None:
-        """Have a fact decided, and what follows done; one that comes up meanwhile is next.
+    def take(self, do: str, **words: Any) -> None:
+        """Have a message decided, and what follows done; one that comes up meanwhile is next.
 
         What every rank, proxy or host reports is decided when all that have reported by now are heard.
         """
-        self._facts.append(fact)
-        if type(fact) not in _TOGETHER:
+        self._messages.append({"do": do, **words})
+        if do not in _TOGETHER:
             self._decide()
 
     def _decide(self) -> None:
-        """Have all facts decided: those that many report alike together, any other by itself."""
+        """Have all messages decided: those that many report alike together, any other by itself."""
         if self._deciding:
             return
         self._deciding = True
         try:
-            while self._facts:
-                some = [self._facts.popleft()]
-                alike = _TOGETHER.get(type(some[0]))
-                while alike and self._facts and _TOGETHER.get(type(self._facts[0])) == alike:
-                    some.append(self._facts.popleft())
+            while self._messages:
+                some = [self._messages.popleft()]
+                alike = _TOGETHER.get(some[0]["do"])
+                while alike and self._messages and _TOGETHER.get(self._messages[0]["do"]) == alike:
+                    some.append(self._messages.popleft())
                 for order in decide(self.state, some, self.clock()):
                     self._obey(order)
         finally:
             self._deciding = False
 
-    def _obey(self, order: o.Order) -> None:  # noqa: C901 - one branch for each order
-        """Carry out an order."""
+    def _obey(self, order: Order) -> None:  # noqa: C901 - one branch for each order
+        """Carry out an order; what is none of the launcher's goes to every host agent as it is."""
         agents = self.hosts.agents
         match order:
-            case o.StartHost():
-                self.hosts.start(order.host, order.slots)
-            case o.EndHost():
-                self.hosts.end(order.host)
-            case o.ExcludeHost():
-                self._lose_ranks(order.host)
-                self._offers.exclude(order.host)
-            case o.StartWorld():
-                self.worlds.start(order, self.hosts.reports, self.hosts.ssh)
-            case o.EndWorld():
-                agents.tell_all(do="end_world", world=order.world)
-                self.worlds.end(order.world, hard=order.hard)
-            case o.Spawn():
-                self._spawn(order)
-            case o.Kill():
-                rank = self.ranks.get(order.incarnation)
+            case {"do": "start_host", "host": host, "slots": slots}:
+                self.hosts.start(host, slots)
+            case {"do": "end_host", "host": host}:
+                self.hosts.end(host)
+            case {"do": "exclude_host", "host": host}:
+                self._lose_ranks(host)
+                self._offers.exclude(host)
+            case {"do": "start_world", "world": world, "layout": layout}:
+                self.worlds.start(world, layout, self.hosts.reports, self.hosts.ssh)
+            case {"do": "end_world", "world": world, "hard": hard}:
+                agents.tell_all(**order)
+                self.worlds.end(world, hard=hard)
+            case {"do": "spawn", "incarnation": incarnation, "host": host, "slot": slot, "world": world}:
+                self._spawn(incarnation, host, slot, world)
+            case {"do": "kill", "incarnation": incarnation, "host": host}:
+                rank = self.ranks.get(incarnation)
                 if rank is not None and rank.end is None:
-                    agents.tell(rank.host.host.name, do="kill", incarnation=order.incarnation)
+                    agents.tell(host, **order)
                     self.tell(rank, do="stop", grace=0.0)
-            case o.Leave():
-                if (rank := self.ranks.get(order.incarnation)) is not None:
-                    name = rank.host.host.name
-                    agents.tell(name, do="leave", incarnation=order.incarnation, why=order.why)
-            case o.BeginGeneration():
-                for number, member in enumerate(order.members):
-                    if (rank := self.ranks.get(member.incarnation)) is not None:
-                        rank.rank = number
-                agents.tell_all(**o.wire(order))
-            case o.EndGeneration() | o.Notify() | o.TellPreparing():
-                agents.tell_all(**o.wire(order))
-            case o.StopRanks():
+            case {"do": "leave", "host": host}:
+                agents.tell(host, **order)
+            case {"do": "stop_ranks"}:
                 self.send_stop(self.job.grace)
-            case o.Tell():
-                self._event(order.event)
-            case o.Finish():
+            case {"do": "tell", "event": event}:
+                self._event(event)
+            case {"do": "finish"}:
                 self._finished_at = self.clock()
+            case {"do": "generation", "members": members}:
+                for number, (incarnation, *_) in enumerate(members):
+                    if (rank := self.ranks.get(incarnation)) is not None:
+                        rank.rank = number
+                agents.tell_all(**order)
+            case _:
+                agents.tell_all(**order)
 
-    def _spawn(self, order: o.Spawn) -> None:
-        world = self.worlds.worlds.get(order.world)
+    def _spawn(self, incarnation: int, host: str, slot: int, number: int) -> None:
+        world = self.worlds.worlds.get(number)
         if world is None:  # its mpirun could not be started: the decider hears of it next
-            self.take(f.RankEnded(incarnation=order.incarnation, words="its world did not start"))
+            self.take("rank_ended", incarnation=incarnation, words="its world did not start")
             return
-        layout = self.state.worlds[order.world].layout
-        rank = slots_of(layout).index((order.host, order.slot))
-        self.add(ElasticRank(order, world.prepared, world.prepared.plan.ranks[rank]))
-        self.hosts.agents.tell(order.host, do="spawn", incarnation=order.incarnation)
+        place = slots_of(self.state.worlds[number].layout).index((host, slot))
+        self.add(ElasticRank(incarnation, slot, world.prepared, world.prepared.plan.ranks[place]))
+        self.hosts.agents.tell(host, do="spawn", incarnation=incarnation)
 
     def _event(self, event: Event) -> None:
         self.events.append(event)
@@ -173,10 +167,10 @@ class ElasticJob(Session[ElasticRank]):
 
     def run(self, *descriptors: int | None) -> None:
         """Serve everybody until all is over. ``descriptors``: of signals."""
-        self.channels.selector.register(self._wake, selectors.EVENT_READ, lambda fd: os.read(fd, 4096))
+        self.channels.selector.register(self._wake, selectors.EVENT_READ, os.eventfd_read)
         if (fd := self._offers.fileno()) is not None:
             self.channels.selector.register(fd, selectors.EVENT_READ, lambda fd: None)
-        self.take(self._offers.first())
+        self.take("hosts_seen", hosts=self._offers.usable())
         super().run(*descriptors)
 
     def longest_wait(self) -> float:
@@ -200,16 +194,16 @@ class ElasticJob(Session[ElasticRank]):
             if text:
                 self.listener.warning(text)
         if seen is not None:
-            self.take(seen)
+            self.take("hosts_seen", hosts=seen)
         timeout = self.job.timeout
         if timeout is not None and now > timeout and not self._timed_out and self.state.result is None:
             self._timed_out = True
             self.stop_after_stacks(now)
         if self.stacks_are_shown(now):
             text = f"the job was stopped after {timeout:g} s (--timeout)"
-            self.take(f.StopRequested(exit_code=TIMED_OUT, whose="ringleader", reason=text))
+            self.take("stop_requested", exit_code=TIMED_OUT, whose="ringleader", reason=text)
         if any(when < now for when in deadlines_of(self.state)):
-            self.take(f.Tick())
+            self.take("tick")
         self._decide()
 
     def is_over(self) -> bool:
@@ -273,6 +267,8 @@ class ElasticJob(Session[ElasticRank]):
     def _host_says(self, host: str, words: dict[str, Any]) -> None:
         """Take what a host's agent says."""
         what = words["do"]
+        if what in NEWS:
+            self.take(**words | {"host": host})
         if what == "not_spawned":
             self._never_ended(words["incarnation"], words["why"])
         elif what == "rank_agent_ended":
@@ -281,8 +277,6 @@ class ElasticJob(Session[ElasticRank]):
                 self._never_ended(words["incarnation"], "its agent ended without a word")
         else:
             self.hosts.heard(host, words)
-        if (act := f.FACTS.get(what)) is not None:
-            self.take(act(host, words))
 
     # --- ranks --------------------------------------------------------------------------------------------
 
@@ -340,7 +334,7 @@ class ElasticJob(Session[ElasticRank]):
 
     def _tell_end(self, state: ElasticRank, code: int | None, number: int | None, why: str = "") -> None:
         words = (why or state.last_words.decode(errors="replace")) if code else ""
-        self.take(f.RankEnded(incarnation=state.incarnation, exit_code=code, signal=number, words=words))
+        self.take("rank_ended", incarnation=state.incarnation, exit_code=code, signal=number, words=words)
 
     def on_done(self, state: ElasticRank, words: dict[str, Any]) -> None:
         """All output of a rank is here: its agent may go."""
@@ -358,7 +352,7 @@ class ElasticJob(Session[ElasticRank]):
             return
         rank.end = self.unknown_end(rank, why, stopped="ringleader" if self._stopping else "")
         rank.done = True
-        self.take(f.RankEnded(incarnation=incarnation, words=why))
+        self.take("rank_ended", incarnation=incarnation, words=why)
         self._start_ranks()  # others may have waited for it
 
     def _lose_ranks(self, host: str) -> None:
@@ -380,7 +374,7 @@ class ElasticJob(Session[ElasticRank]):
     def stop_for(self, cause: Cause) -> None:
         """Have the job end, as by a signal."""
         reason = f"stopped by {signal.Signals(cause.number).name}"
-        self.take(f.StopRequested(exit_code=128 + cause.number, whose="ringleader", reason=reason))
+        self.take("stop_requested", exit_code=128 + cause.number, whose="ringleader", reason=reason)
 
     def send_stop(self, grace: float) -> None:
         """Have every rank end, SIGKILL after ``grace`` seconds."""

@@ -3,8 +3,8 @@
 One process per host (``agents/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
 rank agents, the memory of generations and the commits. It connects to the same server as the rank agents do;
 the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in threads,
-and those that failed come out of ``failed``. What a host's agent says becomes a fact (``facts``) or is about
-the host's own start (``elastic_hosts``).
+and those that failed come out of ``failed``. What a host's agent says is for the decider, or about the host's
+own start (``elastic_hosts``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ringleader.agents import protocol
-from ringleader.agents.commit_memory import LIMIT_VARIABLE
+from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.plan.rank_placement import HostFacts
@@ -193,7 +193,7 @@ class HostAgents:
     # --- telling ------------------------------------------------------------------------------------------
 
     def tell(self, host: str, /, **words: Any) -> None:
-        """Send a message to a host's agent, if it is there (``agents/host_agent_loop.ORDERS``)."""
+        """Send a message to a host's agent, if it is there (``host_agent_loop.ORDERS``)."""
         if (connection := self._connections.get(host)) is not None:
             self._server.send(connection, protocol.message(**words))
 
@@ -233,24 +233,8 @@ def run_on_host(
 ) -> Reply:
     """Return how a program ended, or ``TIMED_OUT``. ``environ`` is what it has on this machine."""
     try:
-        if host.is_local or ssh is None:
-            return _run_here(argv, stdin, seconds, environ)
-        return ssh.run(host.host, argv, stdin=stdin, deadline=seconds)
-    except OSError as error:
-        return Reply(exit_code=127, stdout=b"", stderr=f"{argv[0]}: {error.strerror}")
-
-
-def why_failed(reply: Reply, what: str, seconds: float) -> str:
-    """Return in words why ``what`` did not start."""
-    if reply.exit_code == TIMED_OUT:
-        return f"its {what} could not be started within {seconds:g} s"
-    lines = [line.strip() for line in reply.stderr.splitlines() if line.strip()]
-    said = lines[-1] if lines else f"it ended with exit code {reply.exit_code}"
-    return f"its {what} could not be started: {said}"
-
-
-def _run_here(argv: tuple[str, ...], stdin: bytes, seconds: float, environ: Mapping[str, str]) -> Reply:
-    try:
+        if not host.is_local and ssh is not None:
+            return ssh.run(host.host, argv, stdin=stdin, deadline=seconds)
         ended = subprocess.run(
             argv,
             input=stdin,
@@ -262,6 +246,16 @@ def _run_here(argv: tuple[str, ...], stdin: bytes, seconds: float, environ: Mapp
         )
     except subprocess.TimeoutExpired:
         return Reply(exit_code=TIMED_OUT, stdout=b"", stderr="")
-    return Reply(
-        exit_code=ended.returncode, stdout=ended.stdout, stderr=ended.stderr.decode(errors="replace")
-    )
+    except OSError as error:
+        return Reply(exit_code=127, stdout=b"", stderr=f"{argv[0]}: {error.strerror}")
+    said = ended.stderr.decode(errors="replace")
+    return Reply(exit_code=ended.returncode, stdout=ended.stdout, stderr=said)
+
+
+def why_failed(reply: Reply, what: str, seconds: float) -> str:
+    """Return in words why ``what`` did not start."""
+    if reply.exit_code == TIMED_OUT:
+        return f"its {what} could not be started within {seconds:g} s"
+    lines = [line.strip() for line in reply.stderr.splitlines() if line.strip()]
+    said = lines[-1] if lines else f"it ended with exit code {reply.exit_code}"
+    return f"its {what} could not be started: {said}"

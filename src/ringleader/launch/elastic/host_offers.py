@@ -16,16 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ringleader.errors import RefusedError
-from ringleader.launch.elastic.facts import HostsSeen
-from ringleader.launch.elastic.host_sources import (
-    FixedHosts,
-    HostSource,
-    HostSourceError,
-    SlurmJob,
-    no_answer,
-    usable,
-)
-from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.launch.elastic.host_sources import HostSource, HostSourceError, no_answer
 from ringleader.plan.job import Host
 
 CONFIRM_SECONDS = 1.0
@@ -36,58 +27,115 @@ HostNews = tuple[Host, ...] | str
 
 
 class HostOffers:
-    """A source that is watched, and the hosts that are out for a while."""
+    """A source that is probed again and again, from its first answer to ``close``; less what is out.
 
-    def __init__(self, source: HostSource, hosts: tuple[Host, ...], options: ElasticOptions) -> None:
-        """``hosts``: what the source said first."""
-        self._blacklist = HostBlacklist(options.cooldown)
-        self._hosts = hosts
-        self._now = 0.0
-        self._changed = False
+    A source may wait (a script, a file system, an API server), and the launcher's loop must not: a thread
+    probes it and hands over values through a queue; a descriptor is readable while there is something in it.
+    """
+
+    def __init__(
+        self,
+        source: HostSource,
+        hosts: tuple[Host, ...],
+        *,
+        cooldown: tuple[float, float] | None = None,
+        period: float | None = None,
+    ) -> None:
+        """``hosts``: what the source said first. ``cooldown``: see ``HostBlacklist``. ``period``: seconds
+        between two looks, instead of the source's own."""
+        self._source = source
         self.source = source.name
         """What messages call the source."""
-        self._watch = None
-        if not isinstance(source, FixedHosts):
-            self._watch = HostWatch(source, hosts, period=options.discovery_seconds)
+        self._hosts, self._answers = hosts, HostAnswers(source.name, hosts)
+        self._blacklist = HostBlacklist(cooldown)
+        self._now, self._changed = 0.0, False
+        self._period = period or source.period or CONFIRM_SECONDS
+        self._queue: deque[HostNews] = deque()
+        self._thread: threading.Thread | None = None
+        if source.period is not None:
+            flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+            self._told, self._stop, self._refresh = (os.eventfd(0, flags) for _ in range(3))
+            self._thread = threading.Thread(target=self._run, name=f"hosts of {source.name}", daemon=True)
+            self._thread.start()
 
     def fileno(self) -> int | None:
-        """Return a descriptor that is readable while there is news."""
-        return self._watch.fileno() if self._watch is not None else None
+        """Return a descriptor that is readable while there is news; ``None``: there never is."""
+        return self._told if self._thread is not None else None
 
-    def first(self) -> HostsSeen:
-        """Return what is on offer now."""
-        allowed = [host for host in self._hosts if not self._blacklist.is_out(host.name, self._now)]
-        return HostsSeen(hosts=tuple((host.name, host.slots or 0) for host in allowed))
+    def usable(self) -> list[tuple[str, int]]:
+        """Return the hosts that may be used now, and their slots; 0: as many as they have."""
+        hosts = [host for host in self._hosts if not self._blacklist.is_out(host.name, self._now)]
+        return [(host.name, host.slots or 0) for host in hosts]
 
     def exclude(self, name: str) -> None:
         """Leave a host out for a while: it failed the job."""
         self._blacklist.add_failure(name, now=self._now, jitter=random.random())
         self._changed = True
 
-    def news(self, now: float) -> tuple[HostsSeen | None, list[str]]:
-        """Return what is on offer, where that has changed, and what the user should know."""
+    def news(self, now: float) -> tuple[list[tuple[str, int]] | None, list[str]]:
+        """Return what is ``usable``, where that has changed, and what the user should know; never waits."""
         back = self._blacklist.next_return(self._now)
-        self._changed = self._changed or (back is not None and now >= back)
-        self._now = now
+        changed = self._changed or (back is not None and now >= back)
+        self._now, self._changed = now, False
+        if self._thread is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._told)
         warnings = []
-        for one in self._watch.news() if self._watch is not None else ():
+        for _ in range(len(self._queue)):
+            one = self._queue.popleft()
             if isinstance(one, str):
                 warnings.append(one)
             else:
-                self._hosts, self._changed = one, True
-        changed, self._changed = self._changed, False
-        return (self.first() if changed else None), warnings
+                self._hosts, changed = one, True
+        return (self.usable() if changed else None), warnings
 
     def refresh(self) -> bool:
-        """Have the source probed now; False where its hosts are always the same."""
-        if self._watch is not None:
-            self._watch.refresh()
-        return self._watch is not None
+        """Have the source probed now, not only when the period is over; False: its hosts never change."""
+        if self._thread is not None:
+            os.eventfd_write(self._refresh, 1)
+        return self._thread is not None
 
     def close(self) -> None:
-        """End the watch."""
-        if self._watch is not None:
-            self._watch.close()
+        """End the thread and what it runs; a second time nothing happens."""
+        if self._thread is None:
+            return
+        os.eventfd_write(self._stop, 1)
+        thread, self._thread = self._thread, None
+        thread.join(_CLOSE_SECONDS)
+        if thread.is_alive():
+            return  # a file system that does not answer: its descriptors are left to it, it ends with us
+        for fd in (self._told, self._stop, self._refresh):
+            os.close(fd)
+
+    # --- in the thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # raised by ``look`` where ``close`` ends it
+            while self._pause():
+                if news := self._look():
+                    self._queue.extend(news)
+                    os.eventfd_write(self._told, 1)
+
+    def _pause(self) -> bool:
+        """Wait until the next look is due; False: the end."""
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        poll.register(self._refresh, select.POLLIN)
+        seconds = min(self._period, CONFIRM_SECONDS) if self._answers.in_doubt else self._period
+        for fd, _ in poll.poll(seconds * 1000):
+            if fd == self._stop:
+                return False
+            os.eventfd_read(self._refresh)
+        return True
+
+    def _look(self) -> list[HostNews]:
+        try:
+            return self._answers.take(self._source.look(self._stop))
+        except RefusedError as error:
+            return self._answers.take_failure(error)
+        except Exception as error:  # a thread that ends in silence would leave the job without news for good
+            what = f"could not be probed: {type(error).__name__}: {error}"
+            return self._answers.take_failure(no_answer(self._source.name, what))
 
 
 def first_hosts(source: HostSource, stop: int | None, *, warn: Callable[[str], None]) -> tuple[Host, ...]:
@@ -97,12 +145,12 @@ def first_hosts(source: HostSource, stop: int | None, *, warn: Callable[[str], N
     variables have told the nodes, so that the job can begin. ``warn`` hears of it.
     """
     try:
-        return usable(source.look(stop), source.name)
+        return source.look(stop)
     except HostSourceError as error:
-        if not isinstance(source, SlurmJob):
+        if not source.known:
             raise
         warn(f"{error}\n    → the job begins on the nodes that Slurm's variables name")
-        return source.hosts
+        return source.known
 
 
 # --- which answers count ----------------------------------------------------------------------------------
@@ -131,7 +179,9 @@ class HostAnswers:
         found = _slots_by_name(hosts)
         changed = found != _slots_by_name(self.hosts)
         if changed and found == self._candidate:
-            self.hosts = known_first(hosts, self.hosts)
+            now = {host.name: host for host in hosts}
+            kept = [now.pop(host.name) for host in self.hosts if host.name in now]
+            self.hosts = (*kept, *now.values())  # the oldest keep the lowest ranks
             news.append(self.hosts)
             changed = False
         self._candidate = found if changed else None
@@ -147,96 +197,9 @@ class HostAnswers:
         return [f"{error}\n    → what it said last still counts: {names}"]
 
 
-def known_first(hosts: Sequence[Host], before: Sequence[Host]) -> tuple[Host, ...]:
-    """Return ``hosts``, those that were there before first: the oldest keep the lowest ranks."""
-    now = {host.name: host for host in hosts}
-    kept = [now.pop(host.name) for host in before if host.name in now]
-    return (*kept, *now.values())
-
-
 def _slots_by_name(hosts: Sequence[Host]) -> dict[str, int | None]:
     """Return the slots of each host; ``None``: as many as it has cores."""
     return {host.name: host.slots for host in hosts}
-
-
-class HostWatch:
-    """A source that is probed again and again, from the first answer to ``close``.
-
-    A source may wait (a script, a file system, an API server), and the launcher's loop must not: a thread
-    probes it and hands over values through a queue; a descriptor is readable while there is something in it.
-    """
-
-    def __init__(self, source: HostSource, hosts: tuple[Host, ...], *, period: float | None = None) -> None:
-        """``hosts``: what ``source.look()`` said first. ``period``: seconds instead of the source's own."""
-        self._source = source
-        self._answers = HostAnswers(source.name, hosts)
-        self._period = source.period if period is None else period
-        self._queue: deque[HostNews] = deque()
-        self._told, self._tell = os.pipe()
-        self._stop, self._stop_here = os.pipe()
-        self._refresh, self._refresh_here = os.pipe()
-        for fd in (self._told, self._tell, self._refresh, self._refresh_here):
-            os.set_blocking(fd, False)
-        self._thread = threading.Thread(target=self._run, name=f"hosts of {source.name}", daemon=True)
-        self._thread.start()
-
-    def fileno(self) -> int:
-        """Return the descriptor that is readable while there is news."""
-        return self._told
-
-    def news(self) -> list[HostNews]:
-        """Return what came up since the last call, in order; never waits."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._told, 4096)
-        return [self._queue.popleft() for _ in range(len(self._queue))]
-
-    def refresh(self) -> None:
-        """Probe the source now, not only when the period is over."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._refresh_here, b"r")
-
-    def close(self) -> None:
-        """End the thread and what it runs; a second time nothing happens."""
-        if self._stop_here < 0:
-            return
-        os.close(self._stop_here)
-        self._stop_here = -1
-        self._thread.join(_CLOSE_SECONDS)
-        if self._thread.is_alive():
-            return  # a file system that does not answer: its descriptors are left to it, it ends with us
-        for fd in (self._told, self._tell, self._stop, self._refresh, self._refresh_here):
-            os.close(fd)
-
-    # --- in the thread ------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        with contextlib.suppress(KeyboardInterrupt):  # raised by ``look`` where ``close`` ends it
-            while self._pause():
-                if news := self._look():
-                    self._queue.extend(news)
-                    with contextlib.suppress(BlockingIOError):
-                        os.write(self._tell, b"n")
-
-    def _pause(self) -> bool:
-        """Wait until the next look is due; False: the end."""
-        poll = select.poll()
-        poll.register(self._stop, select.POLLIN)
-        poll.register(self._refresh, select.POLLIN)
-        seconds = min(self._period, CONFIRM_SECONDS) if self._answers.in_doubt else self._period
-        for fd, _ in poll.poll(seconds * 1000):
-            if fd == self._stop:
-                return False
-            os.read(self._refresh, 4096)
-        return True
-
-    def _look(self) -> list[HostNews]:
-        try:
-            return self._answers.take(usable(self._source.look(self._stop), self._source.name))
-        except RefusedError as error:
-            return self._answers.take_failure(error)
-        except Exception as error:  # a thread that ends in silence would leave the job without news for good
-            what = f"could not be probed: {type(error).__name__}: {error}"
-            return self._answers.take_failure(no_answer(self._source.name, what))
 
 
 # --- which hosts stay out ---------------------------------------------------------------------------------

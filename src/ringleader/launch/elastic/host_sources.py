@@ -1,4 +1,4 @@
-"""Which hosts are there now? One port, a source for each place that may know, and the programs that some run.
+"""Which hosts are there now? A source for each place that may know, and the programs that some run.
 
 A source is probed with ``look``, which answers within its own deadline or raises; how often that is done, and
 which answers count, is ``host_offers``' business.
@@ -14,10 +14,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
 from ringleader.agents import parent_death
 from ringleader.errors import Fault, RefusedError, RequestError
@@ -32,11 +32,13 @@ MOST_RANKS = 4096
 """Ranks that an elastic job may have at a time, and so slots that a host may."""
 SCRIPT_SECONDS = 30.0
 """What a discovery script may take."""
+SLURM_SECONDS = 20.0
+"""What Slurm's controller may take."""
 MOST_OUTPUT = 1 << 20
 """Bytes that a program may print: more are no list of hosts."""
 _END_SECONDS = 1.0
 """Between SIGTERM and SIGKILL of a program that is ended."""
-_TICK_SECONDS = 0.05
+_TICK_SECONDS = 0.02
 _LAST_WORDS = 300
 """Characters of a program's own explanation."""
 
@@ -50,132 +52,116 @@ def no_answer(where: str, what: str, hint: str = "") -> HostSourceError:
     return HostSourceError(Fault(where=where, what=what, hint=hint))
 
 
-class HostSource(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class HostSource:
     """Whoever knows which hosts there are now."""
 
-    @property
-    def name(self) -> str:
-        """What messages call it: a file's path, a program."""
-
-    @property
-    def period(self) -> float:
-        """Seconds between two looks."""
+    name: str
+    """What messages call it: a file's path, a program."""
+    probe: Callable[[int | None], Sequence[Host]]
+    """See ``look``."""
+    period: float | None = 1.0
+    """Seconds between two looks; ``None``: its hosts are always the same."""
+    known: tuple[Host, ...] = ()
+    """Those that a job begins on where the source cannot be probed then; empty: it does not begin."""
 
     def look(self, stop: int | None = None) -> tuple[Host, ...]:
         """Return the hosts that there are now; none is an answer too.
 
-        Raises HostSourceError where nobody can say, KeyboardInterrupt once ``stop``, a descriptor, is
-        readable.
+        Raises HostSourceError where nobody can say, or a host has more slots than a job may have ranks;
+        KeyboardInterrupt once ``stop``, a descriptor, is readable.
         """
+        hosts = tuple(self.probe(stop))
+        faults = [
+            Fault(
+                where=self.name,
+                what=f"{host.name} has {host.slots} slots; an elastic job has at most {MOST_RANKS} ranks",
+                hint="correct the number of slots",
+            )
+            for host in hosts
+            if (host.slots or 0) > MOST_RANKS
+        ]
+        if faults:
+            raise HostSourceError(faults)
+        return hosts
 
 
 def source_of(job: Job, options: ElasticOptions) -> HostSource:
     """Return the source of a job's hosts. Raises RequestError for a command that cannot be run."""
     if options.discovery_script is not None:
         words = command_words(options.discovery_script, "--host-discovery-script")
-        return DiscoveryScript(argv=words, default_slots=options.slots)
+        return discovery_script(words, default_slots=options.slots)
     if options.hostfile is not None:
-        return Hostfile(str(Path(job.workdir, options.hostfile)), default_slots=options.slots)
+        return hostfile(str(Path(job.workdir, options.hostfile)), default_slots=options.slots)
     if options.slurm_job is not None:
-        return SlurmJob(hosts=job.hosts, job_id=options.slurm_job)
+        return slurm_job(options.slurm_job, job.hosts)
     # Without hosts this machine has as many slots as are asked for, whatever it has of cores.
-    return FixedHosts(hosts=job.hosts or (Host(name="localhost", slots=options.max_np or job.np),))
+    return fixed_hosts(job.hosts or (Host(name="localhost", slots=options.max_np or job.np),))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixedHosts:
+def fixed_hosts(hosts: tuple[Host, ...]) -> HostSource:
     """Hosts that are always the same."""
-
-    hosts: tuple[Host, ...]
-    name: str = "-H"
-    period: float = 3600.0
-
-    def look(self, stop: int | None = None) -> tuple[Host, ...]:
-        """Return them."""
-        return self.hosts
+    return HostSource(name="-H", probe=lambda stop: hosts, period=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiscoveryScript:
-    """A program that prints ``host`` or ``host:slots``, one a line."""
+def discovery_script(argv: tuple[str, ...], *, default_slots: int | None = None) -> HostSource:
+    """A program that prints ``host`` or ``host:slots``, one a line; ``argv``: see ``command_words``.
 
-    argv: tuple[str, ...]
-    """Program and arguments; see ``command_words``."""
-    default_slots: int | None = None
-    """For lines without slots; ``None``: as many as the host has cores."""
-    seconds: float = SCRIPT_SECONDS
-    """After which it is ended and has failed."""
-    period: float = 1.0
+    ``default_slots``: for lines without slots; ``None``: as many as the host has cores.
+    """
 
-    @property
-    def name(self) -> str:
-        """Return the program."""
-        return self.argv[0]
+    def probe(stop: int | None) -> Sequence[Host]:
+        hosts = hosts_in(output_of(argv, seconds=SCRIPT_SECONDS, stop=stop), argv[0])
+        return with_default_slots(hosts, default_slots)
 
-    def look(self, stop: int | None = None) -> tuple[Host, ...]:
-        """Run it."""
-        hosts = hosts_in(output_of(self.argv, seconds=self.seconds, stop=stop), self.name)
-        return with_default_slots(hosts, self.default_slots)
+    return HostSource(name=argv[0], probe=probe)
 
 
-class Hostfile:
-    """A hostfile that somebody edits while the job runs; read again when its size, time or inode changed."""
+def hostfile(path: str, *, default_slots: int | None = None) -> HostSource:
+    """A hostfile that somebody edits while the job runs; read again when its size, time or inode changed.
 
-    period = 1.0
+    An empty file is a fault: an editor may be about to write it.
+    """
+    known: dict[tuple[int, ...], Sequence[Host]] = {}
 
-    def __init__(self, path: str, *, default_slots: int | None = None) -> None:
-        """Read nothing yet."""
-        self.name = path
-        self._default_slots = default_slots
-        self._state: tuple[int, ...] | None = None
-        self._hosts: tuple[Host, ...] = ()
-
-    def look(self, stop: int | None = None) -> tuple[Host, ...]:
-        """Return what the file says. An empty file is a fault: an editor may be about to write it."""
+    def probe(stop: int | None) -> Sequence[Host]:
         try:
-            found = os.stat(self.name)  # noqa: PTH116 - every path that open() takes
+            found = os.stat(path)  # noqa: PTH116 - every path that open() takes
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            if state == self._state:
-                return self._hosts
-            parsed = parse_hostfile(read_text(self.name), self.name)
+            if state in known:
+                return known[state]
+            known.clear()
+            parsed = parse_hostfile(read_text(path), path)
         except OSError as error:
-            self._state = None
-            raise no_answer(self.name, f"cannot be read: {error.strerror or error}") from None
+            known.clear()
+            raise no_answer(path, f"cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError:
-            raise no_answer(self.name, "is not a text in UTF-8") from None
+            raise no_answer(path, "is not a text in UTF-8") from None
         if parsed.faults:
             raise HostSourceError(parsed.faults)
-        self._hosts = with_default_slots(parsed.hosts, self._default_slots)
-        self._state = state
-        return self._hosts
+        known[state] = with_default_slots(parsed.hosts, default_slots)
+        return known[state]
+
+    return HostSource(name=path, probe=probe)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlurmJob:
+def slurm_job(job_id: str, hosts: tuple[Host, ...]) -> HostSource:
     """The nodes of the Slurm job that we run in, as Slurm's controller knows them now.
 
     They change where a node fails (``--no-kill``) or the job is resized; Slurm's variables do not follow.
+    ``hosts``: as they were when we started: they say the nodes' slots. One that came later gets the fewest.
+    The controller serves the whole cluster, and is asked seldom.
     """
+    argv = ("scontrol", "--oneliner", "show", "job", job_id)
+    name = f"scontrol show job {job_id}"
+    slots = {host.name: host.slots for host in hosts}
+    fewest = min((count for count in slots.values() if count is not None), default=1)
 
-    hosts: tuple[Host, ...]
-    """As they were when we started: they say the nodes' slots. One that came later gets the fewest."""
-    job_id: str
-    seconds: float = 20.0
-    period: float = 30.0
-    """Slurm's controller serves the whole cluster: it is asked seldom."""
+    def probe(stop: int | None) -> Sequence[Host]:
+        names = slurm_nodes(output_of(argv, seconds=SLURM_SECONDS, stop=stop), name)
+        return [Host(name=one, slots=slots.get(one, fewest)) for one in names]
 
-    @property
-    def name(self) -> str:
-        """Return what is asked."""
-        return f"scontrol show job {self.job_id}"
-
-    def look(self, stop: int | None = None) -> tuple[Host, ...]:
-        """Ask Slurm's controller."""
-        argv = ("scontrol", "--oneliner", "show", "job", self.job_id)
-        names = slurm_nodes(output_of(argv, seconds=self.seconds, stop=stop), self.name)
-        slots = {host.name: host.slots for host in self.hosts}
-        fewest = min((count for count in slots.values() if count is not None), default=1)
-        return tuple(Host(name=name, slots=slots.get(name, fewest)) for name in names)
+    return HostSource(name=name, probe=probe, period=30.0, known=hosts)
 
 
 def slurm_nodes(text: str, where: str) -> tuple[str, ...]:
@@ -208,25 +194,9 @@ def hosts_in(text: str, where: str) -> tuple[Host, ...]:
     return parsed.hosts
 
 
-def usable(hosts: Sequence[Host], where: str) -> tuple[Host, ...]:
-    """Return the hosts of an answer; HostSourceError where one has more slots than a job may have ranks."""
-    faults = [
-        Fault(
-            where=where,
-            what=f"{host.name} has {host.slots} slots; an elastic job has at most {MOST_RANKS} ranks",
-            hint="correct the number of slots",
-        )
-        for host in hosts
-        if (host.slots or 0) > MOST_RANKS
-    ]
-    if faults:
-        raise HostSourceError(faults)
-    return tuple(hosts)
-
-
-def with_default_slots(hosts: Sequence[Host], slots: int | None) -> tuple[Host, ...]:
+def with_default_slots(hosts: Sequence[Host], slots: int | None) -> list[Host]:
     """Give ``slots`` to each host whose source did not say how many it has."""
-    return tuple(replace(host, slots=slots) if host.slots is None else host for host in hosts)
+    return [replace(host, slots=slots) if host.slots is None else host for host in hosts]
 
 
 # --- programs: without a shell, with a deadline; they outlive nobody ---------------------------------------
@@ -254,37 +224,55 @@ def command_words(text: str, option: str) -> tuple[str, ...]:
     return words
 
 
-def output_of(
-    argv: tuple[str, ...],
-    *,
-    seconds: float,
-    environ: Mapping[str, str] | None = None,
-    stop: int | None = None,
-) -> str:
+def output_of(argv: tuple[str, ...], *, seconds: float, stop: int | None = None) -> str:
     """Run a program and return what it printed to standard output.
 
-    Raises HostSourceError where it cannot be started, fails, prints too much, or runs for more than
-    ``seconds``, after which it is ended; KeyboardInterrupt once ``stop`` (a descriptor) is readable.
+    What it left in the background is not waited for. Raises HostSourceError where it cannot be started,
+    fails, prints too much, or runs for more than ``seconds``, after which it is ended; KeyboardInterrupt once
+    ``stop`` (a descriptor) is readable.
     """
-    name = argv[0]
-    try:
-        process = subprocess.Popen(
-            parent_death.argv(_by_shell(argv), seconds=_END_SECONDS),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env=environ,
-        )
-    except OSError as error:
-        raise no_answer(name, f"cannot be started: {error.strerror}") from None
-    try:
-        out, err = _read(process, name, time.monotonic() + seconds, seconds, stop)
-    finally:
-        _end(process)
-    if process.returncode:
-        raise no_answer(name, _failure(process.returncode, err))
-    return out.decode("utf-8", errors="replace")
+    name, until = argv[0], time.monotonic() + seconds
+    poll = select.poll()
+    if stop is not None:
+        poll.register(stop, select.POLLIN)
+    with _memory() as out, _memory() as err:
+        try:
+            process = subprocess.Popen(
+                parent_death.argv(_by_shell(argv), seconds=_END_SECONDS),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise no_answer(name, f"cannot be started: {error.strerror}") from None
+        try:
+            while process.poll() is None:
+                if poll.poll(_TICK_SECONDS * 1000):
+                    raise KeyboardInterrupt
+                _check_size(name, out, err)
+                if time.monotonic() > until:
+                    raise no_answer(name, f"was ended: it had not answered after {seconds:g} s")
+        finally:
+            _end(process)
+        _check_size(name, out, err)
+        if process.returncode:
+            raise no_answer(name, _failure(process.returncode, _text(err)))
+        return _text(out)
+
+
+def _memory() -> BinaryIO:
+    """Return a file in memory."""
+    return os.fdopen(os.memfd_create("ringleader-output"), "w+b", buffering=0)
+
+
+def _check_size(name: str, *files: BinaryIO) -> None:
+    if any(os.fstat(file.fileno()).st_size > MOST_OUTPUT for file in files):
+        raise no_answer(name, f"printed more than {MOST_OUTPUT >> 20} MiB", "it has to print one host a line")
+
+
+def _text(file: BinaryIO) -> str:
+    return os.pread(file.fileno(), MOST_OUTPUT, 0).decode("utf-8", errors="replace")
 
 
 def _by_shell(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -300,47 +288,6 @@ def _by_shell(argv: tuple[str, ...]) -> tuple[str, ...]:
     return argv if start.startswith(b"#!") or b"\0" in start else ("/bin/sh", path, *argv[1:])
 
 
-def _read(
-    process: subprocess.Popen[bytes], name: str, until: float, seconds: float, stop: int | None
-) -> tuple[bytes, bytes]:
-    """Read both streams to the program's end; what it left in the background is not waited for."""
-    assert process.stdout is not None and process.stderr is not None
-    streams = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-    out, err = streams.values()
-    poll = select.poll()
-    for fd in streams:
-        os.set_blocking(fd, False)
-        poll.register(fd, select.POLLIN)
-    if stop is not None:
-        poll.register(stop, select.POLLIN)
-    while True:
-        ended = process.poll() is not None
-        for fd, _ in poll.poll(0 if ended else _TICK_SECONDS * 1000):
-            if fd == stop:
-                raise KeyboardInterrupt
-            if not _take(fd, streams[fd]):
-                poll.unregister(fd)
-        if len(out) > MOST_OUTPUT:
-            raise no_answer(
-                name, f"printed more than {MOST_OUTPUT >> 20} MiB", "it has to print one host a line"
-            )
-        if ended:
-            return bytes(out), bytes(err)
-        if time.monotonic() > until:
-            raise no_answer(name, f"was ended: it had not answered after {seconds:g} s")
-
-
-def _take(fd: int, into: bytearray) -> bool:
-    """Read what is there; say whether more may come."""
-    with contextlib.suppress(BlockingIOError):
-        while len(into) <= MOST_OUTPUT:
-            data = os.read(fd, 65536)
-            if not data:
-                return False
-            into += data
-    return True
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the program if it still runs, with all that it started."""
     if process.poll() is None:
@@ -351,12 +298,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
 
 
-def _failure(code: int, err: bytes) -> str:
+def _failure(code: int, err: str) -> str:
     how = f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
-    words = err.decode("utf-8", errors="replace").strip().splitlines()
+    words = err.strip().splitlines()
     return f"{how}: {words[-1][:_LAST_WORDS]}" if words else how

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringleader.agents import job_directory
-from ringleader.agents.host_agent_client import AGENT_NUMBERS
+from ringleader.agents.elastic.host_agent_client import AGENT_NUMBERS
 from ringleader.agents.rank_files import LINKS
-from ringleader.errors import RequestError
 from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import Listener
@@ -18,7 +17,7 @@ from ringleader.launch.prepare import Prepared, control_addresses
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.transport_settings import job_settings
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.plan.job import Family, Host, Job, Mpi, Placement
+from ringleader.plan.job import Family, Job, Mpi, Placement
 from ringleader.plan.rank_placement import Plan, place
 from ringleader.render.mpirun_command import SECRETS, TABLE, MpirunCommand, library_links, mpirun_command
 from ringleader.render.rank_environment import FreePorts
@@ -68,20 +67,6 @@ class ElasticContext:
     """Interpreter of agents and proxies, on every host."""
 
 
-def facts_of(layout: Layout, reports: Mapping[str, HostReport]) -> tuple[HostReport, ...]:
-    """Return the hosts of a world, with the slots that it has there."""
-    return tuple(
-        replace(reports[host], host=replace(reports[host].host, slots=len(slots))) for host, slots in layout
-    )
-
-
-def plan_of(context: ElasticContext, facts: tuple[HostReport, ...]) -> Plan:
-    """Return who sits where in a world; its ranks and its proxies are numbered alike. Raises RequestError."""
-    hosts = tuple(one.host for one in facts)
-    np = sum(host.slots or 0 for host in hosts)
-    return place(replace(context.job, np=np, hosts=hosts, placement=Placement.SLOT), facts)
-
-
 def slots_kept(plan: Plan, whole: Plan, layout: Layout) -> Plan:
     """Return a plan in which each rank has the number, the GPU and the cores of its slot.
 
@@ -108,15 +93,15 @@ def prepared_world(
 ) -> Prepared:
     """Return what a world is started with: its ``command`` starts the proxies, the rest is for its ranks.
 
-    Raises RequestError.
+    Ranks and proxies are numbered alike. Raises RequestError.
     """
-    machines = facts_of(layout, reports)
+    job, mpi = context.job, context.mpi
+    machines = _with_slots(layout, reports)
     hosts = names_apart(machines)
-    plan = plan_of(context, hosts)
+    plan = _placed(job, hosts)
     if any(slots != tuple(range(len(slots))) for _, slots in layout):
         all_slots = tuple((host, tuple(range(max(slots) + 1))) for host, slots in layout)
-        plan = slots_kept(plan, plan_of(context, names_apart(facts_of(all_slots, reports))), layout)
-    job, mpi = context.job, context.mpi
+        plan = slots_kept(plan, _placed(job, names_apart(_with_slots(all_slots, reports))), layout)
     prepared = Prepared(
         job=job,
         environ=context.environ,
@@ -131,10 +116,13 @@ def prepared_world(
         command=MpirunCommand(argv=(), environment={}, hostfile="", rank_environment={}, links={}),
         settings=job_settings(job, plan, mpi, hosts, context.environ),
     )
-    variables = proxy_variables(prepared, number) | agent_numbers(layout, reports)
+    variables = proxy_variables(prepared, number)
+    numbers = [agent_number(host, reports) for host, _ in slots_of(layout)]
+    if any(numbers):  # a machine with several agents: which one is each proxy's
+        variables[AGENT_NUMBERS] = json.dumps(numbers)
     remote = any(not host.is_local for host in plan.hosts)
     command = mpirun_command(
-        plan=plan_of(context, machines),
+        plan=_placed(job, machines),
         mpi=mpi,
         job=job,
         agent=(context.python, "-P", "-m", PROXY_MODULE),
@@ -143,18 +131,25 @@ def prepared_world(
         backing=job_directory.backing_directory(context.job_id),
         ssh=ssh.agent_argv(mpi.prefix) if ssh is not None and remote else (),
         here=control_addresses(plan)[0],
-        exported=tuple(sorted({*variables, *mpi_variables(mpi)})),
+        exported=tuple(sorted({*variables, *TABLE[mpi.family].rank_environment})),
     )
-    weaker = {name: value for name, value in command.rank_environment.items() if name not in variables}
-    environment = {**command.environment, **weaker, **variables, **daemon_variables(mpi, job.lost_after)}
+    environment = {**command.environment, **dict(command.rank_environment), **variables}
+    environment |= daemon_variables(mpi, job.lost_after)
     # Ranks are no children of an mpirun's: nothing of it is told to them.
     command = replace(command, environment=environment, rank_environment={}, links={})
     return replace(prepared, command=command)
 
 
-def mpi_variables(mpi: Mpi) -> tuple[str, ...]:
-    """Return the names of the variables that processes of an MPI get from us."""
-    return tuple(TABLE[mpi.family].rank_environment)
+def _with_slots(layout: Layout, reports: Mapping[str, HostReport]) -> tuple[HostReport, ...]:
+    return tuple(
+        replace(reports[host], host=replace(reports[host].host, slots=len(slots))) for host, slots in layout
+    )
+
+
+def _placed(job: Job, machines: tuple[HostReport, ...]) -> Plan:
+    hosts = tuple(one.host for one in machines)
+    np = sum(host.slots or 0 for host in hosts)
+    return place(replace(job, np=np, hosts=hosts, placement=Placement.SLOT), machines)
 
 
 def daemon_variables(mpi: Mpi, lost_after: float) -> dict[str, str]:
@@ -191,12 +186,6 @@ def proxy_variables(prepared: Prepared, number: int) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def agent_numbers(layout: Layout, reports: Mapping[str, HostReport]) -> dict[str, str]:
-    """Return the variable that tells proxies which agent of their machine is theirs, if it has several."""
-    numbers = [agent_number(host, reports) for host, _ in slots_of(layout)]
-    return {AGENT_NUMBERS: json.dumps(numbers)} if any(numbers) else {}
-
-
 def file_reader(job: Job) -> Callable[[str], bytes | None]:
     """Return what reads a file below the job's working directory, as this machine has it."""
 
@@ -207,10 +196,3 @@ def file_reader(job: Job) -> Callable[[str], bytes | None]:
             return None
 
     return read
-
-
-def host_of(name: str, slots: int) -> Host:
-    """Return a host as the source of hosts named it; 0 slots: as many as it has."""
-    if slots < 0:
-        raise RequestError(f"{slots} slots", where=name)
-    return Host(name=name, slots=slots or None)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ringleader.agents import host_facts_script, job_directory, rank_identity
 from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
@@ -16,19 +17,22 @@ from ringleader.launch import signals
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
 from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
-from ringleader.launch.elastic.job_context import ElasticContext, prepared_world
+from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
 from ringleader.launch.elastic_history import ElasticHistory
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files
-from ringleader.launch.outcome import Listener, Outcome
+from ringleader.launch.outcome import Exit, Listener, Outcome
 from ringleader.launch.prepare import Prepared, why_unusable
 from ringleader.launch.rank_output import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.launch.supervision.session import Channels
 from ringleader.plan.job import Job, check
-from ringleader.plan.rank_placement import slots_of
+from ringleader.plan.rank_placement import Plan, slots_of
+
+if TYPE_CHECKING:
+    from ringleader.fabric.transport_proof.proof import TransportProof
 
 OPEN_FILES = 1024
 """Files that the launcher may have open: a connection for each rank and host, some for each mpirun."""
@@ -54,7 +58,9 @@ def launch_elastic(
             hosts = first_hosts(source, caught, warn=listener.warning)
         except KeyboardInterrupt:
             raise signals.stopped(caught) from None
-        offers = HostOffers(source, hosts, context.elastic)
+        offers = HostOffers(
+            source, hosts, cooldown=context.elastic.cooldown, period=context.elastic.discovery_seconds
+        )
         stack.callback(offers.close)
         run = _run(context, offers, stack, stdin=stdin, payload=payload, caught=caught)
     result, state = run.state.result, run.state
@@ -63,11 +69,12 @@ def launch_elastic(
         if result is not None and result.exit_code - 128 in signals.CAUGHT:
             raise StoppedError(result.exit_code - 128)
         raise LaunchError(reason, where="elastic")
+    proof = _proof(run, run.worlds.prepared)
     plan = run.worlds.prepared.plan
     # Of the last generation, by rank; of a job that had none, those that were started.
     last = [run.ranks[one] for one in state.order or sorted(run.ranks)[: plan.size] if one in run.ranks]
     failed = None if result.failure is None else run.ranks.get(result.failure.incarnation)
-    return Outcome(
+    outcome = Outcome(
         exit_code=result.exit_code,
         whose=result.whose,
         reason=result.reason,
@@ -86,8 +93,46 @@ def launch_elastic(
             ranks_started=state.last_incarnation + 1,
             events=tuple(run.events),
         ),
+        proof=proof,
         differences=tuple(report for rank in run.ranks.values() for report in rank.differences),
     )
+    return _judged(job.require, outcome, proof, run) if job.require else outcome
+
+
+def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
+    """Judge what carried the job's bytes: all ranks that there were are those of one plan, host by host."""
+    ranks = list(run.ranks.values())
+    if not any(rank.traffic for rank in ranks):
+        return None
+    from ringleader.launch.job_transport import judged_proof
+
+    hosts = {rank.host.host.name: rank.host for rank in ranks}
+    names = list(hosts)
+    for name in names:  # from before the first rank of a host to after the last
+        counted = [rank.evidence for rank in ranks if rank.host.host.name == name and rank.evidence]
+        counted = [words for words in counted if "before" in words]
+        for words in counted[:1]:
+            words["after"] = counted[-1].get("after")
+    places = [
+        replace(rank.place, rank=number, host_index=names.index(rank.host.host.name))
+        for number, rank in enumerate(ranks)
+    ]
+    plan = Plan(hosts=tuple(hosts.values()), ranks=tuple(places))
+    variables = world_environment(prepared)
+    return judged_proof(plan, prepared.mpi, variables, ranks, warn=run.listener.warning)
+
+
+def _judged(words: Sequence[str], ended: Exit, proof: TransportProof | None, run: ElasticJob) -> Exit:
+    """Return how the job ended in the light of ``--require``.
+
+    A host that was lost has reported nothing; those that it exchanged with have reported their side.
+    """
+    from ringleader.launch.job_transport import judged_exit
+
+    if proof is not None:
+        told = {rank.host.host.name for rank in run.ranks.values() if rank.evidence is not None}
+        proof = replace(proof, hosts=tuple(host for host in proof.hosts if host.host in told))
+    return judged_exit(words, ended, proof)
 
 
 def _results(last: Sequence[ElasticRank], failed: ElasticRank | None) -> tuple[bytes | None, ...]:
@@ -105,6 +150,10 @@ def elastic_context(
     """Return what all parts of the job share. Raises RequestError, RefusedError."""
     check(job)
     assert job.elastic is not None
+    if job.require:
+        from ringleader.fabric.transport_proof.requirement import parse_requirement  # few jobs need it
+
+        parse_requirement(job.require)
     python = job.python or sys.executable
     if full := why_unusable(environ.get("TMPDIR", "")):
         listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")

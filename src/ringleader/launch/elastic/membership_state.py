@@ -1,34 +1,48 @@
-"""What the decider of an elastic job remembers: hosts, ranks, worlds, the present generation; and its steps.
+"""What the decider of an elastic job remembers: hosts, ranks, worlds, the generation that trains; its steps.
 
-One ``State`` for a job, which ``membership`` changes by rules and ``membership_news`` by facts. The steps
-that both take are its methods: each changes it and adds the orders that follow. No clock, no input or output.
-More than 500 lines, because a step's change and its orders must agree with those of the other steps.
+One ``State`` for a job, changed in place by messages (``membership_news``) and by rules (``membership``). The
+steps that both take are its methods: each changes it and adds the orders that follow. What the hosts of a
+world should be is in ``world_choice``. No clock, no input or output.
+
+Hosts are named by the user's words for them, ranks by their incarnation, worlds and generations by number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from ringleader import value_class
-from ringleader.launch.elastic import orders as o
-from ringleader.launch.elastic.layout import (
-    Layout,
-    Slot,
-    chosen_layout,
-    machines_together,
-    size_of,
-    slots_of,
-)
+from ringleader.launch.elastic.layout import Layout, Slot, size_of
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.exit_reason import signal_name
 from ringleader.plan.elastic_options import ElasticOptions
 
 SETTLE_SECONDS = 0.1
 """After the end of a world: one loss brings others with it, and the next world should know of all."""
-PART_LOST = 3
-"""Exit code of a job that lost what it needs: no rank's, no signal's."""
+HOSTS_CHANGED = "the hosts changed"
+PLAIN_FAILURE = 1
+"""Exit code where a failure has none of its own."""
+Message = dict[str, Any]
+"""What happened: the launcher's message, or a host agent's (``protocol.HOST_MESSAGES``) with its ``host``."""
+Order = dict[str, Any]
+"""What to do; orders that the launcher does not carry out itself are sent to host agents as they are:
+
+    start_host {host, slots}       probe it and start its agent; host_ready or host_refused answers
+    end_host {host}                let its agent go: nothing of the job runs there any more
+    exclude_host {host}            take no offer of it for a while: it failed the job
+    start_world {world, layout}    an mpirun with a proxy for each slot; proxy_ready of each, or world_ended
+    end_world {world, hard}        ``hard``: it has lost something already, nobody is waited for
+    spawn {incarnation, host, slot, world}    ``world``: its first numbers follow from that one's layout;
+                                   rank_waiting or rank_ended answers
+    kill {incarnation, host, why}  end a rank at once
+    leave {incarnation, host, why} a rank that waits is not a member any more: it ends with 0
+    generation, end_generation, notify, preparing    to every host agent, see ``generation_service``
+    stop_ranks {}                  every rank ends, with the job's grace
+    tell {event}                   people should know
+    finish {}                      nothing of the job runs that could be told to end
+"""
 
 
 @value_class.dataclass(frozen=True, kw_only=True)
@@ -139,7 +153,6 @@ class Generation:
     number: int
     world: int
     restore: int
-    members: tuple[o.Member, ...]
     deadline: float | None
     """Until when all ranks must have attached; ``None``: they have."""
 
@@ -155,6 +168,16 @@ class Trouble:
 
 
 @value_class.dataclass(frozen=True, kw_only=True)
+class Result:
+    """How the job ended."""
+
+    exit_code: int
+    whose: str
+    reason: str
+    failure: RankFailure | None = None
+
+
+@value_class.dataclass(frozen=True, kw_only=True)
 class RankFailure:
     """How a rank failed; for the end of a job that cannot go on."""
 
@@ -167,15 +190,29 @@ class RankFailure:
     signal: int | None
     words: str
 
+    @property
+    def who(self) -> str:
+        """``rank 1 on h2``."""
+        return rank_on_host(self.rank, self.host)
 
-@value_class.dataclass(frozen=True, kw_only=True)
-class Result:
-    """How the job ended."""
+    @property
+    def how(self) -> str:
+        """What follows ``who`` in a sentence."""
+        if self.signal is not None:
+            return f"was killed by {signal_name(self.signal)}"
+        words = f" ({self.words})" if self.words else ""
+        return (
+            f"is gone{words}" if self.exit_code is None else f"ended with exit code {self.exit_code}{words}"
+        )
 
-    exit_code: int
-    whose: str
-    reason: str
-    failure: RankFailure | None = None
+    def __str__(self) -> str:
+        return f"{self.who} {self.how}"
+
+    def result(self, reason: str) -> Result:
+        """Return the end of a job with this rank's code."""
+        code = 128 + self.signal if self.signal is not None else self.exit_code or PLAIN_FAILURE
+        whose = f"rank {self.rank}" if self.rank is not None else f"a rank on {self.host}"
+        return Result(exit_code=code, whose=whose, reason=reason, failure=self)
 
 
 _IN_GENERATION = (RankStatus.ORDERED, RankStatus.ATTACHED)
@@ -186,8 +223,8 @@ class State:
     """All that the decider knows, and what it has ordered meanwhile."""
 
     limits: Limits = field(default_factory=Limits)
-    wanted: tuple[tuple[str, int], ...] = ()
-    """What the source of hosts said last."""
+    wanted: dict[str, int] = field(default_factory=dict)
+    """What the source of hosts said last: name → slots, in order of preference."""
     hosts: dict[str, HostRecord] = field(default_factory=dict)
     ranks: dict[int, RankRecord] = field(default_factory=dict)
     worlds: dict[int, WorldRecord] = field(default_factory=dict)
@@ -197,19 +234,19 @@ class State:
     """The one that starts beside it; 0: there is none."""
     generation: Generation | None = None
     trouble: Trouble | None = None
-    order: tuple[int, ...] = ()
-    """Incarnations of the last generation, by rank."""
-    returned: tuple[int, ...] = ()
+    order: dict[int, int] = field(default_factory=dict)
+    """Incarnation → rank in the last generation, by rank."""
+    returned: set[int] = field(default_factory=set)
     """Incarnations that ended with 0 by themselves."""
     restarts: dict[Slot, tuple[float, ...]] = field(default_factory=dict)
     """When ranks of a slot failed."""
-    spawned: dict[Slot, int] = field(default_factory=dict)
-    """How often a rank of a slot was started."""
+    spawned: set[Slot] = field(default_factory=set)
+    """Slots that have had a rank."""
     excluded: set[Slot] = field(default_factory=set)
     """Slots that are left out."""
     failed_hosts: set[str] = field(default_factory=set)
     """Hosts that failed the job and were not on offer since."""
-    failures: tuple[RankFailure, ...] = ()
+    failures: list[RankFailure] = field(default_factory=list)
     """Of the present, or last, generation."""
     gather_until: float | None = None
     settle_until: float | None = None
@@ -234,25 +271,22 @@ class State:
     over: bool = False
     now: float = 0.0
     """Seconds from the job's start, at the last decision."""
-    orders: list[o.Order] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     """Of the decision that is being made."""
 
-    # --- words --------------------------------------------------------------------------------------------
+    def give(self, do: str, **words: Any) -> None:
+        """Add an order."""
+        self.orders.append({"do": do, **words})
 
-    def tell(self, kind: str, who: str, why: str = "") -> None:
-        """Tell people what happened."""
-        self.orders.append(o.Tell(event=Event(at=self.now, kind=kind, who=who, why=why)))
+    def tell(self, kind: str, who: str, why: str = "", **more: Any) -> None:
+        """Tell people what happened; ``more``: see ``Event``."""
+        self.give("tell", event=Event(at=self.now, kind=kind, who=who, why=why, **more))
 
-    def rank_of(self, incarnation: int) -> int | None:
-        """Return a rank's number in the last generation."""
-        return self.order.index(incarnation) if incarnation in self.order else None
+    # --- ranks --------------------------------------------------------------------------------------------
 
     def name(self, rank: RankRecord) -> str:
         """Return what to call a rank: ``rank 1 on h2``."""
-        number = self.rank_of(rank.incarnation)
-        return f"rank {number} on {rank.host}" if number is not None else f"a new rank on {rank.host}"
-
-    # --- ranks --------------------------------------------------------------------------------------------
+        return rank_on_host(self.order.get(rank.incarnation), rank.host)
 
     def members(self) -> list[RankRecord]:
         """Return the ranks that take part in the generation, or were told to."""
@@ -268,170 +302,137 @@ class State:
         limits = self.limits
         return self.now + (limits.rank_timeout if limits.hang_seconds is None else limits.hang_seconds)
 
+    def spawn(self, slot: Slot, world: int) -> None:
+        """Start a rank on a slot."""
+        self.last_incarnation += 1
+        incarnation, (host, number) = self.last_incarnation, slot
+        self.spawned.add(slot)
+        self.ranks[incarnation] = RankRecord(
+            incarnation=incarnation,
+            host=host,
+            slot=number,
+            status=RankStatus.STARTED,
+            deadline=self.now + self.limits.rank_timeout,
+        )
+        self.give("spawn", incarnation=incarnation, host=host, slot=number, world=world)
+
+    def kill(self, rank: RankRecord, why: str) -> None:
+        """End a rank that does not answer; it counts as failed from now on."""
+        self.end_rank(rank, why)
+        self.fail(rank, code=None, signal=None, words=why)
+
+    def end_rank(self, rank: RankRecord, why: str) -> None:
+        """Have a rank end at once; nothing follows from that here."""
+        self.give("kill", incarnation=rank.incarnation, host=rank.host, why=why)
+
     def fail(
-        self, rank: RankRecord, *, code: int | None, number: int | None, words: str, supposed: bool = False
+        self, rank: RankRecord, *, code: int | None, signal: int | None, words: str, supposed: bool = False
     ) -> None:
         """A rank has failed: forget it, remember how, leave its slot out where that happens too often.
 
         ``supposed``: nobody told its end, so what is told of its host later is the cause.
         """
         was = self.ranks.pop(rank.incarnation, rank).status
-        slot = (rank.host, rank.slot)
         failure = RankFailure(
             at=self.now,
             incarnation=rank.incarnation,
-            rank=self.rank_of(rank.incarnation),
+            rank=self.order.get(rank.incarnation),
             host=rank.host,
             exit_code=code,
-            signal=number,
+            signal=signal,
             words=words,
         )
-        self.failures += (failure,)
+        self.failures.append(failure)
         if self.result is not None:
             return
-        text, before = failure_text(failure), self.trouble
+        before = self.trouble
         if was in (*_IN_GENERATION, RankStatus.DETACHED) or self.generation is None:
-            self.break_generation(text, rank=rank, code=code, number=number, supposed=supposed)
+            self.break_generation(str(failure), rank=rank, code=code, signal=signal, supposed=supposed)
         if self.trouble is before:  # else it is what the next generation's line names
-            who, _, how = text.partition(f" on {failure.host} ")
-            self.tell("rank_failed", f"{who} on {failure.host}", how)
-        limits = self.limits
-        recent = tuple(at for at in self.restarts.get(slot, ()) if self.now - at <= limits.restart_window)
-        self.restarts[slot] = (*recent, self.now)
+            self.tell("rank_failed", failure.who, failure.how)
+        limits, slot = self.limits, (rank.host, rank.slot)
+        recent = [at for at in self.restarts.get(slot, ()) if self.now - at <= limits.restart_window]
+        self.restarts[slot] = times = (*recent, self.now)
         if limits.exclude_hosts:
-            self.drop_host(rank.host, f"{text}: the host is left out")
-        elif len(self.restarts[slot]) > limits.rank_restarts and slot not in self.excluded:
-            self.excluded |= {slot}
-            why = f"its ranks failed {len(self.restarts[slot])} times within {limits.restart_window:g} s"
+            self.drop_host(rank.host, f"{failure}: the host is left out")
+        elif len(times) > limits.rank_restarts and slot not in self.excluded:
+            self.excluded.add(slot)
+            why = f"its ranks failed {len(times)} times within {limits.restart_window:g} s"
             self.tell("slot_left_out", f"slot {rank.slot} of {rank.host}", why)
 
-    def kill(self, rank: RankRecord, why: str) -> None:
-        """End a rank that does not answer; it counts as failed from now on."""
-        self.orders.append(o.Kill(incarnation=rank.incarnation, why=why))
-        self.fail(rank, code=None, number=None, words=why)
-
     # --- hosts --------------------------------------------------------------------------------------------
+
+    def starting_hosts(self) -> bool:
+        """Say whether hosts are being started."""
+        return any(host.status is HostStatus.STARTING for host in self.hosts.values())
+
+    def end_host(self, name: str) -> None:
+        """Forget a host, and let its agent go."""
+        self.hosts.pop(name, None)
+        self.give("end_host", host=name)
+
+    def exclude_host(self, name: str) -> None:
+        """A host has failed the job: no offer of it counts for a while."""
+        self.failed_hosts.add(name)
+        self.give("exclude_host", host=name)
+
+    def refuse_host(self, host: HostRecord, why: str) -> None:
+        """Leave out a host that cannot take part, until it is offered anew."""
+        host.status, host.deadline, host.why = HostStatus.REFUSED, None, why
+        self.tell("host_refused", host.name, why)
+        self.exclude_host(host.name)
+        self.give("end_host", host=host.name)
 
     def lose_host(self, name: str, why: str) -> None:
         """A host is gone, and its ranks with it."""
         if self.hosts.pop(name, None) is None:
             return
         self.tell("host_lost", name, why)
-        self.exclude_host(name, why)
+        self.exclude_host(name)
         there = [rank for rank in self.ranks.values() if rank.host == name]
         for rank in there:
             del self.ranks[rank.incarnation]
+        lost = f"{name} was lost: {why}"
         supposed = self.trouble is not None and self.trouble.supposed
         if supposed or any(rank.status in _IN_GENERATION for rank in there):
-            self.break_generation(f"{name} was lost: {why}", host=name)
-        for slot in [slot for slot in self.restarts if slot[0] == name]:
-            del self.restarts[slot]
+            self.break_generation(lost, host=name)
+        self.restarts = {slot: times for slot, times in self.restarts.items() if slot[0] != name}
         self.excluded = {slot for slot in self.excluded if slot[0] != name}
         for world in list(self.worlds.values()):
-            if world.status is not WorldStatus.ENDING and any(host == name for host, _ in world.layout):
-                self.break_world(world, f"{name} was lost: {why}")
-
-    def exclude_host(self, name: str, why: str) -> None:
-        """A host has failed the job: no offer of it counts for a while."""
-        self.failed_hosts |= {name}
-        self.orders.append(o.ExcludeHost(host=name, why=why))
+            if world.status is not WorldStatus.ENDING and name in dict(world.layout):
+                self.break_world(world, lost)
 
     def drop_host(self, name: str, why: str) -> None:
         """Leave out a host that answers but is of no use."""
         if name in self.hosts:
             for rank in self.ranks.values():
                 if rank.host == name:
-                    self.orders.append(o.Kill(incarnation=rank.incarnation, why=why))
+                    self.end_rank(rank, why)
             self.lose_host(name, why)
-            self.orders.append(o.EndHost(host=name))
+            self.give("end_host", host=name)
 
     # --- worlds -------------------------------------------------------------------------------------------
 
-    def usable(self, world: WorldRecord) -> tuple[Slot, ...]:
-        """Return a world's slots that may have a rank, by world rank.
-
-        Those of hosts that are about to go are among them only where there are too few without.
-        """
-        there = [
-            slot for slot in slots_of(world.layout) if slot not in self.excluded and slot[0] in self.hosts
-        ]
-        staying = [slot for slot in there if self.hosts[slot[0]].status is HostStatus.READY]
-        enough = self.suffices(staying) and self.keeps_state({host for host, _ in staying})
-        return tuple(staying if enough else there)
-
-    def keeps_state(self, hosts: Collection[str]) -> bool:
-        """Say whether hosts have a rank that has trained, where any has: the others get the state from it."""
-        order = set(self.order)
-        trained = {rank.host for rank in self.ranks.values() if rank.incarnation in order}
-        return not trained or not trained.isdisjoint(hosts)
-
-    def suffices(self, slots: Iterable[Slot]) -> bool:
-        """Say whether so many slots are enough for a generation."""
-        found = tuple(slots)
-        hosts = {host for host, _ in found}
-        return len(found) >= max(1, self.limits.min_np) and len(hosts) >= self.limits.min_hosts
-
-    def layout(self) -> Layout | None:
-        """Return the best layout of the hosts that can have ranks; ``None``: there are too few."""
-        ready = self._best((HostStatus.READY,))
-        if self.suffices(slots_of(ready)):
-            return ready if self.keeps_state(dict(ready)) else self._with_a_leaving_host()
-        every = self._best((HostStatus.READY, HostStatus.LEAVING))
-        return every if self.suffices(slots_of(every)) else None
-
-    def _best(self, statuses: Collection[HostStatus], *, fewer: int = 0) -> Layout:
-        """Return the best layout of the hosts in these states, with so many ranks and hosts fewer."""
-        wanted = [name for name, _ in self.wanted]
-        there = [host for host in self.hosts.values() if host.status in statuses]
-        there.sort(key=lambda host: wanted.index(host.name) if host.name in wanted else len(wanted))
-        current, limits = self.worlds.get(self.world), self.limits
-        found = chosen_layout(
-            [(host.name, host.slots) for host in there],
-            before=current.layout if current is not None else (),
-            excluded=self.excluded,
-            most=None if limits.max_np is None else limits.max_np - fewer,
-            most_hosts=None if limits.max_hosts is None else limits.max_hosts - fewer,
-        )
-        return self._together(found)
-
-    def _together(self, layout: Layout) -> Layout:
-        machines = {name: host.machine or name for name, host in self.hosts.items()}
-        return machines_together(layout, machines)
-
-    def _with_a_leaving_host(self) -> Layout | None:
-        """Return a layout in which one rank of a host that leaves hands its state to hosts that are all new.
-
-        Where there is no room for both, the hosts that leave stay.
-        """
-        first = next(self.ranks[one] for one in self.order if one in self.ranks)
-        new = self._best((HostStatus.READY,), fewer=1)
-        if new:
-            found = self._together(((first.host, (first.slot,)), *new))
-            return found if self.suffices(slots_of(found)) else None
-        return None
-
-    def start_world(self, layout: Layout) -> int:
-        """Start a world; return its number."""
+    def start_world(self, layout: Layout) -> WorldRecord:
+        """Start a world."""
         self.last_world += 1
-        number = self.last_world
-        self.worlds[number] = WorldRecord(
-            number=number,
+        self.worlds[self.last_world] = world = WorldRecord(
+            number=self.last_world,
             layout=layout,
             status=WorldStatus.STARTING,
             deadline=self.now + self.limits.start_timeout,
         )
-        self.orders.append(o.StartWorld(world=number, layout=layout))
-        return number
+        self.give("start_world", world=world.number, layout=layout)
+        return world
 
-    def end_world(self, number: int, *, hard: bool) -> None:
+    def end_world(self, world: WorldRecord, *, hard: bool = False) -> None:
         """End a world; it is forgotten when its end is told."""
-        world = self.worlds.get(number)
-        if world is not None and world.status is not WorldStatus.ENDING:
+        if world.status is not WorldStatus.ENDING:
             world.status = WorldStatus.ENDING
-            self.orders.append(o.EndWorld(world=number, hard=hard))
-        if number == self.world:
+            self.give("end_world", world=world.number, hard=hard)
+        if world.number == self.world:
             self.world = 0
-        if number == self.next_world:
+        if world.number == self.next_world:
             self.next_world = self.notified = 0
 
     def break_world(self, world: WorldRecord, why: str) -> None:
@@ -441,7 +442,7 @@ class State:
         if world.status is WorldStatus.STARTING:
             self.world_failures += 1
             self.tell("world_failed", f"the start of {size_of(world.layout)} proxies", why)
-        self.end_world(world.number, hard=True)
+        self.end_world(world, hard=True)
         self.settle_until = self.now + SETTLE_SECONDS
 
     # --- generations --------------------------------------------------------------------------------------
@@ -452,7 +453,7 @@ class State:
         *,
         rank: RankRecord | None = None,
         code: int | None = None,
-        number: int | None = None,
+        signal: int | None = None,
         host: str = "",
         supposed: bool = False,
     ) -> None:
@@ -461,19 +462,17 @@ class State:
             self.trouble = Trouble(at=self.now, why=why, supposed=supposed)
         elif self.trouble.supposed and not supposed:
             self.trouble = replace(self.trouble, why=why, supposed=False)
-        generation = self.generation
-        if generation is None:
+        if (generation := self.generation) is None:
             return
-        self.orders.append(
-            o.EndGeneration(
-                number=generation.number,
-                rank=self.rank_of(rank.incarnation) if rank is not None else None,
-                incarnation=rank.incarnation if rank is not None else None,
-                exit_code=code,
-                signal=number,
-                host=rank.host if rank is not None else host,
-                words=why,
-            )
+        self.give(
+            "end_generation",
+            number=generation.number,
+            rank=None if rank is None else self.order.get(rank.incarnation),
+            incarnation=None if rank is None else rank.incarnation,
+            exit_code=code,
+            signal=signal,
+            host=host if rank is None else rank.host,
+            words=why,
         )
         self.leave_generation()
         if (world := self.worlds.get(generation.world)) is not None:
@@ -487,16 +486,6 @@ class State:
         self.switching, self.notified = False, 0
 
 
-def failure_text(failure: RankFailure) -> str:
-    """Return how a rank failed, as a sentence."""
-    who = (
-        f"rank {failure.rank} on {failure.host}"
-        if failure.rank is not None
-        else f"a new rank on {failure.host}"
-    )
-    if failure.signal is not None:
-        return f"{who} was killed by {signal_name(failure.signal)}"
-    words = f" ({failure.words})" if failure.words else ""
-    if failure.exit_code is None:
-        return f"{who} is gone{words}"
-    return f"{who} ended with exit code {failure.exit_code}{words}"
+def rank_on_host(rank: int | None, host: str) -> str:
+    """Return what to call a rank: ``rank 1 on h2``; one without a number has been in no generation."""
+    return f"rank {rank} on {host}" if rank is not None else f"a new rank on {host}"

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ringleader.errors import RingleaderError
-from ringleader.launch.elastic import facts as f
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
-from ringleader.launch.elastic.orders import StartWorld
+from ringleader.launch.elastic.layout import Layout
 from ringleader.launch.exit_reason import cause_in, daemons_lost_in, signal_name
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
@@ -41,9 +40,9 @@ class Worlds:
         self,
         context: ElasticContext,
         selector: selectors.BaseSelector,
-        tell: Callable[[f.Fact], None],
+        tell: Callable[..., None],
     ) -> None:
-        """``tell`` takes facts."""
+        """``tell`` takes messages for the decider."""
         self._context, self._selector, self._tell = context, selector, tell
         self._standby: MpirunProcess | None = None
         self.worlds: dict[int, World] = {}
@@ -52,21 +51,22 @@ class Worlds:
 
     def start(
         self,
-        order: StartWorld,
+        number: int,
+        layout: Layout,
         reports: Mapping[str, HostReport],
         ssh: SshConnections | None,
     ) -> None:
-        """Start a world; where that is not possible, WorldEnded follows."""
-        context, number = self._context, order.world
+        """Start a world; where that is not possible, ``world_ended`` follows."""
+        context = self._context
         try:
-            prepared = prepared_world(context, order.layout, reports, number=number, ssh=ssh)
+            prepared = prepared_world(context, layout, reports, number=number, ssh=ssh)
             hostfile = Path(context.directory, context.key, f"hostfile-{number}")
             hostfile.write_text(prepared.command.hostfile, encoding="utf-8")
         except RingleaderError as error:
-            self._tell(f.WorldEnded(world=number, why=str(error)))
+            self._tell("world_ended", world=number, why=str(error))
             return
         except OSError as error:
-            self._tell(f.WorldEnded(world=number, why=f"{error.filename}: {error.strerror}"))
+            self._tell("world_ended", world=number, why=f"{error.filename}: {error.strerror}")
             return
         mpirun, self._standby = self._standby or MpirunProcess(), None
         mpirun.start(
@@ -96,7 +96,7 @@ class Worlds:
             world.mpirun.watch()
             if world.mpirun.exit_code is not None and not world.told:
                 world.told = True
-                self._tell(self._ended(world))
+                self._tell_end(world)
             if world.end_at is not None and now > world.end_at and world.mpirun.exit_code is None:
                 world.mpirun.stop(hard=True)
                 world.end_at = now + LEAVE_SECONDS
@@ -104,17 +104,21 @@ class Worlds:
                 world.mpirun.close()
                 del self.worlds[world.number]
 
-    def _ended(self, world: World) -> f.WorldEnded:
+    def _tell_end(self, world: World) -> None:
         mpirun, mpi = world.mpirun, self._context.mpi
         code = mpirun.exit_code or 0
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         nodes = set(daemons_lost_in(mpirun.output()))
-        hosts = [one for one in world.prepared.plan.hosts if nodes & {one.hostname, bare_name(one.host.name)}]
-        names = ", ".join(one.host.name for one in hosts)
+        hosts = [
+            one.host.name
+            for one in world.prepared.plan.hosts
+            if nodes & {one.hostname, bare_name(one.host.name)}
+        ]
+        names = ", ".join(hosts)
         lost = f"the MPI's daemon on {names} ended" if names else ""
         cause = cause_in(mpirun.output())
         why = mpirun.failure or lost or f"mpirun of {mpi.name} {how}" + (f": {cause}" if cause else "")
-        return f.WorldEnded(world=world.number, why=why, hosts=tuple(one.host.name for one in hosts))
+        self._tell("world_ended", world=world.number, why=why, hosts=hosts)
 
     def close(self) -> None:
         """End all of them and wait for that."""

@@ -52,7 +52,7 @@ class RankAgents:
         try:
             pid = os.fork()
             if pid == 0:
-                from ringleader.agents import elastic_rank_agent
+                from ringleader.agents.elastic import elastic_rank_agent
 
                 close_all_but(())
                 os._exit(elastic_rank_agent.run(ours, lambda: environ))

@@ -38,21 +38,16 @@ def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, pre
         until = time.monotonic() + ADOPTION_SECONDS
         while os.getppid() != host_agent and time.monotonic() < until:
             time.sleep(0.0005)
-        given = environ()
-        return _serve(host_agent, given, preloaded) if given is not None else 0
+        if (given := environ()) is not None:
+            wake = wake_on_signals(0)
+            process_tree.die_with_parent(signal.SIGHUP, host_agent)
+            process_tree.become_subreaper()
+            known = {**given, "RINGLEADER_RANK_AGENT_PID": str(os.getpid())}
+            number = int(given["RINGLEADER_INCARNATION"])
+            serve_rank(ElasticRankAgent, number, wake, (host_agent, 0), known, preloaded=preloaded)
+        return 0
 
     return in_own_session(serve)
-
-
-def _serve(host_agent: int, environ: Mapping[str, str], preloaded: bool) -> int:
-    """Connect, introduce ourselves, and serve until the rank has ended; return the exit code."""
-    wake = wake_on_signals(0)
-    process_tree.die_with_parent(signal.SIGHUP, host_agent)
-    process_tree.become_subreaper()
-    known = {**environ, "RINGLEADER_RANK_AGENT_PID": str(os.getpid())}
-    incarnation = int(environ["RINGLEADER_INCARNATION"])
-    serve_rank(ElasticRankAgent, incarnation, wake, (host_agent, 0), known, preloaded=preloaded)
-    return 0
 
 
 class ElasticRankAgent(InnerAgent):

@@ -23,13 +23,16 @@ import os
 import select
 
 from ringleader.agents import protocol, unix_messages
+from ringleader.agents.elastic.commit_memory import CommitMemoryError
+from ringleader.agents.elastic.generation_page import PageWriter
 from ringleader.agents.fast_stdlib import socket, suppress
-from ringleader.agents.generation_page import PageWriter
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
+
+    from ringleader.agents.elastic.commit_memory import CommitStore
 
 RING_BYTES = 1 << 20
 """A rank's ring: how it is divided is the engine's business, which needs less than this."""
@@ -116,10 +119,17 @@ class _Generation:
         self.page = page
         self.ranks = {int(member[0]): rank for rank, member in enumerate(order["members"])}
         """Incarnation → rank."""
-        self.proxies = {int(member[1]): rank for rank, member in enumerate(order["members"])}
-        """Rank in the world → rank."""
         self.segments: dict[str, _Segment] = {}
         self.broken = False
+
+    def let_go(self, key: str, peer: _Peer) -> None:
+        """Note that a rank no longer uses a segment, which goes with the last one that does."""
+        segment = self.segments.get(key)
+        if segment is not None and peer in segment.holders:
+            segment.holders.discard(peer)
+            if not segment.holders:
+                del self.segments[key]
+                os.close(segment.fd)
 
     def close(self) -> None:
         for segment in self.segments.values():
@@ -135,18 +145,16 @@ class GenerationService:
         self,
         path: str,
         events: Callable[[dict[str, Any]], None],
-        *,
-        commit_memory: Callable[[int], tuple[dict[str, Any], list[int]]] | None = None,
+        commits: CommitStore | None = None,
     ) -> None:
         """Listen at ``path``, which lies in a directory that only we can enter.
 
         ``events`` takes what the launcher must hear: messages ``rank_waiting``, ``rank_attached``,
         ``rank_detached``, ``rank_gone``, ``proxy_ready``, ``proxy_gone``, ``committed``.
-        ``commit_memory`` is given the bytes that a rank asks for; it returns what to add to the answer and
-        the descriptors to go with it, which stay its own.
+        ``commits``: the memory of this host for them, which stays the caller's.
         """
         self._events = events
-        self._commit_memory = commit_memory
+        self._commits = commits
         self._peers: dict[int, _Peer] = {}
         self._generation: _Generation | None = None
         self._updates = (0, 0)
@@ -198,48 +206,42 @@ class GenerationService:
 
     def _heard(self, peer: _Peer, message: dict[str, Any]) -> None:
         what = message["do"]
-        if what == "hello":
-            self._hello(peer, message)
+        if what == "hello" and message["kind"] in ("rank", "proxy"):
+            peer.hello = message
+            if message["kind"] == "proxy":
+                self._tell("proxy_ready", message)
         elif what == "segment":
             self._give_segment(peer, message)
         elif what == "free_segment":
-            self._free_segment(peer, message)
-        elif peer.kind == "rank":
-            self._heard_of_rank(peer, what, message)
+            generation = self._generation
+            if generation is not None and generation.number == message["generation"]:
+                generation.let_go(message["key"], peer)
+        elif peer.kind != "rank":
+            raise ValueError(what)
+        elif what == "commit_memory":
+            self._give_commit_memory(peer, int(message["nbytes"]))
+        elif what in ("waiting", "attached", "detached", "committed"):
+            if what in ("waiting", "detached"):
+                peer.generation = 0
+            name = what if what == "committed" else f"rank_{what}"
+            self._tell(name, {**message, "incarnation": peer.hello["incarnation"]})
         else:
             raise ValueError(what)
-
-    def _hello(self, peer: _Peer, message: dict[str, Any]) -> None:
-        peer.hello = message
-        if message["kind"] == "proxy":
-            self._tell("proxy_ready", message)
-        elif message["kind"] != "rank":
-            raise ValueError(message["kind"])
-
-    def _heard_of_rank(self, peer: _Peer, what: str, message: dict[str, Any]) -> None:
-        if what == "commit_memory":
-            self._give_commit_memory(peer, int(message["nbytes"]))
-            return
-        name = what if what == "committed" else f"rank_{what}"
-        if what not in ("waiting", "attached", "detached", "committed"):
-            raise ValueError(what)
-        if what in ("waiting", "detached"):
-            peer.generation = 0
-        self._tell(name, {**message, "incarnation": peer.hello["incarnation"]})
 
     def _tell(self, name: str, words: dict[str, Any]) -> None:
         """Tell the launcher as much of some words as a message of that name has."""
         self._events({"do": name, **{field: words[field] for field in protocol.HOST_MESSAGES[name]}})
 
     def _give_commit_memory(self, peer: _Peer, nbytes: int) -> None:
-        more: dict[str, Any] = {"why": "this host keeps no commits"}
+        message: dict[str, Any] = {"do": "commit_memory", "nbytes": nbytes}
         fds: Sequence[int] = ()
-        if self._commit_memory is not None:
-            try:
-                more, fds = self._commit_memory(nbytes)
-            except OSError as error:
-                more = {"why": f"{nbytes} bytes for a commit: {error.strerror}"}
-        self._say(peer, {"do": "commit_memory", **more}, fds)
+        try:
+            if self._commits is None:
+                raise CommitMemoryError("this host keeps no commits")
+            fds = self._commits.descriptors(nbytes)
+        except CommitMemoryError as error:
+            message = {"do": "commit_memory", "why": str(error)}
+        self._say(peer, message, fds)
 
     def _gone(self, fd: int, peer: _Peer) -> None:
         """A process has ended: its generation is over, unless it had left that before."""
@@ -248,7 +250,7 @@ class GenerationService:
         generation = self._generation
         if generation is not None:
             for key in list(generation.segments):
-                self._let_go(generation, key, peer)
+                generation.let_go(key, peer)
         if peer.kind == "rank":
             incarnation = peer.hello["incarnation"]
             if generation is not None and peer.generation == generation.number:
@@ -264,40 +266,22 @@ class GenerationService:
 
     def _give_segment(self, peer: _Peer, message: dict[str, Any]) -> None:
         key, generation = str(message["key"]), self._generation
+        segment, why = None, f"there is no memory of the name {key}"
         if generation is None or generation.number != message["generation"]:
             why = f"generation {message['generation']} is over"
-            self._say(peer, {"do": "segment", "key": key, "why": why})
-            return
-        segment = generation.segments.get(key)
-        if segment is None and peer.kind == "rank":
-            try:
-                segment = _Segment(int(message["nbytes"]))
-            except OSError as error:
-                why = f"{message['nbytes']} bytes of shared memory: {error.strerror}"
-                self._say(peer, {"do": "segment", "key": key, "why": why})
-                return
-            generation.segments[key] = segment
+        else:
+            segment = generation.segments.get(key)
+            if segment is None and peer.kind == "rank":
+                try:
+                    segment = generation.segments[key] = _Segment(int(message["nbytes"]))
+                except OSError as error:
+                    why = f"{message['nbytes']} bytes of shared memory: {error.strerror}"
         if segment is None:
-            self._say(peer, {"do": "segment", "key": key, "why": f"there is no memory of the name {key}"})
+            self._say(peer, {"do": "segment", "key": key, "why": why})
             return
         if peer.kind == "rank":
             segment.holders.add(peer)
         self._say(peer, {"do": "segment", "key": key, "nbytes": segment.nbytes}, [segment.fd])
-
-    def _free_segment(self, peer: _Peer, message: dict[str, Any]) -> None:
-        generation = self._generation
-        if generation is None or generation.number != message["generation"]:
-            return
-        self._let_go(generation, message["key"], peer)
-
-    def _let_go(self, generation: _Generation, key: str, peer: _Peer) -> None:
-        """Note that a rank no longer uses a segment, which goes with the last one that does."""
-        segment = generation.segments.get(key)
-        if segment is not None and peer in segment.holders:
-            segment.holders.discard(peer)
-            if not segment.holders:
-                del generation.segments[key]
-                os.close(segment.fd)
 
     # --- orders -----------------------------------------------------------------------------------------
 
@@ -323,26 +307,22 @@ class GenerationService:
             if peer.hello["world"] == generation.world
         }
         told = {**order, "do": "generation"}
-        for incarnation, world_rank, *_ in order["members"]:
-            if incarnation in ranks and world_rank in proxies:
-                self._begin_member(
-                    generation,
-                    told,
-                    ranks[incarnation],
-                    proxies.pop(world_rank),
-                    generation.ranks[incarnation],
-                )
-            elif (incarnation in ranks) != (world_rank in proxies):
-                # The other one has ended since the launcher last heard of it.
-                lost = None if incarnation in ranks else generation.ranks[incarnation]
-                self._begin_without(generation, told, ranks.get(incarnation), lost, incarnation)
+        for number, (incarnation, world_rank, *_) in enumerate(order["members"]):
+            rank = ranks.get(incarnation)
+            if rank is None and world_rank in proxies:  # it has ended since the launcher last heard of it
+                self._mark_broken(generation, number, incarnation)
+            elif rank is not None:
+                proxy = proxies.pop(world_rank, None)
+                if proxy is None:  # likewise
+                    self._mark_broken(generation, None, None)
+                self._begin_member(generation, {**told, "rank": number}, rank, proxy)
         for proxy in proxies.values():
             self._say(proxy, {**told, "rank": -1})
         if generation.broken:
             self._tell_proxies_of_end(generation, {"number": generation.number})
 
     def _begin_member(
-        self, generation: _Generation, told: dict[str, Any], rank: _Peer, proxy: _Peer | None, number: int
+        self, generation: _Generation, told: dict[str, Any], rank: _Peer, proxy: _Peer | None
     ) -> None:
         flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
         ring = os.memfd_create("ringleader-ring", os.MFD_CLOEXEC)
@@ -351,23 +331,11 @@ class GenerationService:
             os.ftruncate(ring, RING_BYTES)
             rank.generation = generation.number
             if proxy is not None:
-                self._say(proxy, {**told, "rank": number}, shared)
-            self._say(rank, {**told, "rank": number}, [generation.page.fd, *shared])
+                self._say(proxy, told, shared)
+            self._say(rank, told, [generation.page.fd, *shared])
         finally:
             for fd in shared:
                 os.close(fd)
-
-    def _begin_without(
-        self,
-        generation: _Generation,
-        told: dict[str, Any],
-        rank: _Peer | None,
-        lost: int | None,
-        incarnation: int,
-    ) -> None:
-        self._mark_broken(generation, lost, incarnation if lost is not None else None)
-        if rank is not None:
-            self._begin_member(generation, told, rank, None, generation.ranks[incarnation])
 
     def end(self, words: dict[str, Any]) -> None:
         """End a generation, broken: ``{number, rank, incarnation, exit_code, signal, host, words}``.
@@ -377,19 +345,22 @@ class GenerationService:
         generation = self._generation
         if generation is None or generation.number != words.get("number"):
             return
-        rank, code, signal = words.get("rank"), words.get("exit_code"), words.get("signal")
-        if signal:
-            code = 128 + int(signal)
-        generation.page.mark_broken(rank, code)
-        first, generation.broken = not generation.broken, True
-        if first:
-            self._tell_proxies_of_end(generation, words)
+        code, signal = words.get("exit_code"), words.get("signal")
+        code = 128 + int(signal) if signal else code
+        self._mark_broken(generation, words.get("rank"), words.get("incarnation"), code, words)
 
-    def _mark_broken(self, generation: _Generation, rank: int | None, incarnation: int | None) -> None:
-        generation.page.mark_broken(rank, None)
+    def _mark_broken(
+        self,
+        generation: _Generation,
+        rank: int | None,
+        incarnation: int | None,
+        code: int | None = None,
+        words: Mapping[str, Any] = {},
+    ) -> None:
+        generation.page.mark_broken(rank, code)
         if not generation.broken:
             generation.broken = True
-            words = {"number": generation.number, "rank": rank, "incarnation": incarnation}
+            words = {"number": generation.number, "rank": rank, "incarnation": incarnation, **words}
             self._tell_proxies_of_end(generation, words)
 
     def _tell_proxies_of_end(self, generation: _Generation, words: dict[str, Any]) -> None:

@@ -214,10 +214,8 @@ def _text(path: str) -> str:
 
 
 def _host_left(root: str) -> int | None:
-    for line in _text(f"{root}/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    kibibytes = _field(f"{root}/proc/meminfo", "MemAvailable:")
+    return None if kibibytes is None else kibibytes * 1024
 
 
 def _group_left(root: str) -> int | None:
@@ -229,16 +227,16 @@ def _group_left(root: str) -> int | None:
         place = f"{root}/{name}"
         most, used = _text(f"{place}/memory.max").strip(), _text(f"{place}/memory.current").strip()
         if most.isdigit() and used.isdigit():
-            free = int(most) - int(used) + _reclaimable(place)
+            reclaimable = _field(f"{place}/memory.stat", "inactive_file") or 0
+            free = max(0, int(most) - int(used) + reclaimable)
             left = free if left is None else min(left, free)
-    return None if left is None else max(0, left)
+    return left
 
 
-def _reclaimable(place: str) -> int:
-    for line in _text(f"{place}/memory.stat").splitlines():
-        if line.startswith("inactive_file "):
-            return int(line.split()[1])
-    return 0
+def _field(path: str, name: str) -> int | None:
+    """Return the number behind a name at the beginning of a line."""
+    found = (line.split() for line in _text(path).splitlines())
+    return next((int(words[1]) for words in found if words[:1] == [name]), None)
 
 
 # --- a rank's side ----------------------------------------------------------------------------------------

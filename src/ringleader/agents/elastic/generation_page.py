@@ -22,17 +22,6 @@ ADDED, REMOVED, BOTH = 1, 2, 3
 """What an update of the hosts did; `BOTH` is the sum."""
 
 
-class Break:
-    """Why a generation is broken."""
-
-    __slots__ = ("exit_code", "rank")
-
-    def __init__(self, rank: int | None, exit_code: int | None) -> None:
-        """``rank``: the one that ended, None where none is known: a proxy or a host was lost. ``exit_code``
-        is that of its process, None where it is not known."""
-        self.rank, self.exit_code = rank, exit_code
-
-
 class PageReader:
     """A generation's page as a rank sees it."""
 
@@ -50,14 +39,17 @@ class PageReader:
         """Return whether the generation is over because a member ended; costs a tenth of a microsecond."""
         return self._words[BROKEN] != 0
 
-    def why(self) -> Break | None:
-        """Return why the generation is broken, None while it is not."""
+    def why(self) -> tuple[int | None, int | None] | None:
+        """Return why the generation is broken, None while it is not: the rank that ended, and its exit code.
+
+        No rank: a proxy or a host was lost. No exit code: it is not known.
+        """
         words = self._words
         if not words[BROKEN]:
             return None
         self._fence()
         rank, code = words[ENDED_RANK], words[EXIT_CODE]
-        return Break(rank - 1 if rank else None, code - 1 if code else None)
+        return rank - 1 if rank else None, code - 1 if code else None
 
     def updates(self) -> tuple[int, int]:
         """Return how many updates of the hosts there were, and what the last one did (`ADDED` …)."""

@@ -2,7 +2,7 @@
 
 It forks rank agents (``rank_agents``), keeps a fork server from which they start warm
 (``fork_server_process``), serves ranks and MPI proxies (``generation_service``), holds the commits
-(``commit_memory``) and has them written to files (``checkpoint_writer``). It decides nothing about the job:
+(``commit_memory``) and has them written to files (``checkpoint_files``). It decides nothing about the job:
 orders come from the launcher. By itself it only ends everything when the launcher is gone, freezes commits
 when nothing comes from the launcher's host any more, and passes on that somebody wants this host to leave.
 """
@@ -13,20 +13,19 @@ import os
 import select
 import time
 
-from ringleader.agents import process_inspection, process_tree, protocol, rank_identity
-from ringleader.agents.checkpoint_writer import CheckpointWriter
-from ringleader.agents.commit_memory import CommitMemoryError
+from ringleader.agents import process_inspection, process_tree, protocol, rank_identity, unix_messages
+from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
+from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.agents.elastic.generation_service import GenerationService
+from ringleader.agents.elastic.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
 from ringleader.agents.fast_stdlib import signal, socket, suppress
 from ringleader.agents.fork_server_process import ForkServerProcess
-from ringleader.agents.generation_service import GenerationService
-from ringleader.agents.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ringleader.agents.commit_memory import CommitStore
     from ringleader.agents.job_directory import JobDirectory
     from ringleader.agents.launcher_connection import LauncherConnection
 
@@ -59,25 +58,21 @@ class HostAgent:
 
     def __init__(
         self,
-        *,
         config: HostAgentConfig,
         launcher: LauncherConnection,
         directory: JobDirectory,
-        socket_path: str,
-        commits: CommitStore,
         environ: Mapping[str, str],
     ) -> None:
         """Serve ranks and proxies from now on, and say to the launcher that we are here."""
-        self.config = config
-        self.launcher = launcher
-        self.commits = commits
-        self._directory = directory
+        self.config, self.launcher, self._directory = config, launcher, directory
+        self.commits = CommitStore()
+        socket_path = unix_messages.agent_socket(directory.path, config.number)
         self._wake = process_tree.wake_on_signals(WATCHED)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
         self._finished = False
         self._end_at: float | None = None
         """When whatever has not ended by itself is killed."""
-        self.service = GenerationService(socket_path, self._event, commit_memory=self._commit_memory)
+        self.service = GenerationService(socket_path, self._event, self.commits)
         self.rank_agents = RankAgents(
             {
                 **environ,
@@ -89,7 +84,7 @@ class HostAgent:
             launcher.say,
         )
         self.fork_server = ForkServerProcess(environ, launcher.say, self._forked, directory.path)
-        self.files = CheckpointWriter(commits, launcher.say)
+        self.files = CheckpointFiles(self.commits, launcher.say)
         launcher.ask_often(config.lost_after)
         launcher.say(
             do="host_hello",
@@ -220,12 +215,6 @@ class HostAgent:
         elif words["do"] == "proxy_ready":
             mapped = process_inspection.mapped_files(int(words["pid"]))
             self._directory.remember(process_inspection.segments(mapped))
-
-    def _commit_memory(self, nbytes: int) -> tuple[dict[str, Any], list[int]]:
-        try:
-            return {"nbytes": nbytes}, self.commits.descriptors(nbytes)
-        except CommitMemoryError as error:
-            return {"why": str(error)}, []
 
     # --- orders -------------------------------------------------------------------------------------------
 

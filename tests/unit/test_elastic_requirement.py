@@ -1,0 +1,94 @@
+"""``--require`` of an elastic job: hosts that cannot meet it, and its end, with ranks that come and go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.test_transport_requirement import PORT, plan
+
+from ringleader.launch.elastic import launch_elastic
+from ringleader.launch.job_transport import faults_of_host
+from ringleader.launch.outcome import JobExit
+from ringleader.plan.job import Family, Mpi
+
+MIB = 1 << 20
+GOOD = JobExit(exit_code=0, whose="", reason="", first_failure=None)
+
+
+@pytest.mark.parametrize(
+    ("words", "ports", "slots", "said"),
+    [
+        (("rdma",), (PORT,), 1, ""),
+        (("rdma",), (), 1, "rdma is required, and it has no RDMA device"),
+        (("tcp",), (), 1, ""),
+        (("shm",), (), 1, ""),
+        (("gdr",), (PORT,), 2, "it has no GPU, and gdr is required"),
+    ],
+)
+def test_a_host_is_judged_by_itself(words: tuple[str, ...], ports: Any, slots: int, said: str) -> None:
+    """Others may come: that it is alone, or has one rank, is no fault."""
+    (host,) = plan(h1=ports).hosts
+    assert "; ".join(fault.what for fault in faults_of_host(words, host, slots)) == said
+
+
+def snapshot(nbytes: int) -> dict[str, Any]:
+    device = {
+        "values": {"rx_bytes": nbytes, "tx_bytes": nbytes},
+        "kind": "ethernet",
+        "addresses": ["10.0.0.1"],
+    }
+    return {"at": 1.0, "net_devices": {"eth0": device}}
+
+
+def rank(host: Any, *, counters: tuple[int, int] | None, told: bool = True) -> Any:
+    """``counters``: what the host's device had carried when the rank began and when it had ended."""
+    (place,) = plan(h1=()).ranks
+    evidence: dict[str, Any] | None = {}
+    if counters is not None:
+        evidence = {"before": snapshot(counters[0]), "after": snapshot(counters[1])}
+    sums = dict.fromkeys(("handed", "sent_least", "sent_most", "received_least", "received_most"), 20 * MIB)
+    traffic = [{"kind": "traffic", "shared": 0, "libraries": {"mpi": {"local": 0} | sums}, "peers": {}}]
+    return SimpleNamespace(host=host, place=place, evidence=evidence, traffic=traffic if told else [])
+
+
+@pytest.fixture
+def run() -> Any:
+    h1, h2 = plan(h1=(), h2=()).hosts
+    ranks = [rank(h1, counters=(0, MIB), told=False), rank(h2, counters=(0, 30 * MIB))]
+    ranks.append(rank(h1, counters=(2 * MIB, 30 * MIB)))  # the one that took the place of the first
+    listener = SimpleNamespace(warning=pytest.fail)
+    return SimpleNamespace(ranks=dict(enumerate(ranks)), listener=listener)
+
+
+def judged(run: Any, *words: str) -> JobExit:
+    mpi = Mpi(family=Family.OPENMPI5, version="5.0.10", mpirun="mpirun", library="")
+    prepared: Any = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
+    proof = launch_elastic._proof(run, prepared)
+    assert proof is not None and [host.host for host in proof.hosts] == ["h1", "h2"]
+    return launch_elastic._judged(words, GOOD, proof, run)
+
+
+def test_what_all_ranks_of_a_host_exchanged_is_compared_with_its_counters(run: Any) -> None:
+    assert judged(run, "tcp") == GOOD
+    found = judged(run, "rdma")
+    assert (found.exit_code, found.whose) == (3, "ringleader")
+    assert "h1: to other hosts TCP 100% instead of rdma" in found.reason
+
+
+def test_a_host_that_was_lost_is_judged_by_the_others(run: Any) -> None:
+    run.ranks[1].evidence, run.ranks[1].traffic = None, []
+    assert judged(run, "tcp") == GOOD
+
+
+def test_where_all_were_lost_nothing_is_shown(run: Any) -> None:
+    for one in run.ranks.values():
+        one.evidence = None
+    assert "tcp is not shown: no host gathered any evidence" in judged(run, "tcp").reason
+
+
+def test_a_job_that_failed_keeps_its_code(run: Any) -> None:
+    failed = replace(GOOD, exit_code=137, whose="rank 1", reason="killed")
+    assert launch_elastic._judged(("rdma",), failed, None, run) == failed
