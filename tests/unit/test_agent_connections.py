@@ -13,7 +13,7 @@ import pytest
 from tests.time_limits import patience
 
 from ringleader.agents import protocol
-from ringleader.agents.launcher_connection import LauncherConnection
+from ringleader.agents.protocol import LauncherConnection
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 

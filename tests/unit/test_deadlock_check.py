@@ -77,13 +77,14 @@ class Control(Communicator):
                 return sender, len(self.boxes[self.rank, sender, tag][0])
         return None
 
-    def receive(self, memory: Any, source: int, tag: int) -> None:
-        memory[:] = self.boxes[self.rank, source, tag].pop(0)
-
     def begin(self, call: Call, **operands: Any) -> Any:
-        assert call is Call.SEND
-        self.boxes[operands["peer"], self.rank, operands["tag"]].append(operands["source"])
-        return SimpleNamespace(Test=lambda: True)
+        peer, tag = operands["peer"], operands["tag"]
+        if call is Call.RECEIVE:
+            operands["target"][:] = self.boxes[self.rank, peer, tag].pop(0)
+        else:
+            assert call is Call.SEND
+            self.boxes[peer, self.rank, tag].append(operands["source"])
+        return SimpleNamespace(Test=lambda: True, Wait=lambda: True)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.elastic_simulation import Member, Phase, Simulation, message, phase_of
 
+from ringleader.agents.protocol import HOST_MESSAGES
 from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
 from ringleader.launch.elastic.membership import TIDY_SECONDS, decide
+from ringleader.launch.elastic.membership_news import NEWS
 from ringleader.launch.elastic.membership_state import Limits, State
 from ringleader.launch.elastic_history import line_of
 
@@ -860,3 +863,9 @@ def test_thousands_of_ranks_form_a_generation(size):
     assert phase_of(state) is Phase.RUNNING and len(orders) == 1
     orders = decide(state, [message("rank_ended", incarnation=5, signal=9)], 4.0)
     assert [order for order in orders if order["do"] == "spawn"]
+
+
+@pytest.mark.parametrize("name", sorted(NEWS.keys() & HOST_MESSAGES.keys()))
+def test_a_host_agents_message_has_what_the_decider_reads(name):
+    wanted = set(signature(NEWS[name]).parameters) - {"state", "host", "_"}
+    assert wanted <= set(HOST_MESSAGES[name])

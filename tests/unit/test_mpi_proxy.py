@@ -12,7 +12,7 @@ import pytest
 from ringleader.engine.communicator import Call
 from ringleader.engine.mpi_communicator import MpiCommunicator
 from ringleader.engine.mpi_proxy.creation import COMING, Creation, CreationProtocol
-from ringleader.engine.mpi_proxy.proxy import Pending, Proxy
+from ringleader.engine.mpi_proxy.proxy import CallUnderWay, Proxy
 from ringleader.engine.mpi_proxy.request_ring import (
     DATA_START,
     Completion,
@@ -48,7 +48,7 @@ def test_receives_are_cancelled_once_though_several_members_are_lost() -> None:
     proxy = Sides().proxy
     received, sent = mock.Mock(), mock.Mock()
     proxy._requests = [
-        Pending(types.SimpleNamespace(call=call), request)  # type: ignore[arg-type]
+        CallUnderWay(types.SimpleNamespace(call=call), request)  # type: ignore[arg-type]
         for call, request in ((Call.RECEIVE, received), (Call.SEND, sent))
     ]
     proxy._break(2)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ringleader.agents import protocol
-from ringleader.agents.launcher_connection import LauncherUnreachableError, connect
+from ringleader.agents.protocol import LauncherUnreachableError, connect
 from ringleader.launch.elastic import host_agents
 from ringleader.launch.preforked_hosts import PreforkedHosts
 from ringleader.launch.ssh.connections import Reply

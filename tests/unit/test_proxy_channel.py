@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from ringleader.agents.elastic.generation_service import RING_BYTES
-from ringleader.engine.communicator import Call
+from ringleader.engine.communicator import ANY, Call, Mailbox
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.mpi_proxy.channel import SHORT_BYTES, Channel
+from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator
 from ringleader.engine.mpi_proxy.request_ring import RING, Completion, Memory, Record, RequestRing
 
 
@@ -118,3 +119,41 @@ def test_after_its_end_nothing_is_begun_and_nobody_waits(sides: Sides) -> None:
         request.Wait()
     with pytest.raises(HorovodInternalError, match="generation 3 is over"):
         sides.channel.begin(Call.BARRIER, 5)
+
+
+def test_a_message_is_found_by_a_later_look_and_taken_once(sides: Sides) -> None:
+    """No look waits: the proxy is asked, and its answer is for the next one."""
+    comm = ProxyCommunicator(sides.channel, (0, 1), 0, "all", (0, 1))
+    mailbox = Mailbox(comm)
+    (created,) = sides.records()
+    assert created.call == Call.CREATE
+    sides.proxy.complete(created.number, Completion())
+
+    def look(answer: Completion | None) -> list[tuple[int, bytes]]:
+        found = list(mailbox.received(7))
+        (asked,) = sides.records()
+        assert (asked.call, asked.comm, asked.peer, asked.tag) == (Call.PROBE, created.comm, ANY, 7)
+        if answer is not None:
+            sides.proxy.complete(asked.number, answer)
+        return found
+
+    assert look(Completion(source=-1)) == []
+    assert look(None) == [], "it is asked again"
+    assert list(mailbox.received(7)) == [] and not sides.records(), "and once at a time"
+
+
+def test_a_message_that_was_found_is_received(sides: Sides) -> None:
+    comm = ProxyCommunicator(sides.channel, (0, 1), 0, "all", (0, 1))
+    assert comm.probe(ANY, 7) is None
+    created, asked = sides.records()
+    sides.proxy.complete(created.number, Completion())
+    sides.proxy.complete(asked.number, Completion(source=1, nbytes=4))
+    assert comm.probe(ANY, 7) == (1, 4)
+    memory = bytearray(4)
+    request = comm.begin(Call.RECEIVE, target=memory, peer=1, tag=7)
+    (received,) = sides.records()
+    assert (received.call, received.peer, received.tag, received.target.nbytes) == (Call.RECEIVE, 1, 7, 4)
+    sides.proxy.memory[received.target.offset : received.target.offset + 4] = b"end."
+    sides.proxy.complete(received.number, Completion())
+    assert request.Test() and memory == b"end."
+    assert comm.probe(ANY, 7) is None and len(sides.records()) == 1, "the next one is asked for"

@@ -76,7 +76,7 @@ class ModelState(ObjectState):
     def capture(self, name: str) -> Captured:
         """See `ObjectState`. Weights that are not trained, such as running means, may differ by rank."""
         if name == OPTIMIZER:
-            return Captured(value=self._read_variables(self._of_optimizer()))
+            return Captured(value=self._read_variables(variables_of(self.optimizer)))
         if name != MODEL:
             return super().capture(name)
         weights = list(self.model.weights)
@@ -92,12 +92,9 @@ class ModelState(ObjectState):
         if name == MODEL:
             self._write_variables(list(self.model.weights), value)
         elif name == OPTIMIZER:
-            self._write_variables(self._of_optimizer(), value)
+            self._write_variables(variables_of(self.optimizer), value)
         else:
             super().load(name, value)
-
-    def _of_optimizer(self) -> list[Any]:
-        return variables_of(self.optimizer)
 
 
 def variables_of(optimizer: Any) -> list[Any]:

@@ -15,7 +15,7 @@ import time
 from ringleader.agents import job_directory, process_tree, protocol, rank_identity
 from ringleader.agents.agent_outer import ALONE, AWAITED, FAILED, ORDERED
 from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
-from ringleader.agents.launcher_connection import LauncherConnection, LauncherUnreachableError, connect
+from ringleader.agents.protocol import LauncherConnection, LauncherUnreachableError, connect
 from ringleader.agents.rank_process import LAUNCHER, RankProcess
 
 DRAIN_SECONDS = 2.0

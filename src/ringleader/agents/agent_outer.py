@@ -75,7 +75,7 @@ def _wait_for(inner: int, starter: int) -> int:
 
 def _tell_of_the_inner_process(environ: Mapping[str, str], number: int) -> None:
     """Tell the launcher that a signal killed our other half, which can say nothing any more."""
-    from ringleader.agents.launcher_connection import LauncherUnreachableError, connect
+    from ringleader.agents.protocol import LauncherUnreachableError, connect
 
     with suppress(LauncherUnreachableError, OSError):
         launcher = connect(

@@ -27,15 +27,9 @@ from ringleader.agents.agent_outer import make_sure_open  # noqa: E402
 from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE  # noqa: E402
 from ringleader.agents.elastic.host_agent_loop import LEFT_SECONDS, HostAgent, HostAgentConfig  # noqa: E402
 from ringleader.agents.elastic.rank_agents import OUTER_GONE, WATCHED  # noqa: E402
-from ringleader.agents.fast_stdlib import signal  # noqa: E402
-from ringleader.agents.launcher_connection import LauncherUnreachableError, connect  # noqa: E402
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ringleader.agents.job_directory import JobDirectory
-    from ringleader.agents.launcher_connection import LauncherConnection
+from ringleader.agents.fast_stdlib import Mapping, signal  # noqa: E402
+from ringleader.agents.job_directory import JobDirectory  # noqa: E402
+from ringleader.agents.protocol import LauncherConnection, LauncherUnreachableError, connect  # noqa: E402
 
 FAILED = 1
 LONGEST_CONFIG = 64 * 1024
@@ -85,7 +79,7 @@ def _line(fd: int) -> bytes:
 def _directory(config: HostAgentConfig) -> JobDirectory:
     """Make this host's part of the job's directory. Raises OSError, also where an agent is there already."""
     here = rank_identity.host_identity()
-    directory = job_directory.JobDirectory(config.directory, rank_identity.host_key(here))
+    directory = JobDirectory(config.directory, rank_identity.host_key(here))
     until = time.monotonic() + BEFORE_US_SECONDS
     while _is_served(unix_messages.agent_socket(directory.path, config.number)):
         if time.monotonic() > until:

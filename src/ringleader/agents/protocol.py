@@ -1,19 +1,19 @@
-"""The words between launcher and rank agents: frames over one TCP connection each.
+"""The messages between launcher and agents: frames over one TCP connection each, and the agents' end of it.
 
 A frame is four bytes of length, one byte of kind, then the payload: JSON for MESSAGE, raw bytes for the
 rest. Before anything else both sides prove that they know the job's token, without sending it. From then on
 each frame is followed by a tag that only they can make, so that nobody on the way can add, change, repeat or
-drop a frame unnoticed. Nothing is encrypted.
-Used by the agent on its host and by the launcher; standard library only.
+drop a frame unnoticed. Nothing is encrypted. The launcher's end is in ``launch/supervision``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from struct import Struct
 
-from ringleader.agents.fast_stdlib import Any, Iterator, blake2b, compare_digest, socket
+from ringleader.agents.fast_stdlib import Any, Iterator, blake2b, compare_digest, socket, suppress
 
 MESSAGE, STDOUT, STDERR, STDIN, BLOB = range(5)
 """Kinds of frames: a JSON object; output of the rank; input for it; a piece of a pickled call or result."""
@@ -146,6 +146,52 @@ def proves(token: str, role: str, challenge: bytes, answer: bytes) -> bool:
     return compare_digest(proof(token, role, challenge), answer)
 
 
+def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER, *, idle: int | None = None) -> None:
+    """Notice that the other host is gone after so long a silence, and send small frames at once.
+
+    ``idle``: seconds of silence after which the kernels ask each other every second; None: a third of it.
+
+    The kernels ask and answer each other, so that only a host or a link that is down is silent: a process
+    that is stopped or gets no processor time is not, and neither we nor our peer have to be running.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = max(1, int(seconds / 3)) if idle is None else idle
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(seconds) - idle))
+    # What was sent and never acknowledged; and, for Linux, the silence above.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(max(0.5, seconds - 0.5) * 1000))
+
+
+def silence(sock: socket.socket) -> float:
+    """Return the seconds since anything came from the other host's kernel, 0 where that is not known.
+
+    `keep_alive` alone may take twice as long: kernels ask no more once there is something to send, and then
+    give that its whole time.
+    """
+    try:
+        facts = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:
+        return 0.0  # closed; whoever reads it sees that
+    return float(min(_TCP_INFO.unpack(facts))) / 1000 if len(facts) == _TCP_INFO.size else 0.0
+
+
+_TCP_INFO = Struct("=52x2I")
+"""Of the kernel's ``struct tcp_info``: milliseconds since data came, and since an acknowledgement did."""
+
+
+# --- the agents' end ---------------------------------------------------------------------------------------
+
+CONNECT_SECONDS = 3.0
+"""For one address; the launcher may offer several of which only some can be reached from here."""
+ROUNDS = 3
+
+
+class LauncherUnreachableError(Exception):
+    """The launcher cannot be reached, or what answers is not the launcher."""
+
+
 def exactly(sock: socket.socket, length: int) -> bytes:
     """Read exactly so many bytes from a blocking socket."""
     data = b""
@@ -170,34 +216,106 @@ def introduce(sock: socket.socket, token: str) -> tuple[Seal, Seal]:
     return Seal(token, "agent", theirs + ours), Seal(token, "launcher", theirs + ours)
 
 
-def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:
-    """Notice that the other host is gone after so long a silence, and send small frames at once.
+class LauncherConnection:
+    """A connection that never blocks and keeps what could not be sent yet."""
 
-    The kernels ask and answer each other, so that only a host or a link that is down is silent: a process
-    that is stopped or gets no processor time is not, and neither we nor our peer have to be running.
-    """
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle = max(1, int(seconds / 3))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(seconds) - idle))
-    # What was sent and never acknowledged; and, for Linux, the silence above.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(max(0.5, seconds - 0.5) * 1000))
+    def __init__(self, sock: socket.socket, ours: Seal, theirs: Seal) -> None:
+        """``sock`` is connected and non-blocking. ``ours``, ``theirs``: see ``introduce``."""
+        self._sock = sock
+        self._seal, self._decoder = ours, Decoder(theirs)
+        self.fd = sock.fileno()
+        self._waiting = bytearray()
+        self.open = True
+
+    def keep_alive(self, seconds: float, *, idle: int | None = None) -> None:
+        """Give the connection up after so long a silence; see the function of this name."""
+        with suppress(OSError):
+            keep_alive(self._sock, seconds, idle=idle)
+
+    def silence(self) -> float:
+        """Seconds since anything came from the launcher's host, its kernel's answers included."""
+        return silence(self._sock)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait to be sent."""
+        return len(self._waiting)
+
+    def say(self, **words: Any) -> None:
+        """Send a message."""
+        self.add(message(**words))
+
+    def add(self, frame: bytes) -> None:
+        """Send a frame, now as far as possible."""
+        if self.open:
+            self._waiting += frame + self._seal.tag(frame)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the connection takes it."""
+        try:
+            while self._waiting:
+                sent = self._sock.send(self._waiting)
+                del self._waiting[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the frames that have arrived; at the connection's end, and where somebody else has sent
+        something, it is closed and nothing comes."""
+        try:
+            data = self._sock.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        try:
+            yield from self._decoder.feed(data)
+        except ProtocolError:
+            data = b""
+        if not data:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; what waits is lost, nobody is there to read it."""
+        self.open = False
+        self._waiting.clear()
+        self._sock.close()
 
 
-def silence(sock: socket.socket) -> float:
-    """Return the seconds since anything came from the other host's kernel, 0 where that is not known.
+def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnection:
+    """Return a connection to the launcher, proven on both sides, by the first address that works."""
+    reasons: dict[str, str] = {}
+    for attempt in range(rounds):
+        for entry in control.split(","):
+            address, _, port = entry.rpartition(":")
+            try:
+                sock = connected(address.strip("[]"), int(port))
+                seals = introduce(sock, token)
+            except (OSError, ValueError, ProtocolError) as error:
+                reasons[entry] = str(error)
+                continue
+            keep_alive(sock)
+            sock.setblocking(False)
+            return LauncherConnection(sock, *seals)
+        time.sleep(0.2 * attempt)
+    tried = "; ".join(f"{entry}: {reason}" for entry, reason in reasons.items())
+    raise LauncherUnreachableError(
+        f"{socket.gethostname()} cannot reach the launcher ({tried}). "
+        "Open that port for this host, or name the interface with --network-interface"
+    )
 
-    `keep_alive` alone may take twice as long: kernels ask no more once there is something to send, and then
-    give that its whole time.
-    """
+
+def connected(address: str, port: int) -> socket.socket:
+    """Return a blocking connection; ``address`` is a numeric one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        facts = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    except OSError:
-        return 0.0  # closed; whoever reads it sees that
-    return float(min(_TCP_INFO.unpack(facts))) / 1000 if len(facts) == _TCP_INFO.size else 0.0
-
-
-_TCP_INFO = Struct("=52x2I")
-"""Of the kernel's ``struct tcp_info``: milliseconds since data came, and since an acknowledgement did."""
+        sock.settimeout(CONNECT_SECONDS)
+        sock.connect((address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock

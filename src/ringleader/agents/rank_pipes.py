@@ -7,7 +7,7 @@ import select
 
 from ringleader.agents import protocol
 from ringleader.agents.fast_stdlib import Any, suppress
-from ringleader.agents.launcher_connection import LauncherConnection
+from ringleader.agents.protocol import LauncherConnection
 
 FULL = 1024 * 1024
 """Bytes waiting for the launcher above which the rank's output is not read any more."""

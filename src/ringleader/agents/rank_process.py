@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.agents import process_inspection, process_start, process_tree
+from ringleader.agents import process_start, process_tree
 from ringleader.agents.fast_stdlib import TYPE_CHECKING, Any, Mapping, signal, socket
 from ringleader.agents.job_directory import JobDirectory
-from ringleader.agents.launcher_connection import LauncherConnection
 from ringleader.agents.process_start import NotStartedError
+from ringleader.agents.protocol import LauncherConnection
 from ringleader.agents.rank_evidence import RankEvidence
 from ringleader.agents.rank_files import RankFiles
 from ringleader.agents.rank_pipes import RankPipes
@@ -194,7 +194,7 @@ class RankProcess:
         for message in self.pipes.failing:
             pid = message["pid"]
             if not self.failing and (
-                pid == self.pid or process_inspection.mpi_libraries(process_inspection.mapped_files(pid))
+                pid == self.pid or process_tree.mpi_libraries(process_tree.mapped_files(pid))
             ):
                 self.failing = message | {"orphaned": bool(self.orphaned)}
                 self.launcher.say(do="failing", exit_code=message["exit_code"])
@@ -206,9 +206,9 @@ class RankProcess:
         """See which MPI library and which shared memory files the rank has mapped; ever less often."""
         paths: set[str] = set()
         for pid in process_tree.below(os.getpid()):
-            paths |= process_inspection.mapped_files(pid)
-        self.directory.remember(process_inspection.segments(paths))
-        for library in sorted(process_inspection.mpi_libraries(paths) - self.libraries):
+            paths |= process_tree.mapped_files(pid)
+        self.directory.remember(process_tree.segments(paths))
+        for library in sorted(process_tree.mpi_libraries(paths) - self.libraries):
             self.libraries.add(library)
             self.launcher.say(do="library", path=library)
         self.inspect_every = min(self.inspect_every * 2, LONGEST_PAUSE)
@@ -224,7 +224,7 @@ class RankProcess:
         table = process_tree.parents()
         wanted, found = [self.pid], list[int]()
         for pid in wanted:
-            if process_inspection.takes(pid, number):
+            if process_tree.takes(pid, number):
                 found.append(pid)
             else:
                 wanted += [other for other, parent in table.items() if parent == pid]
@@ -233,7 +233,7 @@ class RankProcess:
 
     def print_stacks(self) -> None:
         """Have every Python of the rank print its stacks; name the processes that can't."""
-        able, mute = process_inspection.without_stacks(process_tree.below(os.getpid()))
+        able, mute = process_tree.without_stacks(process_tree.below(os.getpid()))
         process_tree.send(able, signal.SIGQUIT)
         self.launcher.say(do="stacks", printed=len(able), mute=mute)
 

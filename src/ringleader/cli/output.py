@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ringleader.errors import RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.option_fields import flag, option
 from ringleader.value_class import dataclass
 
@@ -50,46 +51,6 @@ def dumped(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-class JsonFile:
-    """The file of ``--json-file``: opened before any work, so that a wrong place is found in time.
-
-    What was in it stays until there is a result to write, which replaces it as a redirection does: a job that
-    is started by a script, again and again, names the same file. Opening waits for no reader of a pipe.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Open or make it. Raises RequestError where that cannot be."""
-        self._path = path
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
-        self._made = not Path(path).exists()
-        try:
-            self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
-        except OSError as error:
-            what = f"{path} cannot be written: {error.strerror or error}"
-            raise RequestError(what, where="--json-file") from None
-        os.set_blocking(self._file.fileno(), True)
-
-    def write(self, value: object) -> None:
-        """Replace what is in it. Raises RefusedError where there is no room any more."""
-        self._made = False
-        data = dumped(value).encode(errors="surrogateescape")
-        try:
-            with contextlib.suppress(OSError):  # a pipe or a device has no length
-                self._file.truncate(0)
-            while data:
-                data = data[self._file.write(data) :]
-        except OSError as error:
-            what = f"{self._path} cannot be written: {error.strerror or error}"
-            raise RefusedError(what, where="--json-file") from None
-
-    def close(self) -> None:
-        """Close it; a file that was made here and got no word is removed."""
-        self._file.close()
-        if self._made:
-            with contextlib.suppress(OSError):
-                Path(self._path).unlink()
-
-
 def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
     """Raise RequestError where a result would be written over what it is made from.
 
@@ -107,16 +68,44 @@ def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
 
 
 class Result:
-    """Where the result of a command goes."""
+    """Where the result of a command goes: standard output, and the file of ``--json-file``.
 
-    def __init__(self, options: JsonOptions, file: JsonFile | None) -> None:
-        """``file``: the opened file of ``--json-file``."""
-        self._options, self._file = options, file
+    The file is opened before any work, so that a wrong place is found in time. What was in it stays until
+    there is a result to write, which replaces it as a redirection does: a job that is started by a script,
+    again and again, names the same file. Opening waits for no reader of a pipe.
+    """
+
+    def __init__(self, options: JsonOptions) -> None:
+        """Open or make the file. Raises RequestError where that cannot be."""
+        self._options, self._made = options, False
+        self._file: FileIO | None = None
+        if options.json_file is None:
+            return
+        self._made = not Path(options.json_file).exists()
+        try:
+            descriptor = os.open(options.json_file, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            raise RequestError(self._unwritable(error)) from None
+        os.set_blocking(descriptor, True)
+        self._file = FileIO(descriptor, "w")
+
+    def _unwritable(self, error: OSError) -> Fault:
+        what = f"{self._options.json_file} cannot be written: {error.strerror or error}"
+        return Fault(where="--json-file", what=what)
 
     def write(self, value: object) -> None:
-        """Write JSON to the file of ``--json-file``, if one was asked for."""
-        if self._file is not None:
-            self._file.write(value)
+        """Write JSON to the file, if one was asked for. Raises RefusedError where there is no room."""
+        if self._file is None:
+            return
+        self._made = False
+        data = dumped(value).encode(errors="surrogateescape")
+        try:
+            with contextlib.suppress(OSError):  # a pipe or a device has no length
+                self._file.truncate(0)
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            raise RefusedError(self._unwritable(error)) from None
 
     def show(self, value: object, text: Callable[[], str]) -> None:
         """Print a result, as JSON with ``--json``, else its text; write its JSON."""
@@ -140,19 +129,23 @@ class Result:
                 raise
             print(f"ringleader: {error}", file=sys.stderr)
 
+    def close(self) -> None:
+        """Close the file; one that was made here and got no word is removed."""
+        if self._file is not None:
+            self._file.close()
+        if self._made:
+            with contextlib.suppress(OSError):
+                Path(self._options.json_file or "").unlink()
 
-@contextlib.contextmanager
-def result_to(options: JsonOptions, inputs: Sequence[str] = ()) -> Iterator[Result]:
+
+def result_to(options: JsonOptions, inputs: Sequence[str] = ()) -> contextlib.closing[Result]:
     """Open what a result is written to, before any work.
 
     ``inputs``: what the command reads, which is not written over; see `check_not_read`.
     """
-    if options.json_file is None:
-        yield Result(options, None)
-        return
-    check_not_read("--json-file", options.json_file, inputs)
-    with contextlib.closing(JsonFile(options.json_file)) as file:
-        yield Result(options, file)
+    if options.json_file is not None:
+        check_not_read("--json-file", options.json_file, inputs)
+    return contextlib.closing(Result(options))
 
 
 def show(options: JsonOptions, value: object, text: Callable[[], str], inputs: Sequence[str] = ()) -> None:

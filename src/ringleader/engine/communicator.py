@@ -215,12 +215,11 @@ class Communicator:
         self.begin(call, **operands).Wait()
 
     def probe(self, source: int, tag: int) -> tuple[int, int] | None:
-        """Return who has sent a message with this tag, and its bytes, as far as it is known to be there."""
-        raise NotImplementedError
+        """Return who has sent a message with this tag, and its bytes, as far as it is known to be there.
 
-    def receive(self, memory: Any, source: int, tag: int) -> None:
-        """Receive a message that `probe` has found."""
-        self.begin(Call.RECEIVE, target=memory, peer=source, tag=tag).Wait()
+        It is to be received then: it may not be found again.
+        """
+        raise NotImplementedError
 
     # communicators and memory made of it; each is collective over its ranks
 
@@ -323,7 +322,7 @@ class Mailbox:
         while (found := self._comm.probe(source, tag)) is not None:
             sender, nbytes = found
             memory = bytearray(nbytes)
-            self._comm.receive(memory, sender, tag)
+            self._comm.begin(Call.RECEIVE, target=memory, peer=sender, tag=tag).Wait()
             yield sender, bytes(memory)
 
 

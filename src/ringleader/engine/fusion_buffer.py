@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from operator import attrgetter, is_
 
 from ringleader.engine.communicator import Communicator, PackedCopy
 from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
@@ -27,6 +27,8 @@ MOST_PLANS = 256
 """Plans of batches that are kept. A training asks for the same few again and again."""
 MOST_ROUND_PLANS = 64
 """Plans of rounds that are kept."""
+_ARRAY, _OUT, _NAME = attrgetter("array"), attrgetter("out"), attrgetter("name")
+_DIGEST, _ORDER, _REPEATED = attrgetter("digest"), attrgetter("order"), attrgetter("repeated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,17 +156,17 @@ class FusionBuffer:
         before they have met this one.
         """
         assert batch.work is not None and batch.copy is not None
-        batch.sources = self._kernels.addresses([work.array for work in works])
+        batch.sources = self._kernels.addresses(list(map(_ARRAY, works)))
         batch.copy.pack(batch.sources)
         return batch.work
 
     def unpack(self, batch: Batch, works: Sequence[Work]) -> None:
         """Copy the results to where the members want them."""
         assert batch.copy is not None
-        in_place = all(work.out is work.array for work in works)
-        batch.copy.unpack(
-            batch.sources if in_place else self._kernels.addresses([work.out for work in works])
-        )
+        # Without a frame of Python for each of them: there may be hundreds.
+        in_place = all(map(is_, map(_OUT, works), map(_ARRAY, works)))
+        targets = batch.sources if in_place else self._kernels.addresses(list(map(_OUT, works)))
+        batch.copy.unpack(targets)
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -177,11 +179,6 @@ class FusionBuffer:
                 if batch.copy is not None:
                     batch.copy.close()
         self._plans.clear()
-
-
-_DIGEST = attrgetter("digest")
-_ORDER = attrgetter("order")
-_REPEATED = attrgetter("repeated")
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -221,7 +218,7 @@ class RoundPlans:
         plan = RoundPlan(
             pending=works,
             digest=sum(map(_DIGEST, works)) & MASK,
-            joins=any(work.name == JOIN for work in works),
+            joins=JOIN in map(_NAME, works),
         )
         # Nothing else is kept: a plan would keep the arrays of its works alive.
         if len(works) > 1 and all(map(_REPEATED, works)):

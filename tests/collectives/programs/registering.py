@@ -60,7 +60,7 @@ assert torch.equal(parameter, mean(VALUES))
 if SHARED:
     assert (array == (VALUES * (RANK + 1)).numpy()).all(), "the old memory is as it was"
     if TRANSPORT.name == "window":
-        assert (location(tensor), "float32", COUNT) in TRANSPORT.registered._reducers, "not reduced in place"
+        assert (location(tensor), "float32", COUNT) in TRANSPORT.registered.reducers, "not reduced in place"
 # Once more is nothing new.
 count = segments()
 assert hvd.register_(tensor) is tensor and segments() == count

@@ -4,6 +4,8 @@ import sys
 
 import numpy
 
+from ringleader.adapters.variables_state import variables_of
+
 if sys.argv[1] == "tf.keras":
     import tensorflow as tf
 
@@ -34,7 +36,7 @@ def values(tensors):
 
 
 def everything():
-    return values(model.weights) + values(state._of_optimizer())
+    return values(model.weights) + values(variables_of(state.optimizer))
 
 
 def same(ones, others):

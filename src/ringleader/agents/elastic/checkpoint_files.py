@@ -26,16 +26,9 @@ import zlib
 from struct import Struct
 
 from ringleader.agents import process_tree, rank_identity
-from ringleader.agents.elastic.commit_memory import CommitMemoryError
+from ringleader.agents.elastic.commit_memory import CommitMemoryError, CommitStore
 from ringleader.agents.elastic.rank_agents import WATCHED
-from ringleader.agents.fast_stdlib import signal, suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.agents.fast_stdlib import Any, Callable, Iterator, Mapping, signal, suppress
 
 MAGIC = b"RLCOMMIT"
 VERSION = 1

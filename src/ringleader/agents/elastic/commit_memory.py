@@ -16,11 +16,8 @@ import os
 import time
 from struct import Struct
 
+from ringleader.agents.fast_stdlib import Callable, Sequence
 from ringleader.agents.memory_fence import Fence
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 BUFFERS = 2
 _WORD = Struct("<Q")

@@ -23,16 +23,9 @@ import os
 import select
 
 from ringleader.agents import protocol, unix_messages
-from ringleader.agents.elastic.commit_memory import CommitMemoryError
+from ringleader.agents.elastic.commit_memory import CommitMemoryError, CommitStore
 from ringleader.agents.elastic.generation_page import PageWriter
-from ringleader.agents.fast_stdlib import socket, suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.agents.fast_stdlib import Any, Callable, Mapping, Sequence, socket, suppress
 
 RING_BYTES = 1 << 20
 """A rank's ring: how it is divided is the engine's business, which needs less than this."""
@@ -355,12 +348,12 @@ class GenerationService:
         rank: int | None,
         incarnation: int | None,
         code: int | None = None,
-        words: Mapping[str, Any] = {},
+        words: Mapping[str, Any] | None = None,
     ) -> None:
         generation.page.mark_broken(rank, code)
         if not generation.broken:
             generation.broken = True
-            words = {"number": generation.number, "rank": rank, "incarnation": incarnation, **words}
+            words = {"number": generation.number, "rank": rank, "incarnation": incarnation, **(words or {})}
             self._tell_proxies_of_end(generation, words)
 
     def _tell_proxies_of_end(self, generation: _Generation, words: dict[str, Any]) -> None:

@@ -12,12 +12,7 @@ import time
 from threading import RLock
 
 from ringleader.agents import unix_messages
-from ringleader.agents.fast_stdlib import suppress
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+from ringleader.agents.fast_stdlib import Any, Sequence, suppress
 
 SOCKET, INCARNATION, WORLD = "RINGLEADER_HOST_AGENT", "RINGLEADER_INCARNATION", "RINGLEADER_WORLD"
 """Variables: the path of the host agent's socket; a rank's incarnation; the number of a proxy's world."""

@@ -13,21 +13,15 @@ import os
 import select
 import time
 
-from ringleader.agents import process_inspection, process_tree, protocol, rank_identity, unix_messages
+from ringleader.agents import process_tree, protocol, rank_identity, unix_messages
 from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
 from ringleader.agents.elastic.commit_memory import CommitStore
 from ringleader.agents.elastic.generation_service import GenerationService
 from ringleader.agents.elastic.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
-from ringleader.agents.fast_stdlib import signal, socket, suppress
+from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
 from ringleader.agents.fork_server_process import ForkServerProcess
-
-TYPE_CHECKING = False  # see fast_stdlib.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from ringleader.agents.job_directory import JobDirectory
-    from ringleader.agents.launcher_connection import LauncherConnection
+from ringleader.agents.job_directory import JobDirectory
+from ringleader.agents.protocol import LauncherConnection
 
 LEFT_SECONDS = 3.5
 """For rank agents to end their ranks where we end: SIGTERM, and SIGKILL 2 s later."""
@@ -85,7 +79,7 @@ class HostAgent:
         )
         self.fork_server = ForkServerProcess(environ, launcher.say, self._forked, directory.path)
         self.files = CheckpointFiles(self.commits, launcher.say)
-        launcher.ask_often(config.lost_after)
+        launcher.keep_alive(config.lost_after, idle=1)
         launcher.say(
             do="host_hello",
             host=config.host,
@@ -213,8 +207,8 @@ class HostAgent:
         if words["do"] == "committed":
             self.files.committed(int(words["number"]))
         elif words["do"] == "proxy_ready":
-            mapped = process_inspection.mapped_files(int(words["pid"]))
-            self._directory.remember(process_inspection.segments(mapped))
+            mapped = process_tree.mapped_files(int(words["pid"]))
+            self._directory.remember(process_tree.segments(mapped))
 
     # --- orders -------------------------------------------------------------------------------------------
 

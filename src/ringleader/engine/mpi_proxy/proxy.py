@@ -61,7 +61,7 @@ FINALIZE_SECONDS = 2.0
 DONE = Completion()
 
 
-class Pending(NamedTuple):
+class CallUnderWay(NamedTuple):
     """A call that MPI has not done yet."""
 
     record: Record
@@ -91,7 +91,7 @@ class Proxy:
         """Whether requests are taken: not once a member is lost. Nothing is reported to the rank then."""
         self._memory: dict[int, Mapped] = {}
         self._comms: dict[int, MpiCommunicator] = {}
-        self._requests: list[Pending] = []
+        self._requests: list[CallUnderWay] = []
         """What MPI is doing."""
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
@@ -233,7 +233,7 @@ class Proxy:
                     tag=record.tag,
                     listed=self._integers(record.listed),
                 )
-                self._requests.append(Pending(record, request))
+                self._requests.append(CallUnderWay(record, request))
                 self._look_at(len(self._requests) - 1)
             elif record.call == Call.CREATE:
                 generation, ranks = self._generation, self._integers(record.listed)

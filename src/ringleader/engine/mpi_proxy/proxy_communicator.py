@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from ringleader.engine.communicator import ANY, Call, Communicator, PackedCopy, memory_at
+from ringleader.engine.communicator import Call, Communicator, PackedCopy, memory_at
 from ringleader.engine.mpi_proxy.channel import Channel, ProxyRequest, SharedMemory
-from ringleader.engine.mpi_proxy.request_ring import Completion
 
 
 class ProxyCommunicator(Communicator):
@@ -43,7 +42,6 @@ class ProxyCommunicator(Communicator):
         self.rank, self.size = self._members.index(me), len(self._members)
         self._children = 0
         self._probes: dict[tuple[int, int], ProxyRequest] = {}
-        self._found: dict[tuple[int, int], Completion] = {}
         ProxyCommunicator._made += 1
         self._number = ProxyCommunicator._made
         self._asked_for = False
@@ -67,25 +65,16 @@ class ProxyCommunicator(Communicator):
 
         So a message is found by the second look at the earliest, and no look waits.
         """
-        where = (source, tag)
-        found = self._found.get(where)
-        if found is None:
-            request = self._probes.get(where)
-            if request is not None:
-                if not request.Test():
-                    return None
-                del self._probes[where]
-                found = request.completion
-            if found is None or found.source < 0:
-                self._probes[where] = self.begin(Call.PROBE, peer=source, tag=tag)
+        request = self._probes.get((source, tag))
+        if request is not None:
+            if not request.Test():
                 return None
-            self._found[where] = found
-        return found.source, found.nbytes
-
-    def receive(self, memory: Any, source: int, tag: int) -> None:
-        self._found.pop((source, tag), None)
-        self._found.pop((ANY, tag), None)
-        super().receive(memory, source, tag)
+            del self._probes[source, tag]
+            found = request.completion
+            if found is not None and found.source >= 0:
+                return found.source, found.nbytes
+        self._probes[source, tag] = self.begin(Call.PROBE, peer=source, tag=tag)
+        return None
 
     # others made of it
 
