@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.elastic.host_offers import HostAnswers
+from ringleader.launch.elastic.available_hosts import HostAnswers
 from ringleader.launch.elastic.host_sources import HostSourceError, hosts_in, no_answer, with_default_slots
 from ringleader.plan.host_list import parse_host_list
 from ringleader.plan.job import Host

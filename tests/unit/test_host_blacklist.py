@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.elastic.host_offers import HostBlacklist, HostOffers, stay_seconds
+from ringleader.launch.elastic.available_hosts import AvailableHosts, HostBlacklist, stay_seconds
 from ringleader.launch.elastic.host_sources import fixed_hosts
 from ringleader.plan.job import Host
 
@@ -45,7 +45,7 @@ def test_without_a_range_a_host_is_out_for_good() -> None:
 
 def test_the_hosts_that_may_be_used() -> None:
     hosts = tuple(Host(name=name, slots=1) for name in ("h1", "h2", "h3"))
-    offers = HostOffers(fixed_hosts(hosts), hosts, cooldown=COOLDOWN)
+    offers = AvailableHosts(fixed_hosts(hosts), hosts, cooldown=COOLDOWN)
     offers.exclude("h2")
     assert offers.news(1.0) == ([("h1", 1), ("h3", 1)], [])
     assert offers.news(2.0) == (None, [])

@@ -13,7 +13,7 @@ import pytest
 from tests.time_limits import patience
 
 from ringleader.errors import RequestError
-from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
+from ringleader.launch.elastic.available_hosts import AvailableHosts, first_hosts
 from ringleader.launch.elastic.host_sources import (
     HostSource,
     HostSourceError,
@@ -53,7 +53,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def wait_for(offers: HostOffers, count: int, seconds: float = 20.0) -> list[str]:
+def wait_for(offers: AvailableHosts, count: int, seconds: float = 20.0) -> list[str]:
     """The first ``count`` warnings and hosts, as the launcher's loop hears them."""
     found: list[str] = []
     until = time.monotonic() + patience(seconds)
@@ -279,7 +279,7 @@ H1, H2 = (Host(name="h1", slots=1),), (Host(name="h2", slots=1),)
 
 def test_news_reach_the_loop_in_order() -> None:
     source = prepared(H1, HostSourceError("away"), ValueError("odd"), H1, H2, H2, H2)
-    offers = HostOffers(source, H1)
+    offers = AvailableHosts(source, H1)
     first, second, third, fourth = wait_for(offers, 4)
     offers.close()
     offers.close()
@@ -290,7 +290,7 @@ def test_news_reach_the_loop_in_order() -> None:
 
 def test_a_refresh_does_not_wait_for_the_period() -> None:
     source = prepared(H2)
-    offers = HostOffers(source, H1, period=3600.0)
+    offers = AvailableHosts(source, H1, period=3600.0)
     offers.refresh()
     assert wait_for(offers, 1) == ["h2"]
     offers.close()
@@ -298,7 +298,7 @@ def test_a_refresh_does_not_wait_for_the_period() -> None:
 
 def test_fixed_hosts_never_change() -> None:
     source = fixed_hosts(H1)
-    offers = HostOffers(source, source.look(), period=0.001)
+    offers = AvailableHosts(source, source.look(), period=0.001)
     assert offers.fileno() is None and not offers.refresh()
     assert offers.usable() == [("h1", 1)] and offers.news(1.0) == (None, [])
     offers.close()
@@ -308,7 +308,7 @@ def test_fixed_hosts_never_change() -> None:
 def test_a_watch_that_is_closed_ends_the_running_script(script: Callable[[str], str], tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     path = script(f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600")
-    offers = HostOffers(discovery_script((path,)), H1, period=0.01)
+    offers = AvailableHosts(discovery_script((path,)), H1, period=0.01)
     until = time.monotonic() + patience(20)
     while not pid.exists():
         assert time.monotonic() < until
@@ -322,7 +322,7 @@ def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
     source = discovery_script((script("echo h1:1"),))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        offers = HostOffers(source, source.look())
+        offers = AvailableHosts(source, source.look())
         offers.close()
     assert len(os.listdir("/proc/self/fd")) == before
 

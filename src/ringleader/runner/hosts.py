@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ringleader.adapters.elastic import HostUpdateResult
 from ringleader.agents.rank_identity import host_identity
 from ringleader.horovod_run import WrongOptionError
-from ringleader.launch.elastic.host_offers import stay_seconds
+from ringleader.launch.elastic.available_hosts import stay_seconds
 from ringleader.launch.elastic.host_sources import SCRIPT_SECONDS, command_words, hosts_in, output_of
 from ringleader.plan.host_list import parse_host_list, parse_hostfile
 from ringleader.text_files import read_text

@@ -1,6 +1,6 @@
 """The hosts of an elastic job, one by one: probed, given an agent, made ready to start ranks, let go.
 
-``host_agents`` holds the connections to their agents; which hosts there are is ``host_offers``' business.
+``host_agents`` holds the connections to their agents; which hosts there are is ``available_hosts``' business.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from typing import Any
 from ringleader.agents import protocol
 from ringleader.agents.elastic.host_agent_client import INCARNATION, SLOT
 from ringleader.launch import signals
+from ringleader.launch.elastic.available_hosts import AvailableHosts
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
-from ringleader.launch.elastic.host_offers import HostOffers
 from ringleader.launch.elastic.host_sources import MOST_RANKS
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
@@ -58,7 +58,7 @@ class ElasticRank(RankState):
 class ElasticJob(Session[ElasticRank]):
     """One elastic job, from the first look at its hosts to the end of everything."""
 
-    def __init__(self, context: ElasticContext, channels: Channels, offers: HostOffers) -> None:
+    def __init__(self, context: ElasticContext, channels: Channels, offers: AvailableHosts) -> None:
         """Nothing is started yet."""
         super().__init__(context.job, channels, size=1)
         self.context, self._offers = context, offers

@@ -1,7 +1,7 @@
 """Which hosts are there now? A source for each place that may know, and the programs that some run.
 
 A source is probed with ``look``, which answers within its own deadline or raises; how often that is done, and
-which answers count, is ``host_offers``' business.
+which answers count, is ``available_hosts``' business.
 """
 
 from __future__ import annotations

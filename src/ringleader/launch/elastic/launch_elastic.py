@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ringleader.agents import host_facts_script, job_directory, rank_identity
 from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
 from ringleader.launch import signals
+from ringleader.launch.elastic.available_hosts import AvailableHosts, first_hosts
 from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
-from ringleader.launch.elastic.host_offers import HostOffers, first_hosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
@@ -58,7 +58,7 @@ def launch_elastic(
             hosts = first_hosts(source, caught, warn=listener.warning)
         except KeyboardInterrupt:
             raise signals.stopped(caught) from None
-        offers = HostOffers(
+        offers = AvailableHosts(
             source, hosts, cooldown=context.elastic.cooldown, period=context.elastic.discovery_seconds
         )
         stack.callback(offers.close)
@@ -183,7 +183,7 @@ def own_addresses() -> tuple[str, ...]:
 
 def _run(
     context: ElasticContext,
-    offers: HostOffers,
+    offers: AvailableHosts,
     stack: contextlib.ExitStack,
     *,
     stdin: int | None,

@@ -1,4 +1,4 @@
-"""Which hosts an elastic job may use now: what its source names, less those that failed it lately.
+"""Hosts that an elastic job may use now: what its source names, less a blacklist of those that failed lately.
 
 An answer of the source that differs from the one before counts once the next answer is the same: a source
 that flaps, or is read while somebody writes it, changes nothing. One that fails later than the first time
@@ -26,7 +26,7 @@ HostNews = tuple[Host, ...] | str
 """Hosts that count from now on, or a warning: the source's last answer still counts."""
 
 
-class HostOffers:
+class AvailableHosts:
     """A source that is probed again and again, from its first answer to ``close``; less what is out.
 
     A source may wait (a script, a file system, an API server), and the launcher's loop must not: a thread
