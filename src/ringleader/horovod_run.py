@@ -197,7 +197,9 @@ def elastic_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> Ela
     if least is None and script is None and most in (None, np):
         return None
     constants = sys.modules.get(_CONSTANTS)
-    timeouts = (given.get("elastic_timeout"), seconds_of(environ, ELASTIC_TIMEOUT))
+    timeout = given.get("elastic_timeout")
+    if timeout is None:
+        timeout = seconds_of(environ, ELASTIC_TIMEOUT)
     usual = getattr(constants, "ELASTIC_TIMEOUT_SECS", ElasticOptions.timeout)
     looks = getattr(constants, "DISCOVER_HOSTS_FREQUENCY_SECS", DISCOVERY_SECONDS)
     return ElasticOptions(
@@ -209,7 +211,7 @@ def elastic_options(given: Mapping[str, Any], environ: Mapping[str, str]) -> Ela
         exclude_hosts=True,
         reset_limit=given.get("reset_limit"),
         cooldown=_cooldown(given.get("cooldown_range")),
-        timeout=next((seconds for seconds in timeouts if seconds is not None), usual),
+        timeout=usual if timeout is None else timeout,
     )
 
 

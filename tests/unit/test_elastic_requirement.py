@@ -51,7 +51,7 @@ def rank(host: Any, *, counters: tuple[int, int] | None, told: bool = True) -> A
         evidence = {"before": snapshot(counters[0]), "after": snapshot(counters[1])}
     sums = dict.fromkeys(("handed", "sent_least", "sent_most", "received_least", "received_most"), 20 * MIB)
     traffic = [{"kind": "traffic", "shared": 0, "libraries": {"mpi": {"local": 0} | sums}, "peers": {}}]
-    return SimpleNamespace(host=host, place=place, evidence=evidence, traffic=traffic if told else [])
+    return SimpleNamespace(host=host, place=place, slot=0, evidence=evidence, traffic=traffic if told else [])
 
 
 @pytest.fixture
@@ -92,3 +92,8 @@ def test_where_all_were_lost_nothing_is_shown(run: Any) -> None:
 def test_a_job_that_failed_keeps_its_code(run: Any) -> None:
     failed = replace(GOOD, exit_code=137, whose="rank 1", reason="killed")
     assert launch_elastic._judged(("rdma",), failed, None, run) == failed
+
+
+def test_a_rank_and_the_one_in_its_place_exchange_nothing_with_each_other(run: Any) -> None:
+    """A host with one slot has nothing to show of shared memory, however many ranks it had in turn."""
+    assert "h1: shm" not in judged(run, "shm").reason

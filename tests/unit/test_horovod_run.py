@@ -13,7 +13,15 @@ import pytest
 import ringleader.runner
 from ringleader import api
 from ringleader.errors import RankError, RefusedError, RequestError
-from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, elastic_failure_text, translate
+from ringleader.horovod_run import (
+    ELASTIC_TIMEOUT,
+    IGNORED,
+    NAMES,
+    accepts_horovod,
+    elastic_failure_text,
+    elastic_options,
+    translate,
+)
 from ringleader.plan.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.plan.job import Ssh
 from ringleader.runner import settings
@@ -167,6 +175,10 @@ def test_a_script_that_finds_the_hosts() -> None:
         assert "elastic" not in translate({"np": 2, "reset_limit": 3}, {})
     with pytest.raises(RequestError, match="'soon' is not a number"):
         translate({"np": 2, "min_np": 1}, {"HOROVOD_ELASTIC_TIMEOUT": "soon"})
+    given = elastic_options(
+        {"num_proc": 2, "min_num_proc": 1, "elastic_timeout": 9}, {ELASTIC_TIMEOUT: "soon"}
+    )
+    assert given is not None and given.timeout == 9
 
 
 def test_seconds_that_scripts_change_are_read_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,8 @@ class KeptReduction:
 
         ``number`` is that of the process set. ``arguments`` are those of the call but for arrays and name.
         """
+        if len(KEPT) >= CAPACITY:  # not where they are kept: those of one step are all pending here
+            KEPT.clear()
         self.engine, self.works, self.number, self.arguments = engine, works, number, arguments
         self.grouped = grouped
         self.key = GROUP + name if grouped else name
@@ -104,8 +106,6 @@ def synchronize(handle: int) -> Any:
             done = works[0].out
         for work in works:
             work.array = work.out = None  # the arrays may go
-        if len(KEPT) >= CAPACITY:
-            KEPT.clear()
         KEPT[pending.key] = pending
         return done
     if pending is None:

@@ -68,6 +68,7 @@ class Operation:
         self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
     ) -> tuple[Any, ...]:
         """Do the operation on several tensors and return their results."""
+        tensors = tuple(tensors)
         return self.results(self.works(tensors, name, process_set, arguments, grouped=True), tensors)
 
     def begin_group(

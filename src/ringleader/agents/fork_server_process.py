@@ -123,11 +123,11 @@ class ForkServerProcess:
         }
         self._sock, self._output = ours, output
         try:
-            self.pid = process_start.start(command, (stdin, output_there, output_there, theirs.fileno()))
-        except (process_start.NotStartedError, OSError) as error:
+            fds = (stdin, output_there, output_there, theirs.fileno())
+            self.pid = process_start.start(command, fds, waits=False)
+        except OSError as error:
             self._close()
-            why = f"cannot fork: {error.strerror}" if isinstance(error, OSError) else error.reason
-            self._say(do="not_prepared", why=why)
+            self._say(do="not_prepared", why=f"cannot fork: {error.strerror}")
             return
         finally:
             for fd in (stdin, output_there):
@@ -300,8 +300,10 @@ class ForkServerClient:
             unix_messages.send(self._sock, command, fds)
             received = unix_messages.receive(self._sock)
         except (OSError, ValueError) as error:
+            self.close()
             raise NoForkError(str(error)) from None
         if received is None:
+            self.close()
             raise NoForkError("the host's warm Python has ended")
         answer = received[0]
         if answer["do"] != "started":

@@ -148,9 +148,9 @@ def ringleader(agent: str) -> Answer:
     place = Path(agent)
     if not (agent and place.is_file()):
         place = _installed_agent()
-    if not place.is_file():
-        return {"agent": "", "version": "", "checksum": ""}
     version = re.search(r"""__version__\s*=\s*["']([^"']+)""", text(place.parent.parent / "__init__.py"))
+    if not place.is_file():  # an older Ringleader has its agent elsewhere
+        return {"agent": "", "version": version[1] if version else "", "checksum": ""}
     sums = [checksum(file) for file in sorted(place.parent.rglob("*.py"))]
     known = {"agent": str(place), "version": version[1] if version else ""}
     return known | {"checksum": hashlib.sha256("".join(sums).encode()).hexdigest()}

@@ -39,12 +39,15 @@ class ForkedRank(BaseException):
         """Descriptors that imported libraries opened."""
 
 
-def start(command: Mapping[str, Any], fds: Sequence[int], *, runs_script: bool = False) -> int:
+def start(
+    command: Mapping[str, Any], fds: Sequence[int], *, runs_script: bool = False, waits: bool = True
+) -> int:
     """Start a command and return its process id, once the kernel has accepted the program.
 
     ``command``: ``argv``, ``cwd``, ``env``, ``cpus`` (their numbers, to be bound to; empty: it is not bound)
     and ``open_files`` (soft limit that it gets; 0: ours). ``fds``: its standard input, output and error, and
     one that it gets as it is. ``runs_script``: no other program is executed, ForkedRank is raised there.
+    ``waits``: False for who must not wait for a file system: what goes wrong is then on standard error.
     Raises NotStartedError, and OSError where there can be no process.
     """
     trouble, tell = os.pipe()
@@ -56,8 +59,11 @@ def start(command: Mapping[str, Any], fds: Sequence[int], *, runs_script: bool =
         os.close(tell)
         raise
     if pid == 0:
-        _become(command, fds, parent, tell, runs_script)
+        _become(command, fds, parent, tell if waits else None, runs_script)
     os.close(tell)
+    if not waits:
+        os.close(trouble)
+        return pid
     with os.fdopen(trouble, "rb") as pipe:
         told = pipe.read()
     if told:
@@ -67,7 +73,7 @@ def start(command: Mapping[str, Any], fds: Sequence[int], *, runs_script: bool =
 
 
 def _become(
-    command: Mapping[str, Any], fds: Sequence[int], parent: int, tell: int, runs_script: bool
+    command: Mapping[str, Any], fds: Sequence[int], parent: int, tell: int | None, runs_script: bool
 ) -> NoReturn:
     """Turn the forked copy of us into the command; never returns."""
     step, code, argv, cpus = "prepare the process", NOT_EXECUTABLE, command["argv"], command["cpus"]
@@ -87,7 +93,8 @@ def _become(
         if runs_script:
             report = os.dup(fds[3])
             os.set_inheritable(report, True)
-            os.close(tell)
+            if tell is not None:
+                os.close(tell)
             raise ForkedRank(argv, command["env"] | {"RINGLEADER_REPORT_FD": str(report)}, report)
         os.set_inheritable(fds[3], True)
         os.execvpe(argv[0], argv, command["env"])
@@ -98,7 +105,10 @@ def _become(
             code = NOT_FOUND
         reason = f"cannot {step}: {error.strerror if isinstance(error, OSError) else error}"
         with suppress(OSError):
-            os.write(tell, json.dumps({"exit_code": code, "reason": reason}).encode())
+            if tell is None:
+                os.write(fds[2], f"{reason}\n".encode())
+            else:
+                os.write(tell, json.dumps({"exit_code": code, "reason": reason}).encode())
     os._exit(code)
 
 

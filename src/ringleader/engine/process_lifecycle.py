@@ -14,7 +14,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.agents.training_progress import Reporter, report_fd
 from ringleader.engine import mpi_library
@@ -23,15 +23,29 @@ from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.mpi_communicator import free_windows_left
-from ringleader.engine.mpi_proxy.membership import ELASTIC
 from ringleader.engine.peer_wait import End, EndMessages, PeerEnd
 from ringleader.engine.session import Session, open_session
 from ringleader.engine.traffic import as_report
+
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_proxy.membership import ElasticRank
 
 FAREWELL_SECONDS = 0.3
 """A rank that ends this much before its peers on other hosts tells them."""
 DRAIN_SECONDS = 0.2
 """How long a rank that does not wait for the others has its messages to them sent."""
+
+
+def _elastic_rank() -> ElasticRank | None:
+    """Return this process's part in an elastic job; None in any other job, which loads nothing for it."""
+    module = sys.modules.get("ringleader.engine.mpi_proxy.membership")
+    found: ElasticRank | None = None if module is None else module.ELASTIC
+    return found
+
+
+def _leave_generation() -> None:
+    if (elastic := _elastic_rank()) is not None:
+        elastic.leave()
 
 
 def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple[bool, list[Segment]]:
@@ -52,7 +66,7 @@ def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple
         # Some rank will never come, or all are on their way to the next generation, where they meet. What
         # this one has is its own, so nothing of it is given back.
         left = session.registry.free(together=False)
-        ELASTIC.leave()
+        _leave_generation()
         return how is End.SHUT_DOWN, left
     together, give_back = _end_together(session, how, clean=clean)
     left = session.registry.free(together=give_back)
@@ -61,7 +75,7 @@ def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple
             session.deadlock_check.drain()
         session.base.free()
     if how is not End.RAISED:  # then its end is to be noticed
-        ELASTIC.leave()
+        _leave_generation()
     return together, left
 
 
@@ -192,10 +206,11 @@ class Process:
                     entry=NEW if is_new else entry,
                 )
             except BaseException as error:
-                member = ELASTIC.membership
+                elastic = _elastic_rank()
+                member = None if elastic is None else elastic.membership
                 broken = member is not None and member.broken()
                 again = is_new and isinstance(error, HorovodInternalError) and broken
-                ELASTIC.leave()
+                _leave_generation()
                 if not again:
                     raise
         self.session.timelines.begin()
@@ -214,7 +229,8 @@ class Process:
 
     def _forked(self) -> None:
         """In a forked child: the session is the parent's, and so are MPI and the memory between the ranks."""
-        ELASTIC.forked()
+        if (elastic := _elastic_rank()) is not None:
+            elastic.forked()
         session = self.session
         if session is None:
             return

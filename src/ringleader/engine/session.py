@@ -21,7 +21,6 @@ from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.group_communicators import RankLayout, any_oversubscribed, checked_ranks
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.mpi_communicator import mpi_world
-from ringleader.engine.mpi_proxy.membership import ELASTIC
 from ringleader.engine.operations import Work
 from ringleader.engine.peer_wait import EndMessages, LivenessSource, PeerWait, StatusFile, peer_wait_for
 from ringleader.engine.process_set_registry import ProcessSetRegistry
@@ -198,15 +197,18 @@ def open_session(
         session = Session(kernels=kernels, settings=settings, requested=comm)
         session.begin(lone_group(session))
         return session
-    arrival: dict[str, Any] = {}
     if settings.elastic:
+        from ringleader.engine.mpi_proxy.membership import ELASTIC  # other jobs need nothing of it
+
         arrival = {
             "settings": _shared(settings),
             "processors": processors.rank_processors().values(),
             "sets": with_sets,
             "entry": entry,
         }
-    world = ELASTIC.join(environ, arrival) if settings.elastic else mpi_world(mpi_library.load(settings))
+        world = ELASTIC.join(environ, arrival)
+    else:
+        world = mpi_world(mpi_library.load(settings))
     everybody = world.everybody
     if chosen:
         base = everybody.part(checked_ranks(chosen, everybody), tag=0)

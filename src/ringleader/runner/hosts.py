@@ -284,7 +284,7 @@ class HostManager:
     def current_hosts(self) -> DiscoveredHosts:
         """The hosts as of the last update, without those that failed since: a new object each time."""
         order = [host for host in self._hosts.host_assignment_order if not self.is_blacklisted(host)]
-        return DiscoveredHosts(self._hosts.host_slots, order)
+        return DiscoveredHosts(dict(self._hosts.host_slots), order)
 
     def blacklist(self, host: str) -> None:
         """Note a failure of a host."""

@@ -34,7 +34,21 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.launch.outcome import Outcome
 
-__all__ = ["check_build", "gloo_built", "mpi_built", "nccl_built", "parse_args", "run_commandline"]
+__all__ = [
+    "check_build",
+    "gloo_built",
+    "gloo_run",
+    "is_intel_mpi",
+    "is_mpich",
+    "is_open_mpi",
+    "is_spectrum_mpi",
+    "mpi_available",
+    "mpi_built",
+    "mpi_run",
+    "nccl_built",
+    "parse_args",
+    "run_commandline",
+]
 
 FRAMEWORKS = {
     "TensorFlow": "tensorflow",

@@ -105,10 +105,9 @@ class GradientExchange:
         given. A rank outside of the process set gets its own gradients back.
         """
         settings, found = self.settings, list(gradients)
-        if settings.process_set.included() is False:
-            return found
         local = {at for at, one in enumerate(variables or ()) if key(one) in self.local} if self.local else ()
-        shared = [at for at, one in enumerate(found) if one is not None and at not in local]
+        member = settings.process_set.included() is not False
+        shared = [at for at, one in enumerate(found) if member and one is not None and at not in local]
         sparse = [at for at in shared if isinstance(found[at], tf.IndexedSlices)]
         if settings.sparse_as_dense:
             for at in sparse:

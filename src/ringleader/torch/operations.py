@@ -150,7 +150,6 @@ def allreduce_async_(
         if (
             tensor.dtype is dtype
             and tensor.shape == shape
-            and tensor.__class__ is torch.Tensor
             and tensor.layout is _STRIDED
             and tensor.is_cpu
             and tensor.is_contiguous()

@@ -126,14 +126,17 @@ def make_plan(
     if options.stepfactor is not None and options.stepbytes is not None:
         faults.add("-f and -i", "a factor and bytes between two sizes", "give one of them")
     _, factor, step = steps_of(options)
-    sizes = message_sizes(
-        options.minbytes,
-        options.maxbytes,
-        factor=factor,
-        step=step,
-        options=("--minbytes", "--maxbytes"),
-        faults=faults.found,
-    )
+    sizes: tuple[int, ...] = ()
+    of_sizes = {"--minbytes", "--maxbytes", "--stepfactor", "--stepbytes", "-f and -i"}
+    if of_sizes.isdisjoint(fault.where for fault in faults.found):  # else defaults stand in for wrong words
+        sizes = message_sizes(
+            options.minbytes,
+            options.maxbytes,
+            factor=factor,
+            step=step,
+            options=("--minbytes", "--maxbytes"),
+            faults=faults.found,
+        )
     own = {"redop": given.get("redop", "sum") if reduces else "none"}
     own |= {"root": given.get("root", 0) if has_root else -1}
     plan = CollectivePlan(**({**given} | own | {"operation": operation, "sizes": sizes}))

@@ -269,7 +269,8 @@ def _matrix(run: PointToPointRun, chosen: Iterable[Transfer], value: Callable[[T
         [name, *("" if at == to else cells.get((at, to), "-") for to in range(len(names)))]
         for at, name in enumerate(names)
     ]
-    lines = table(rows, ["from \\ to", *names], form="plain", align="lr").splitlines()
+    # The names are a row: tabulate makes columns below headers wider.
+    lines = table([["from \\ to", *names], *rows], form="plain", align="l" + "r" * len(names)).splitlines()
     if more := len(run.places) - len(names):
         lines.append(f"{more} more places are left out here, not in the JSON")
     return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -79,7 +79,7 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
 def check_claims(request: JobRequest, faults: Faults) -> None:
     """Note where a job needs a template of claims, which is not sent with it."""
     if request.rdma is not None and request.rdma.makes_template:
-        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
+        hint = "ringleader render mpijob prints it with its job: send it with kubectl, then name it here"
         faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -19,7 +20,12 @@ ReadText = Callable[[str], str]
 
 def read_input(path: str) -> str:
     """Return the text of a file, or for ``-`` of standard input. Raises OSError or UnicodeDecodeError."""
-    return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
+    if path != "-":
+        return text_files.read_text(path)
+    text = sys.stdin.read(text_files.LARGEST + 1)
+    if len(text) > text_files.LARGEST:
+        raise OSError(errno.EFBIG, f"is larger than {text_files.LARGEST >> 20} MiB", path)
+    return text
 
 
 @dataclass

@@ -117,9 +117,10 @@ def load_model(
     """
     known = {one.__name__: one for one in custom_optimizers or ()} | dict(custom_objects or {})
     model = keras().models.load_model(filepath, custom_objects=known or None)
-    optimizer, variables = getattr(model, "optimizer", None), model.trainable_variables
+    optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
-        return model
+        return model  # it may have no variables yet
+    variables = model.trainable_variables
     if not is_keras2() and optimizer.built and len(optimizer._trainable_variables) != len(variables):
         # From an HDF5 file Keras 3 builds an optimizer without variables, which cannot train.
         optimizer = model.optimizer = type(optimizer).from_config(optimizer.get_config())

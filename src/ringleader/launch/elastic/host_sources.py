@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
 from ringleader.agents import parent_death
 from ringleader.errors import Fault, RefusedError, RequestError
@@ -231,48 +230,55 @@ def output_of(argv: tuple[str, ...], *, seconds: float, stop: int | None = None)
     fails, prints too much, or runs for more than ``seconds``, after which it is ended; KeyboardInterrupt once
     ``stop`` (a descriptor) is readable.
     """
-    name, until = argv[0], time.monotonic() + seconds
-    poll = select.poll()
-    if stop is not None:
-        poll.register(stop, select.POLLIN)
-    with _memory() as out, _memory() as err:
+    name = argv[0]
+    try:
+        process = subprocess.Popen(
+            parent_death.argv(_by_shell(argv), seconds=_END_SECONDS),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,  # no file: a script may open /dev/stdout, which would empty one
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise no_answer(name, f"cannot be started: {error.strerror}") from None
+    with process.stdout or contextlib.nullcontext(), process.stderr or contextlib.nullcontext():
         try:
-            process = subprocess.Popen(
-                parent_death.argv(_by_shell(argv), seconds=_END_SECONDS),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise no_answer(name, f"cannot be started: {error.strerror}") from None
-        try:
-            while process.poll() is None:
-                if poll.poll(_TICK_SECONDS * 1000):
-                    raise KeyboardInterrupt
-                _check_size(name, out, err)
-                if time.monotonic() > until:
-                    raise no_answer(name, f"was ended: it had not answered after {seconds:g} s")
+            out, err = _read(process, name, seconds, stop)
         finally:
             _end(process)
-        _check_size(name, out, err)
-        if process.returncode:
-            raise no_answer(name, _failure(process.returncode, _text(err)))
-        return _text(out)
+    if process.returncode:
+        raise no_answer(name, _failure(process.returncode, err.decode("utf-8", errors="replace")))
+    return out.decode("utf-8", errors="replace")
 
 
-def _memory() -> BinaryIO:
-    """Return a file in memory."""
-    return os.fdopen(os.memfd_create("ringleader-output"), "w+b", buffering=0)
-
-
-def _check_size(name: str, *files: BinaryIO) -> None:
-    if any(os.fstat(file.fileno()).st_size > MOST_OUTPUT for file in files):
-        raise no_answer(name, f"printed more than {MOST_OUTPUT >> 20} MiB", "it has to print one host a line")
-
-
-def _text(file: BinaryIO) -> str:
-    return os.pread(file.fileno(), MOST_OUTPUT, 0).decode("utf-8", errors="replace")
+def _read(
+    process: subprocess.Popen[bytes], name: str, seconds: float, stop: int | None
+) -> tuple[bytearray, bytearray]:
+    """Read both streams to the program's end; of standard error the last part is kept."""
+    assert process.stdout is not None and process.stderr is not None
+    until, poll = time.monotonic() + seconds, select.poll()
+    if stop is not None:
+        poll.register(stop, select.POLLIN)
+    out, err = bytearray(), bytearray()
+    streams = {process.stdout.fileno(): out, process.stderr.fileno(): err}
+    for fd in streams:
+        os.set_blocking(fd, False)
+    while True:
+        ended = process.poll() is not None  # before reading: then all that it wrote is there
+        for fd, into in streams.items():
+            with contextlib.suppress(BlockingIOError):
+                while len(out) <= MOST_OUTPUT and (data := os.read(fd, 65536)):
+                    into += data
+                    del err[:-MOST_OUTPUT]
+        if len(out) > MOST_OUTPUT:
+            what = f"printed more than {MOST_OUTPUT >> 20} MiB"
+            raise no_answer(name, what, "it has to print one host a line")
+        if ended:
+            return out, err
+        if poll.poll(_TICK_SECONDS * 1000):
+            raise KeyboardInterrupt
+        if time.monotonic() > until:
+            raise no_answer(name, f"was ended: it had not answered after {seconds:g} s")
 
 
 def _by_shell(argv: tuple[str, ...]) -> tuple[str, ...]:

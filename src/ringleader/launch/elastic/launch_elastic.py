@@ -111,8 +111,9 @@ def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
     for name in names:  # from before the first rank of a host to after the last
         counted = [rank.evidence for rank in ranks if rank.host.host.name == name and rank.evidence]
         counted = [words for words in counted if "before" in words]
+        ends = [words["after"] for words in counted if words.get("after")]
         for words in counted[:1]:
-            words["after"] = counted[-1].get("after")
+            words["after"] = max(reversed(ends), key=lambda after: after.get("at", 0.0)) if ends else None
     places = [
         replace(rank.place, rank=number, host_index=names.index(rank.host.host.name))
         for number, rank in enumerate(ranks)
@@ -131,7 +132,16 @@ def _judged(words: Sequence[str], ended: Exit, proof: TransportProof | None, run
 
     if proof is not None:
         told = {rank.host.host.name for rank in run.ranks.values() if rank.evidence is not None}
-        proof = replace(proof, hosts=tuple(host for host in proof.hosts if host.host in told))
+        slots: dict[str, set[int]] = {}
+        for rank in run.ranks.values():
+            slots.setdefault(rank.host.host.name, set()).add(rank.slot)
+        # A rank that was replaced and its replacement are one rank: between them nothing is exchanged.
+        hosts = [
+            replace(host, ranks=host.ranks[: len(slots[host.host])])
+            for host in proof.hosts
+            if host.host in told
+        ]
+        proof = replace(proof, hosts=tuple(hosts))
     return judged_exit(words, ended, proof)
 
 

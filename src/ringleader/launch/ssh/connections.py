@@ -6,6 +6,7 @@ file of the job, so that the MPI needs to be told only ``ssh -F FILE``.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pwd
@@ -284,8 +285,9 @@ def make_control_directory(base: Path | None = None) -> tuple[Path, int]:
         )
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=places[0]))
     lock = os.open(directory / "new", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    (directory / "new").rename(directory / LOCK)  # nobody finds it before it is held
+    with contextlib.suppress(OSError):  # without locks nobody takes it for abandoned
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        (directory / "new").rename(directory / LOCK)  # nobody finds it before it is held
     return directory, lock
 
 

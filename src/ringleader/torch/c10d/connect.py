@@ -141,7 +141,10 @@ def rendezvous(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> t
     """
     candidates, reached = [LOOPBACK], {LOOPBACK: LOOPBACK}
     if not one_host:
-        of_rank_0 = of_all(mpi_calls, addresses(os.environ, interfaces()) if mpi_calls.rank == 0 else [])[0]
+        there: Mapping[str, Sequence[str]] = interfaces() if mpi_calls.rank == 0 else {}
+        # In the kernel's order: networks of containers come behind those that the machine was made with.
+        there = {name: there[name] for _, name in socket.if_nameindex() if name in there}
+        of_rank_0 = of_all(mpi_calls, addresses(os.environ, there) if mpi_calls.rank == 0 else [])[0]
         candidates, reached = _probe_all(mpi_calls, of_rank_0)
     address = candidates[0]
     token = secrets.token_hex(16) if mpi_calls.rank == 0 else ""

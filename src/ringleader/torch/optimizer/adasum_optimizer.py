@@ -68,6 +68,7 @@ class AdasumMixin(ReplicatedMixin):
         before = exchanger.copies()
         result = super()._apply(closure)
         exchanger.combine(before, self._settings.compression)
+        self._forget_passes()  # those of a closure, which ran after the exchange of gradients was over
         return result
 
 

@@ -172,10 +172,11 @@ class ShardedGradients(GradientBuckets):
     def _carry_out(self) -> bool:
         if not self._to_owners:
             return super()._carry_out()
-        for index, part in enumerate(self.parts):
+        # The last bucket carries the request and may be declined; it need not have the highest number.
+        for index in sorted(range(len(self.parts)), key=self._last.__eq__):
             self._lay_out(index)
             try:
-                part.reduce(requesting=self._wants_agreement and index == self._last)
+                self.parts[index].reduce(requesting=self._wants_agreement and index == self._last)
             except NoteMismatchError:
                 return False
         return True
