@@ -85,7 +85,9 @@ def _python_faults(report: HostReport, wanted: str) -> Words:
 
 def _ringleader_faults(report: HostReport, ours: HostReport) -> Words:
     install = f"{report.python} -m pip install ringleader=={ours.ringleader_version}"
-    if ours.agent and not report.agent and not report.ringleader_version:
+    missing = ours.agent and not report.agent
+    # An older Ringleader has its agent elsewhere: that is another version, not none.
+    if missing and report.ringleader_version in ("", ours.ringleader_version):
         yield f"Ringleader is not installed there for {report.python}", install
     elif report.ringleader_version != ours.ringleader_version:
         yield f"Ringleader is {report.ringleader_version} there, {ours.ringleader_version} here", install
