@@ -436,6 +436,16 @@ elif SIZE > 1:
     optimizer.step()
     assert torch.allclose(line.weight, -3 * torch.ones(1, SIZE)), line.weight
 
+    def evaluate():
+        loss = line(torch.ones(1, SIZE)).sum()
+        loss.backward()
+        return loss
+
+    for steps in (4, 5):  # what the closure computes is over with its step
+        optimizer.zero_grad()
+        optimizer.step(evaluate)
+        assert torch.allclose(line.weight, -float(steps) * torch.ones(1, SIZE)), line.weight
+
 # A process set trains on its own; the ranks outside it are left alone.
 if SIZE > 1:
     first = hvd.add_process_set([0])
