@@ -24,8 +24,12 @@ else:
     def _value_class(cls):  # noqa: C901 - the methods of a class, one after the other
         dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)(cls)
         own = dataclasses.fields(cls)
-        names = frozenset(one.name for one in own)
-        defaults = {one.name: one.default for one in own if one.default is not MISSING}
+        # All names, in their order: `vars` shows that of the class, whatever was given.
+        defaults = {one.name: one.default for one in own}
+        names = defaults.keys()
+        required = frozenset(
+            one.name for one in own if one.default is MISSING and one.default_factory is MISSING
+        )
         makers = [(one.name, one.default_factory) for one in own if one.default_factory is not MISSING]
         compared = [one.name for one in own if one.compare]
         hashed = [one.name for one in own if (one.compare if one.hash is None else one.hash)]
@@ -39,8 +43,8 @@ else:
             for name, make in makers:
                 if name not in given:
                     values[name] = make()
-            if values.keys() != names:
-                missing, odd = sorted(names - values.keys()), sorted(values.keys() - names)
+            if values.keys() != names or not required <= given.keys():
+                missing, odd = sorted(required - given.keys()), sorted(values.keys() - names)
                 what = f"lacks the arguments {', '.join(missing)}" if missing else ""
                 raise TypeError(f"{type(self).__name__}() {what or 'has no arguments ' + ', '.join(odd)}")
             if follow is not None:

@@ -120,3 +120,9 @@ def test_values_travel() -> None:
 def test_an_unhashable_field_makes_a_value_unhashable() -> None:
     with pytest.raises(TypeError):
         hash(Ours(name="a", tags=["b"]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_vars_has_the_order_of_the_fields(ours: Callable[..., Any], theirs: Callable[..., Any]) -> None:
+    """What is printed as JSON has it, whichever fields were given."""
+    assert list(vars(ours(count=2, name="x"))) == list(vars(theirs(count=2, name="x")))

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,7 @@ def error_json(error: RingleaderError, command: tuple[str, ...]) -> dict[str, An
         "exit_code": error.exit_code,
         "whose": "ringleader",
         "reason": str(error),
-        "faults": [{"where": one.where, "what": one.what, "hint": one.hint} for one in error.faults],
+        "faults": [vars(fault) for fault in error.faults],
     }
 
 
@@ -112,7 +112,7 @@ def _history(history: ElasticHistory) -> dict[str, Any]:
 
 
 def _end(end: RankEnd) -> dict[str, Any]:
-    return {one.name: getattr(end, one.name) for one in fields(end) if one.name != "orphaned"}
+    return {name: value for name, value in vars(end).items() if name != "orphaned"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,7 +241,7 @@ def output_of(argv: tuple[str, ...], *, seconds: float, stop: int | None = None)
         )
     except OSError as error:
         raise no_answer(name, f"cannot be started: {error.strerror}") from None
-    with process.stdout or contextlib.nullcontext(), process.stderr or contextlib.nullcontext():
+    with process:  # closes its streams
         try:
             out, err = _read(process, name, seconds, stop)
         finally:
