@@ -9,8 +9,8 @@ import numpy
 import pytest
 import torch
 
+from ringleader.adapters.commits import ProcessCommits
 from ringleader.adapters.elastic import CommitError, ObjectState
-from ringleader.adapters.membership import ProcessCommits
 from ringleader.adapters.variables_state import VariablesState
 from ringleader.torch.elastic.state import RandomState, TorchState
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 import ringleader.torch as hvd
-from ringleader.adapters.commits import CommitError
+from ringleader.adapters.commits import CommitError, ProcessCommits
 from ringleader.adapters.elastic import HostMessages, HostUpdateResult, ObjectState, State
-from ringleader.adapters.membership import ProcessCommits
 from ringleader.torch.elastic.state import (
     RandomState,
     StateHandler,

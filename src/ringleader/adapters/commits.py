@@ -30,7 +30,6 @@ from ringleader.adapters.commit_layout import (
     write_head,
     write_slice,
 )
-from ringleader.adapters.membership import ProcessCommits
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.adapters.process_sets import global_process_set
@@ -118,6 +117,46 @@ def _told(parts: Sequence[Part], *, sums: bool) -> tuple[list[tuple[str, bytes, 
     arrays = [a for part in parts for a in part.arrays]
     told = [(a.spec, a.nbytes, a.checksum(0, a.nbytes) if sums else 0) for a in arrays]
     return [(part.name, part.outline, len(part.arrays)) for part in parts], told
+
+
+class ProcessCommits:
+    """Commits in memory of this process: of one rank, and of a job that is not elastic.
+
+    See `ringleader.agents.elastic.commit_memory.CommitMemory`: commit ``n`` is written into one half while
+    commit ``n - 1`` stays.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._buffers = [bytearray(), bytearray()]
+        self._complete: dict[int, tuple[int, int]] = {}
+
+    def buffer(self, nbytes: int, *, number: int) -> memoryview:
+        """Return memory in which a commit of this number is to lie."""
+        half = number % 2
+        self._complete.pop(half, None)
+        if len(self._buffers[half]) < nbytes:
+            self._buffers[half] = bytearray(nbytes)
+        return memoryview(self._buffers[half])[:nbytes]
+
+    def set_number(self, number: int, nbytes: int) -> None:
+        """Declare it complete."""
+        self._complete[number % 2] = (number, nbytes)
+
+    def held(self) -> Sequence[int]:
+        """Return the numbers of the complete commits."""
+        return [number for number, _nbytes in self._complete.values()]
+
+    def view(self, number: int) -> memoryview:
+        """Return the bytes of one."""
+        known, nbytes = self._complete[number % 2]
+        if known != number:
+            raise ValueError(f"commit {number} is not held any more")
+        return memoryview(self._buffers[number % 2])[:nbytes].toreadonly()
+
+    def origin(self, number: int) -> str:
+        """Return the path of the file that a commit was read from; empty: this process wrote it."""
+        return ""
 
 
 class Commits:

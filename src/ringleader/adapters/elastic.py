@@ -14,10 +14,9 @@ from ringleader.adapters.commit_layout import ArrayCodec, Captured
 from ringleader.adapters.commits import CommitError, Commits, SessionPeers
 from ringleader.adapters.exceptions import HostsUpdatedInterrupt
 from ringleader.adapters.handles import forget_handles
-from ringleader.adapters.membership import membership
 from ringleader.adapters.process_sets import add_process_set, begin_sets, end_sets, sets_of_script
 from ringleader.engine.exceptions import HorovodInternalError, MismatchError, NotInitializedError
-from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS, membership
 
 if TYPE_CHECKING:
     from ringleader.engine.mpi_proxy.membership import Membership

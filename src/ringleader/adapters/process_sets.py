@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ringleader.adapters.handles import forget_kept
-from ringleader.adapters.membership import membership
-from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.engine.process_lifecycle import PROCESS, membership
 from ringleader.engine.rank_group import Group
 
 

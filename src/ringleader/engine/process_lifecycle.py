@@ -28,7 +28,7 @@ from ringleader.engine.session import Session, open_session
 from ringleader.engine.traffic import as_report
 
 if TYPE_CHECKING:
-    from ringleader.engine.mpi_proxy.membership import ElasticRank
+    from ringleader.engine.mpi_proxy.membership import ElasticRank, Membership
 
 FAREWELL_SECONDS = 0.3
 """A rank that ends this much before its peers on other hosts tells them."""
@@ -287,3 +287,8 @@ class Process:
 PROCESS = Process()
 """MPI and the launcher know one job per process, so there is one holder of its session."""
 atexit.register(PROCESS.leave)  # what is registered early is called late
+
+
+def membership() -> Membership | None:
+    """Return the present generation of an elastic job; None in any other job, and before ``init``."""
+    return None if PROCESS.session is None else PROCESS.session.membership

@@ -13,9 +13,9 @@ import torch
 from torch.nn.functional import mse_loss
 
 import ringleader.torch as hvd
-from ringleader.adapters.membership import membership
 from ringleader.adapters.process_sets import global_process_set
 from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.process_lifecycle import membership
 from ringleader.torch.basics import session
 from ringleader.torch.mpi_ops import Adasum
 

@@ -6,8 +6,8 @@ import time
 import torch
 
 import ringleader.torch as hvd
-from ringleader.adapters.membership import membership
 from ringleader.adapters.process_sets import process_set_ids_and_ranks
+from ringleader.engine.process_lifecycle import membership
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

@@ -8,7 +8,7 @@ import gc
 import torch
 
 import ringleader.torch as hvd
-from ringleader.adapters.membership import membership
+from ringleader.engine.process_lifecycle import membership
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 hvd.init()

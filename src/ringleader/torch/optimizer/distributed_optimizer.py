@@ -9,10 +9,10 @@ import torch
 
 from ringleader.adapters.basics import size
 from ringleader.adapters.compression import Compressor
-from ringleader.adapters.membership import membership
 from ringleader.adapters.process_sets import ProcessSet, global_process_set, number_of
 from ringleader.adapters.reductions import Average
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.process_lifecycle import membership
 from ringleader.torch.compression import Compression, checked_compression
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, wrap

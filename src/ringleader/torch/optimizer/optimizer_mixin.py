@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from ringleader.adapters.consistency import ConsistencyCheck
-from ringleader.adapters.membership import membership
+from ringleader.engine.process_lifecycle import membership
 from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
