@@ -65,13 +65,17 @@ def fork_server(warm: Launcher) -> int:
 
 
 def standing_by(warm: Launcher) -> int:
-    """Return the rank agent that stands by, when there is one."""
+    """Return the rank agent that stands by, when there is one.
+
+    A rank whose agent was killed is the host agent's child for a moment, too.
+    """
     found = list[int]()
 
     def there() -> list[int]:
-        agents = {rank.hello["pid"] for rank in warm.ranks.values() if rank.hello}
+        known = {rank.hello["pid"] for rank in warm.ranks.values() if rank.hello}
+        known |= {started["pid"] for rank in warm.ranks.values() if (started := rank.words("started"))}
         children = [pid for pid, parent in process_tree.parents().items() if parent == warm.pid]
-        found[:] = sorted(set(children) - agents - {fork_server(warm)})
+        found[:] = sorted(set(children) - known - {fork_server(warm)})
         return found
 
     warm.wait(there, "a rank agent that stands by")
