@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.controller.running import BRISK, Running, job, wait
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.controller.runtime.process import ProcessOptions
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
+from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 EXAMPLES = 200
 QUICK = {**BRISK, "watch_silence": 0.4}
