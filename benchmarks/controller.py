@@ -408,12 +408,12 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     """Return the milliseconds that one decision on a large job takes, at its beginning and while it runs."""
     from dataclasses import replace
 
-    from ringleader.kubernetes.client.pod_view import ContainerView, PodView
     from ringleader.kubernetes.mpijob.model import Metadata
     from ringleader.kubernetes.mpijob.parser import read
     from ringleader.kubernetes.objects.operator_settings import OperatorSettings
     from ringleader.kubernetes.operator.decide.decision import Observed
     from ringleader.kubernetes.operator.decide.policy_order import decide
+    from ringleader.kubernetes.pod_view import ContainerView, PodView
 
     found = read(job("d", "bench", workers))
     meta: Metadata = replace(found.metadata, uid="u", creation_timestamp="2026-01-01T00:00:00Z")

@@ -15,10 +15,10 @@ from ringleader.cli.kubernetes.connection import Connection
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, OutputError, RingleaderError
-from ringleader.kubernetes.jobs.exit_status import End
+from ringleader.kubernetes.jobs.job_diagnosis import End, Progress
 from ringleader.kubernetes.jobs.job_follower import Follower, Listener
-from ringleader.kubernetes.jobs.job_snapshot import JobView
-from ringleader.kubernetes.jobs.progress_line import Progress
+from ringleader.kubernetes.jobs.job_state import JobView
+from ringleader.kubernetes.jobs.job_submission import Work
 
 
 class JobTerminal:
@@ -76,8 +76,10 @@ class JobTerminal:
     async def ask(self, question: str) -> str:
         """Show a question and return the line that is typed; what the job writes meanwhile is held back.
 
-        Standard input must be a terminal. The empty text: it was closed.
+        The empty text: there is nobody to ask, or standard input was closed.
         """
+        if not _can_ask():
+            return ""
         self._begin_line()
         self._write(f"ringleader: {question} ")
         self._held = []
@@ -111,11 +113,10 @@ def job_terminal(name: str, *, quiet: bool = False, output_to_stderr: bool = Fal
     )
 
 
-def can_ask() -> bool:
-    """Say whether there is somebody to answer a question."""
+def _can_ask() -> bool:
     try:
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    except ValueError:
+    except ValueError:  # closed
         return False
 
 
@@ -146,20 +147,6 @@ SENDING = 30.0
 QUESTION = "Delete the job? y: delete it, n: leave it running, c: go on following [n]"
 
 
-class Work(Protocol):
-    """What is done with a job on one kind of cluster."""
-
-    @property
-    def cleans_up(self) -> bool:
-        """Whether nothing of the job may be left when we leave: then nobody is asked."""
-
-    async def send(self) -> JobView:
-        """Bring the job onto the cluster."""
-
-    async def remove(self) -> None:
-        """Take away everything of it that is there, also after half a ``send``."""
-
-
 class Terminal(Listener, Protocol):
     """Whoever is told how the job goes, and may be asked."""
 
@@ -178,7 +165,7 @@ class Interrupts:
         self._came: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self.is_leaving = asyncio.Event()
         """Set by the second Ctrl-C."""
-        self._count = 0
+        self.count = 0
 
     async def next(self) -> signal.Signals:
         """Wait for one."""
@@ -186,18 +173,14 @@ class Interrupts:
 
     def came(self, number: signal.Signals) -> None:
         """Note one."""
-        self._count += 1
-        if self._count > 1:
+        self.count += 1
+        if self.count > 1:
             self.is_leaving.set()
-        self._came.put_nowait(number)
+        self.put_back(number)
 
     def put_back(self, number: signal.Signals) -> None:
         """Keep one that nothing was done about for whoever waits next."""
         self._came.put_nowait(number)
-
-    def forgive(self) -> None:
-        """Count from the beginning: the user wants to go on."""
-        self._count = 0
 
 
 @contextlib.contextmanager
@@ -341,11 +324,11 @@ class _Session:
         if self._work.cleans_up:
             await self._remove()
             return _stopped(number)
-        answer = "n"
-        if number == signal.SIGINT and can_ask():
-            answer = await self._until_leaving(self._terminal.ask(QUESTION)) or "n"
+        answer = ""
+        if number == signal.SIGINT:
+            answer = await self._until_leaving(self._terminal.ask(QUESTION)) or ""
         if answer[:1].lower() == "c":
-            self._pressed.forgive()
+            self._pressed.count = 0  # from the beginning: the user wants to continue
             return None
         if answer[:1].lower() == "y":
             await self._remove()
@@ -361,7 +344,7 @@ class _Session:
             done = await self._until_leaving(self._removed())
         except RingleaderError as error:
             self._terminal.say(str(error))
-        if done is None:
+        if not done:
             self._terminal.say(
                 f"some of {self._name} may be left: ringleader delete {self._name}{self._connection.options}"
             )

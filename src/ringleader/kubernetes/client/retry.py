@@ -1,4 +1,4 @@
-"""Calls that are made again while an API server is away, and how long to wait between attempts."""
+"""Calls that are made again: while an API server is away, with which pauses, and what an attempt has left."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.api_resources import Resource
+from ringleader.kubernetes.client.cluster import Cluster, Object
 
 R = TypeVar("R")
 
@@ -93,3 +95,35 @@ async def with_retries(
             outage.over()
             return found
     raise AssertionError("counting does not end")
+
+
+async def create_or_find(
+    cluster: Cluster,
+    resource: Resource,
+    document: Object,
+    *,
+    is_ours: Callable[[Object], bool],
+    warn: Callable[[str], None] | None = None,
+) -> Object:
+    """Create an object, or return the one that has its name, if that is ours: made before, its answer lost.
+
+    ApiError as the server answered where it belongs to somebody else, or may not be read. ``warn`` hears the
+    server's warnings.
+    """
+    metadata = document["metadata"]
+    for is_last in (False, True):
+        try:
+            return await cluster.create(resource, document, warn=warn)
+        except ApiError as error:
+            if not error.is_there_already:
+                raise
+            try:
+                found = await cluster.get(resource, metadata["name"], metadata.get("namespace", ""))
+            except ApiError as hidden:
+                if hidden.is_missing and not is_last:
+                    continue  # it was there a moment ago
+                raise error if hidden.status in (403, 404) else hidden
+            if not is_ours(found):
+                raise
+            return found
+    raise AssertionError("the second attempt returns or raises")

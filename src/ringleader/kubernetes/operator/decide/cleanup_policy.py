@@ -9,13 +9,13 @@ from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import MPIJOBS, PODS
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
-from ringleader.kubernetes.client.pod_view import AT_ONCE, PodView
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy
 from ringleader.kubernetes.mpijob.status import ReplicaStatus
 from ringleader.kubernetes.operator.decide.decision import Action, Delete, Observed, Patch
 from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
 from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.status import has_ended
+from ringleader.kubernetes.pod_view import AT_ONCE, PodView
 
 ALIVE = ("Pending", "Running")
 DOUBT = 5.0

@@ -13,7 +13,7 @@ from typing import Any, Literal, assert_never
 from ringleader.kubernetes.client.api_resources import PODS, SECRETS, Resource, of_document
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting, uid_of
-from ringleader.kubernetes.client.pod_view import PodView
+from ringleader.kubernetes.pod_view import PodView
 
 
 @dataclass(frozen=True, kw_only=True)

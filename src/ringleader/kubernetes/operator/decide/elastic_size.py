@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ringleader.kubernetes.client.pod_failure_reason import failure_of
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, WORKER, selector
@@ -15,6 +14,7 @@ from ringleader.kubernetes.mpijob.status import ConditionType, ElasticStatus
 from ringleader.kubernetes.operator.decide import conditions
 from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
 from ringleader.kubernetes.operator.decide.ownership import JobPods
+from ringleader.kubernetes.pod_view import failure_of
 
 
 def note_size(builder: DecisionBuilder, pods: JobPods) -> None:

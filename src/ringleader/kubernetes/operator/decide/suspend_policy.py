@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, Truth
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import RESUMED, SUSPENDED, holds
@@ -14,6 +13,7 @@ from ringleader.kubernetes.operator.decide.decision import Action, Delete, Obser
 from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
 from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.startup_policy import job_document, may_launch
+from ringleader.kubernetes.pod_view import PodView
 
 
 def set_suspended(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> None:

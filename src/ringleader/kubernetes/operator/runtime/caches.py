@@ -10,11 +10,11 @@ from typing import Any
 from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import map_in
-from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.operator.runtime.by_name_cache import ByNameCache, without_managed_fields
 from ringleader.kubernetes.operator.runtime.informer_cache import CachedObject, InformerCache, cached
+from ringleader.kubernetes.pod_view import PodView, pod_view
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,6 @@ from ringleader.kubernetes.client.object_fields import (
     maps_in,
     text_in,
 )
-from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.objects.exec_spawn import is_exec
@@ -43,6 +42,7 @@ from ringleader.kubernetes.operator.decide.status import is_finished
 from ringleader.kubernetes.operator.runtime.by_name_cache import BRIEF, FRESH
 from ringleader.kubernetes.operator.runtime.caches import Caches
 from ringleader.kubernetes.operator.runtime.informer_cache import InformerCache
+from ringleader.kubernetes.pod_view import PodView, pod_view
 
 LINES = 20
 """Lines that are asked for. What a condition shows of them is the decision's business."""

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
@@ -14,7 +15,7 @@ from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS, SERVICES
 from ringleader.kubernetes.client.cluster import Cluster
-from ringleader.kubernetes.client.informer import Informer
+from ringleader.kubernetes.client.informer import Informer, Kept
 from ringleader.kubernetes.client.retry import Backoff, may_pass
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
@@ -22,6 +23,7 @@ from ringleader.kubernetes.operator.runtime import rbac_check
 from ringleader.kubernetes.operator.runtime.caches import PROJECTIONS, Caches
 from ringleader.kubernetes.operator.runtime.events import EventSender
 from ringleader.kubernetes.operator.runtime.health import HealthServer
+from ringleader.kubernetes.operator.runtime.informer_cache import InformerCache
 from ringleader.kubernetes.operator.runtime.leader_election import Leader, LeaseOptions, LoopThread
 from ringleader.kubernetes.operator.runtime.metrics import MeteredCluster, Metrics
 from ringleader.kubernetes.operator.runtime.reconciler import Key, PassResult, Reconciler
@@ -283,12 +285,19 @@ class Operator:
                 namespace=self._options.namespace,
                 labels=labels,
                 project=PROJECTIONS[resource],
-                changed=self._caches.watched[resource].from_watch,
+                changed=partial(_hand_on, self._caches.watched[resource]),
                 silence=self._options.watch_silence,
                 backoff=self._options.watch_backoff,
             )
             for resource, labels in WATCHED.items()
         )
+
+
+def _hand_on(cache: InformerCache[Any], before: Kept[Any] | None, now: Kept[Any] | None) -> None:
+    """Give a cache what the watch has shown."""
+    shown = now or before
+    assert shown is not None
+    cache.from_watch(shown.namespace, shown.name, None if now is None else now.value)
 
 
 def settle(queue: WorkQueue[Key], key: Key, result: PassResult) -> None:
