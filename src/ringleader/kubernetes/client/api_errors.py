@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kubernetes.client.tls import certificate_failure
 
 _REASONS = {
     400: "BadRequest",
@@ -141,7 +140,10 @@ def _connection_failure(error: Exception) -> tuple[str, str]:
     import aiohttp  # loaded already where a connection can fail; errors alone are used without it
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return certificate_failure(error.certificate_error)
+        wrong = error.certificate_error
+        said = getattr(wrong, "verify_message", "") or str(wrong)
+        hint = "see certificate-authority-data and tls-server-name in the context's cluster"
+        return f"its certificate is not trusted: {said}", hint
     if isinstance(error, aiohttp.ClientSSLError):
         return f"TLS failed: {error.os_error}", "is this the API server's port, and does it speak TLS?"
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -1,8 +1,7 @@
 """The port to a Kubernetes API server: what callers may ask of a cluster. Objects are plain JSON.
 
-``client.client`` speaks to a real server over HTTP; tests may pass something else that keeps the
-same promises. Everything that fails raises ``ApiError`` (the server said no) or ``UnreachableError`` (it said
-nothing).
+`api_server` speaks to a real server over HTTP; tests may pass something else that keeps the same promises.
+Everything that fails raises ``ApiError`` (the server said no) or ``UnreachableError`` (it said nothing).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port ``Cluster`` over HTTP: what callers ask becomes paths, queries and bodies."""
+"""An API server reached over HTTP: the verbs of the port `cluster` become requests of `http_transport`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError, 
 from ringleader.kubernetes.client.api_resources import PODS, Resource
 from ringleader.kubernetes.client.cluster import Change, Listing, Object
 from ringleader.kubernetes.client.credentials import Credentials
-from ringleader.kubernetes.client.http_transport import Request, Transport
-from ringleader.kubernetes.client.rate_limit import Limiter
+from ringleader.kubernetes.client.http_transport import Limiter, Request, Transport
 
 _PAGE = 500
 """Objects per page of a listing, as kubectl asks for them."""
@@ -23,7 +22,7 @@ _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 
 
-class RestCluster:
+class ApiServer:
     """An API server reached with some credentials. Many calls may run at once; close it in the end.
 
     A lease that must not wait behind a thousand Pods is renewed through a second one of these.
@@ -47,11 +46,7 @@ class RestCluster:
         """
         self._server = credentials.server
         self._transport = Transport(
-            credentials,
-            limiter=limiter or Limiter(qps, burst),
-            timeout=timeout,
-            connections=connections,
-            user_agent=user_agent,
+            credentials, limiter or Limiter(qps, burst), timeout, connections=connections, agent=user_agent
         )
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
@@ -75,9 +70,8 @@ class RestCluster:
         except ApiError as error:
             if not (error.is_gone and items):
                 raise
-            async with aclosing(
-                self.pages(resource, namespace, labels=labels, fields=fields, limit=0)
-            ) as pages:
+            whole = self.pages(resource, namespace, labels=labels, fields=fields, limit=0)
+            async with aclosing(whole) as pages:
                 return await anext(pages)
         return Listing(items=tuple(items), resource_version=version)
 
@@ -91,7 +85,7 @@ class RestCluster:
         limit: int = _PAGE,
     ) -> AsyncGenerator[Listing, None]:
         """Yield a listing page by page, ``limit`` objects each (0: all in one)."""
-        query = _selected(labels, fields) | ({"limit": str(limit)} if limit else {})
+        query = _given(labelSelector=labels, fieldSelector=fields, limit=str(limit) if limit else "")
         while True:
             found = await self._object("GET", resource.path(namespace), query)
             metadata = found.get("metadata") or {}
@@ -115,15 +109,16 @@ class RestCluster:
         timeout: float = 300.0,
     ) -> AsyncGenerator[Change, None]:
         """Yield what changes after a resource version, bookmarks included; ends after ``timeout`` seconds."""
-        path = resource.path(namespace)
-        query = _selected(labels, fields) | {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(max(1, round(timeout))),
-        }
-        request, where = Request(method="GET", path=path, query=tuple(query.items())), f"watch {path}"
-        lines = LineBuffer()
+        query = _given(
+            labelSelector=labels,
+            fieldSelector=fields,
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            timeoutSeconds=str(max(1, round(timeout))),
+        )
+        request = Request(method="GET", path=resource.path(namespace), query=tuple(query.items()))
+        where, lines = f"watch {request.path}", LineBuffer()
         async with self._transport.stream(request, silence=timeout + _LATE_S) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
@@ -213,16 +208,15 @@ class RestCluster:
         since: str = "",
     ) -> AsyncGenerator[bytes, None]:
         """Yield a container's log as it comes, each line behind its time with ``timestamps``."""
-        query = {
-            "container": container,
-            "follow": "true" if follow else "",
-            "tailLines": "" if tail is None else str(tail),
-            "previous": "true" if previous else "",
-            "limitBytes": "" if limit_bytes is None else str(limit_bytes),
-            "timestamps": "true" if timestamps else "",
-            "sinceTime": since,
-        }
-        query = {name: word for name, word in query.items() if word}
+        query = _given(
+            container=container,
+            follow="true" if follow else "",
+            tailLines="" if tail is None else str(tail),
+            previous="true" if previous else "",
+            limitBytes="" if limit_bytes is None else str(limit_bytes),
+            timestamps="true" if timestamps else "",
+            sinceTime=since,
+        )
         path = PODS.object_path(namespace, pod, "log")
         request = Request(method="GET", path=path, query=tuple(query.items()))
         silence = None if follow else self._transport.timeout
@@ -256,8 +250,7 @@ class RestCluster:
         return found
 
 
-def _selected(labels: str, fields: str) -> dict[str, str]:
-    query = {"labelSelector": labels, "fieldSelector": fields}
+def _given(**query: str) -> dict[str, str]:
     return {name: word for name, word in query.items() if word}
 
 
