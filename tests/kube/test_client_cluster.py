@@ -25,7 +25,7 @@ from tests.kube.handler_server import run, serve
 from ringleader.errors import RefusedError, RequestError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
-from ringleader.kubernetes.client.api_server import ApiServer
+from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials, Identity
 from ringleader.kubernetes.client.informer import Informer
 from ringleader.kubernetes.client.kubeconfig import credentials
@@ -35,8 +35,8 @@ SPACE = "default"
 
 
 @asynccontextmanager
-async def client(path: Path, **options: Any) -> AsyncIterator[ApiServer]:
-    cluster = ApiServer(await credentials(kubeconfig=str(path), environ={}), **options)
+async def client(path: Path, **options: Any) -> AsyncIterator[Cluster]:
+    cluster = Cluster(await credentials(kubeconfig=str(path), environ={}), **options)
     try:
         yield cluster
     finally:
@@ -256,7 +256,7 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
             }
             (tmp_path / "k").write_text(json.dumps(config))
             environ = {"PATH": os.environ["PATH"]}
-            found = ApiServer(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
+            found = Cluster(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
             try:
                 if way == "none":
                     with pytest.raises(UnreachableError):
@@ -272,7 +272,7 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
 def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
     async def test() -> None:
         found = Credentials(server=fake.url.replace("http:", "https:"), identity=Identity())
-        cluster = ApiServer(found)
+        cluster = Cluster(found)
         with pytest.raises(UnreachableError) as caught:
             await cluster.get(NAMESPACES, "n")
         assert "does it speak TLS?" in str(caught.value)
@@ -300,7 +300,7 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
     running(fake, "p")
     fake.write_log("p", "one\ntwo\nthree\n")
 
-    async def text(cluster: ApiServer, **options: Any) -> bytes:
+    async def text(cluster: Cluster, **options: Any) -> bytes:
         return b"".join([piece async for piece in cluster.logs("p", SPACE, **options)])
 
     async def test() -> None:
@@ -323,7 +323,7 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
 # --- informers under trouble ------------------------------------------------------------------------------
 
 
-def informer_of(cluster: ApiServer, **options: Any) -> Informer[dict[str, str]]:
+def informer_of(cluster: Cluster, **options: Any) -> Informer[dict[str, str]]:
     return Informer(
         cluster,
         CONFIG_MAPS,

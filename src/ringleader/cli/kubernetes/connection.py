@@ -49,12 +49,13 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
     import asyncio  # doctor of hosts starts without it
 
     with needs_kubernetes():
-        from ringleader.kubernetes.client.api_server import ApiServer
+        from ringleader.kubernetes.client.cluster import Cluster
         from ringleader.kubernetes.client.kubeconfig import credentials
 
     async def doing() -> Result:
         found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
-        cluster = ApiServer(found)
+        with needs_kubernetes():
+            cluster = Cluster(found)
         try:
             namespace = options.namespace or found.namespace
             return await do(Connection(cluster=cluster, namespace=namespace, options=again(options)))

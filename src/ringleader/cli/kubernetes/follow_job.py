@@ -167,20 +167,41 @@ class Interrupts:
         """Set by the second Ctrl-C."""
         self.count = 0
 
-    async def next(self) -> signal.Signals:
-        """Wait for one."""
-        return await self._came.get()
-
     def came(self, number: signal.Signals) -> None:
         """Note one."""
         self.count += 1
         if self.count > 1:
             self.is_leaving.set()
-        self.put_back(number)
-
-    def put_back(self, number: signal.Signals) -> None:
-        """Keep one that nothing was done about for whoever waits next."""
         self._came.put_nowait(number)
+
+    async def first(self, work: asyncio.Future[Any]) -> signal.Signals | None:
+        """Wait for work or for a signal; return the signal if that was first (else it waits)."""
+        press = asyncio.ensure_future(self._came.get())
+        both: set[asyncio.Future[Any]] = {work, press}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not press.done():
+                return None
+            if not work.done():
+                return press.result()
+            self._came.put_nowait(press.result())
+            return None
+        finally:
+            press.cancel()
+
+    async def until_leaving(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return what work returns, or ``None`` where the user presses Ctrl-C once more."""
+        doing = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self.is_leaving.wait())
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        return doing.result() if doing.done() else await _cancelled(doing)
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await work
 
 
 @contextlib.contextmanager
@@ -198,12 +219,7 @@ def interrupts() -> Iterator[Interrupts]:
 
 
 async def attend(
-    connection: Connection,
-    work: Work,
-    terminal: Terminal,
-    options: FollowOptions,
-    *,
-    name: str,
+    connection: Connection, work: Work, terminal: Terminal, options: FollowOptions, *, name: str
 ) -> End:
     """Send a job of this name and stay with it. Raises what the sending and the following raise."""
     with interrupts() as pressed:
@@ -215,7 +231,10 @@ async def attend(
             await session.leave()
             raise
         except RingleaderError as error:
-            raise await session.left_after(error) from error
+            hints = await session.leave()
+            if hints:
+                error.faults = (*error.faults, Fault(where="", what=hints))
+            raise
 
 
 class _Session:
@@ -234,7 +253,7 @@ class _Session:
 
     async def run(self) -> End:
         sending = asyncio.ensure_future(self._work.send())
-        number = await self._first(sending)
+        number = await self._pressed.first(sending)
         if number is not None:
             return await self._stop_sending(sending, number)
         job = sending.result()
@@ -249,36 +268,12 @@ class _Session:
             await self._remove()
         return end
 
-    async def left_after(self, error: RingleaderError) -> RingleaderError:
-        """Clean up after an error, or add to it what is left."""
-        if not self._is_sent and not self._work.cleans_up:
-            return error
-        hints = await self.leave()
-        if hints:
-            error.faults = (*error.faults, Fault(where="", what=hints))
-        return error
-
     async def leave(self) -> str:
         """Leave the job alone, or take it away where nothing of it may be left; return how to go on."""
         if self._work.cleans_up:
             await self._remove()
             return ""
         return self._how_to_go_on() if self._is_sent else ""
-
-    async def _first(self, work: asyncio.Future[Any]) -> signal.Signals | None:
-        """Wait for work or for a signal; return the signal if that was first (else it waits)."""
-        press = asyncio.ensure_future(self._pressed.next())
-        both: set[asyncio.Future[Any]] = {work, press}
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not press.done():
-                return None
-            if not work.done():
-                return press.result()
-            self._pressed.put_back(press.result())
-            return None
-        finally:
-            press.cancel()
 
     async def _stop_sending(self, sending: asyncio.Future[JobView], number: signal.Signals) -> End:
         """End while the job is on its way: what has begun is undone, or it is said that it went out."""
@@ -302,22 +297,19 @@ class _Session:
         return await self._stop(number) or _stopped(number)
 
     async def _follow(self, job: JobView) -> End:
+        shows_log = not self._options.quiet
         follower = Follower(
-            self._connection.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
+            self._connection.cluster, job, self._terminal, clock=time.time, shows_log=shows_log
         )
         following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
         try:
-            while True:
-                number = await self._first(following)
-                if number is None:
-                    return following.result()
+            while (number := await self._pressed.first(following)) is not None:
                 end = await self._stop(number)
                 if end is not None:
                     return end
+            return following.result()
         finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await following
+            await _cancelled(following)
 
     async def _stop(self, number: signal.Signals) -> End | None:
         """Do what a signal asks for; ``None``: go on."""
@@ -326,11 +318,11 @@ class _Session:
             return _stopped(number)
         answer = ""
         if number == signal.SIGINT:
-            answer = await self._until_leaving(self._terminal.ask(QUESTION)) or ""
-        if answer[:1].lower() == "c":
-            self._pressed.count = 0  # from the beginning: the user wants to continue
+            answer = str(await self._pressed.until_leaving(self._terminal.ask(QUESTION)) or "")[:1].lower()
+        if answer == "c":
+            self._pressed.count = 0  # the user wants to continue
             return None
-        if answer[:1].lower() == "y":
+        if answer == "y":
             await self._remove()
         else:
             self._terminal.say(self._how_to_go_on())
@@ -338,33 +330,21 @@ class _Session:
 
     async def _remove(self) -> None:
         """Delete the job; a second Ctrl-C leaves at once and says what is left."""
+
+        async def removed() -> bool:
+            await self._work.remove()
+            return True
+
         self._terminal.say(f"deleting {self._name}")
-        done = None
+        is_done = False
         try:
-            done = await self._until_leaving(self._removed())
+            is_done = bool(await self._pressed.until_leaving(removed()))
         except RingleaderError as error:
             self._terminal.say(str(error))
-        if not done:
+        if not is_done:
             self._terminal.say(
                 f"some of {self._name} may be left: ringleader delete {self._name}{self._connection.options}"
             )
-
-    async def _removed(self) -> bool:
-        await self._work.remove()
-        return True
-
-    async def _until_leaving(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Return what work returns, or ``None`` where the user presses Ctrl-C once more."""
-        doing = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(self._pressed.is_leaving.wait())
-        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        leaving.cancel()
-        if doing.done():
-            return doing.result()
-        doing.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await doing
-        return None
 
     def _how_to_go_on(self) -> str:
         name, words = self._name, self._connection.options

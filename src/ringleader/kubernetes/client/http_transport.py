@@ -1,6 +1,6 @@
 """Requests to one API server over HTTP: credentials, rate, deadlines, and what can go wrong on the way.
 
-``Limiter`` says how many requests a client sends, ``Slots`` how many are under way. `api_server` makes them.
+``Limiter`` says how many requests a client sends, ``Slots`` how many are under way. `cluster` makes them.
 """
 
 from __future__ import annotations
