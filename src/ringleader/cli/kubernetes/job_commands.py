@@ -159,38 +159,38 @@ def _explanation_text(snapshot: JobSnapshot) -> str:
     lines = [f"{snapshot.job.name}: {snapshot.job.state}"]
     found = explain(snapshot)
     for one in found:
-        lines.append(f"  {one.where}: {one.what}")
-        lines += [f"      → {one.hint}"] if one.hint else []
+        lines += [f"  {one.where}: {one.what}", *([f"      → {one.hint}"] if one.hint else [])]
     if not found:
         is_end = snapshot.job.state.is_end
         lines.append(f"  {progress(snapshot).text}" if is_end else "  nothing is in its way")
     if snapshot.log_end:
-        lines += [
-            f"  the log of {snapshot.launchers[-1].name} ends:",
-            *(f"    {one}" for one in snapshot.log_end),
-        ]
+        lines.append(f"  the log of {snapshot.launchers[-1].name} ends:")
+        lines += [f"    {one}" for one in snapshot.log_end]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _explanation(snapshot: JobSnapshot) -> dict[str, Any]:
+    findings = [
+        {
+            "kind": _KINDS.get(one.level, one.level.value),
+            "where": one.where,
+            "what": one.what,
+            "hint": one.hint,
+        }
+        for one in explain(snapshot)
+    ]
     return {
         "name": snapshot.job.name,
         "namespace": snapshot.job.namespace,
         "state": str(snapshot.job.state),
-        "findings": [
-            {
-                "kind": "failed" if one.level is Level.FAULT else one.level.value,
-                "where": one.where,
-                "what": one.what,
-                "hint": one.hint,
-            }
-            for one in explain(snapshot)
-        ],
+        "findings": findings,
         "log_end": list(snapshot.log_end),
         "not_allowed_to_read": list(snapshot.hidden),
     }
 
 
+_KINDS = {Level.FAULT: "failed"}
+"""What the JSON calls a level by another word."""
 LOOK_AGAIN = 0.5
 """Seconds between looks for a Pod that is not there yet."""
 
@@ -242,8 +242,8 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
             outage.began(error)
             await asyncio.sleep(LOOK_AGAIN)
             continue
-        pods = snapshot.launchers[-1:] if worker is None else snapshot.workers
-        for pod in pods if worker is None else [one for one in pods if one.index == worker]:
+        pods = [one for one in snapshot.workers if one.index == worker]
+        for pod in snapshot.launchers[-1:] if worker is None else pods:
             mains = [one for one in pod.containers if not one.is_init]
             if not waits or pod.phase != "Pending" or any(one.state != "waiting" for one in mains):
                 first = mains[0].name if mains else ""
@@ -258,10 +258,9 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
 
 
 def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
-    name = snapshot.job.name
-    if worker is not None and worker >= snapshot.job.workers:
-        last = snapshot.job.workers - 1
-        hint = f"the last one is {last}" if last >= 0 else "its launcher does all the work"
+    name, workers = snapshot.job.name, snapshot.job.workers
+    if worker is not None and worker >= workers:
+        hint = f"the last one is {workers - 1}" if workers else "its launcher does all the work"
         return RefusedError(f"{name} has no worker {worker}", where="--worker", hint=hint)
     who = "launcher" if worker is None else f"worker {worker}"
     what = f"there is no Pod of its {who} ({snapshot.job.state})"

@@ -1,6 +1,7 @@
 """A cluster's API server reached over HTTP: its verbs become requests of `http_transport`.
 
-Objects are plain JSON. Everything that fails raises ``ApiError`` (the server said no) or ``UnreachableError`` (it said nothing).
+Objects are plain JSON. Everything that fails raises ``ApiError`` (the server said no) or ``UnreachableError``
+(it said nothing).
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Cluster:
     """An API server reached with some credentials. Many calls may run at once; close it in the end.
 
     ``namespace`` is empty for the whole cluster and for what has none. Whoever stops iterating before the end
-    closes the generator (``contextlib.aclosing``), so that no connection stays open. A lease that must not wait
-    behind a thousand Pods is renewed through a second one of these.
+    closes the generator (``contextlib.aclosing``), so that no connection stays open. A lease that must not
+    wait behind a thousand Pods is renewed through a second one of these.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class Cluster:
         )
         self._request = http_transport.Request
         self.observe: Callable[[str, str, str, float], None] = lambda verb, plural, code, seconds: None
-        """Hears of each request: verb, kind, HTTP status (``2xx``, ``unreachable``, ``cancelled``), seconds. Of
-        a watch only where it fails."""
+        """Hears of each request: verb, kind, status (or ``2xx``, ``unreachable``, ``cancelled``), seconds.
+        Of a watch only where it fails."""
         self.silent_since: float | None = None
         """When it first failed to answer after its last answer, by ``time.monotonic``."""
 

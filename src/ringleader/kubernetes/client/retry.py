@@ -19,12 +19,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Pauses that double up to a limit, each cut by chance so that many clients do not come at once."""
+    """Pauses that grow up to a limit, each cut by chance so that many clients do not come at once."""
 
     first: float = 0.2
     """Seconds."""
     longest: float = 10.0
     """Seconds."""
+    growth: float = 2.0
+    """How many times as long each pause is as the one before."""
     spread: float = 0.5
     """By how much of itself a pause may be shorter, from 0 to 1."""
     dice: Callable[[], float] = random.random
@@ -32,8 +34,8 @@ class Backoff:
 
     def after(self, attempt: int) -> float:
         """Return the seconds to wait after so many attempts that failed in a row, counted from 1."""
-        # Doubling stops long before numbers overflow.
-        whole = min(self.longest, self.first * 2.0 ** min(attempt - 1, 60))
+        # Growth stops long before numbers overflow.
+        whole = min(self.longest, self.first * self.growth ** min(attempt - 1, 60))
         return whole * (1.0 - self.spread * self.dice())
 
 
