@@ -17,7 +17,7 @@ from tests.kube.handler_server import client, run, serve
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
+from ringleader.kubernetes.client.api_resources import MPIJOBS, NAMESPACES, PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Identity
 
@@ -72,15 +72,7 @@ CALLS: list[tuple[Callable[[Cluster], Any], Sent]] = [
         ),
     ),
     (lambda c: c.create(PODS, POD), Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict", FORM, POD)),
-    (
-        lambda c: c.create(PODS, POD, dry_run=True),
-        Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict&dryRun=All", FORM, POD),
-    ),
     (lambda c: c.replace(PODS, POD), Sent("PUT /api/v1/namespaces/n/pods/p", FORM, POD)),
-    (
-        lambda c: c.replace(PODS, POD, subresource="status"),
-        Sent("PUT /api/v1/namespaces/n/pods/p/status", FORM, POD),
-    ),
     (
         lambda c: c.patch(MPIJOBS, "j", {"status": None}, "n", subresource="status"),
         Sent(
@@ -90,28 +82,15 @@ CALLS: list[tuple[Callable[[Cluster], Any], Sent]] = [
         ),
     ),
     (
-        lambda c: c.patch(JOBS, "j", [{"op": "remove", "path": "/a"}], "n"),
-        Sent(
-            "PATCH /apis/batch/v1/namespaces/n/jobs/j",
-            "application/json-patch+json",
-            [{"op": "remove", "path": "/a"}],
-        ),
-    ),
-    (
         lambda c: c.delete(PODS, "p", "n", uid="u"),
         Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, {**OPTIONS, "preconditions": {"uid": "u"}}),
     ),
     (
-        lambda c: c.delete(PODS, "p", "n", propagation="Foreground", grace=0, uid="u"),
+        lambda c: c.delete(PODS, "p", "n", grace=0, uid="u"),
         Sent(
             "DELETE /api/v1/namespaces/n/pods/p",
             FORM,
-            {
-                **OPTIONS,
-                "propagationPolicy": "Foreground",
-                "gracePeriodSeconds": 0,
-                "preconditions": {"uid": "u"},
-            },
+            {**OPTIONS, "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}},
         ),
     ),
     (lambda c: drained(c.logs("p", "n")), Sent("GET /api/v1/namespaces/n/pods/p/log", None, None)),

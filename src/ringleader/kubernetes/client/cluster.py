@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,6 @@ from ringleader.kubernetes.client.api_resources import PODS, Resource
 
 if TYPE_CHECKING:
     from ringleader.kubernetes.client.credentials import Credentials
-    from ringleader.kubernetes.client.http_transport import Limiter
 
 Object = dict[str, Any]
 """A document as the server sends it."""
@@ -30,8 +29,6 @@ _PAGE = 500
 """Objects per page of a listing, as kubectl asks for them."""
 _LATE_S = 15.0
 """How much later than agreed a server may end a watch."""
-_MERGE = "application/merge-patch+json"
-_JSON_PATCH = "application/json-patch+json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +65,18 @@ class Cluster:
         timeout: float = 30.0,
         connections: int = 64,
         user_agent: str = "ringleader",
-        limiter: Limiter | None = None,
     ) -> None:
         """Limit requests to ``qps`` per second (0: no limit) after ``burst`` at once.
 
         ``timeout`` is the deadline of one call in seconds, ``connections`` how many calls are under way at
-        the same time, watches and logs not counted. A ``limiter`` given replaces ``qps`` and ``burst``.
+        the same time, watches and logs not counted.
         """
         from ringleader.kubernetes.client import (
             http_transport,  # with aiohttp, which the type alone needs not
         )
 
         self._server = credentials.server
-        limiter = limiter or http_transport.Limiter(qps, burst)
+        limiter = http_transport.Limiter(qps, burst)
         self._transport = http_transport.Transport(
             credentials, limiter, timeout, connections=connections, agent=user_agent
         )
@@ -178,12 +174,7 @@ class Cluster:
             raise UnreachableError(Fault(where=self._server, what=what))
 
     async def create(
-        self,
-        resource: Resource,
-        document: Object,
-        *,
-        dry_run: bool = False,
-        warn: Callable[[str], None] | None = None,
+        self, resource: Resource, document: Object, *, warn: Callable[[str], None] | None = None
     ) -> Object:
         """Make an object (its namespace and name stand in it) and return it as stored.
 
@@ -191,29 +182,21 @@ class Cluster:
         warning of the server about an object that it takes.
         """
         path = resource.path(document["metadata"].get("namespace", ""))
-        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        query = {"fieldValidation": "Strict"}
         return await self._object("create", resource, path, query, document, warn=warn)
 
-    async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
+    async def replace(self, resource: Resource, document: Object) -> Object:
         """PUT an object; refused as stale unless its resourceVersion is the present one (if it has any)."""
         metadata = document["metadata"]
-        path = resource.object_path(metadata.get("namespace", ""), metadata["name"], subresource)
+        path = resource.object_path(metadata.get("namespace", ""), metadata["name"])
         return await self._object("update", resource, path, None, document)
 
     async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Object | Sequence[Object],
-        namespace: str = "",
-        *,
-        subresource: str = "",
+        self, resource: Resource, name: str, patch: Object, namespace: str = "", *, subresource: str = ""
     ) -> Object:
-        """Merge-patch with an object, JSON-patch with a sequence of operations."""
+        """Merge an object into one that is stored: ``None`` removes a field."""
         path = resource.object_path(namespace, name, subresource)
-        if isinstance(patch, dict):
-            return await self._object("patch", resource, path, None, patch, _MERGE)
-        return await self._object("patch", resource, path, None, [*patch], _JSON_PATCH)
+        return await self._object("patch", resource, path, None, patch)
 
     async def delete(
         self,
@@ -222,13 +205,12 @@ class Cluster:
         namespace: str = "",
         *,
         uid: str,
-        propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
         grace: int | None = None,
     ) -> None:
         """Delete the object that has this uid; one of its name that replaced it stays."""
         if not uid:  # a server would take it for no condition
             raise RequestError(Fault(where=f"{resource.kind} {name}", what="has no uid to delete it by"))
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         options["preconditions"] = {"uid": uid}
@@ -280,7 +262,6 @@ class Cluster:
         path: str,
         query: dict[str, str] | None = None,
         body: object = None,
-        content_type: str = "application/json",
         warn: Callable[[str], None] | None = None,
     ) -> Object:
         request = self._request(
@@ -288,7 +269,7 @@ class Cluster:
             path=path,
             query=tuple((query or {}).items()),
             data=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
-            content_type=content_type,
+            content_type="application/merge-patch+json" if verb == "patch" else "application/json",
         )
         with self._observed(verb, resource):
             found = await self._transport.call(request, warn)
