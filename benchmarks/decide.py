@@ -25,7 +25,7 @@ from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.ssh_secret import keys
 from ringleader.kubernetes.operator.decide.decision import Create, CreateKeys, Observed
-from ringleader.kubernetes.operator.decide.invalid_spec import status_of
+from ringleader.kubernetes.operator.decide.status import status_of
 from ringleader.kubernetes.operator.decide.policy_order import decide
 
 NOW = 1767225600.0

@@ -29,7 +29,7 @@ from ringleader.kubernetes.operator.decide.decision import (
     Patch,
     Rejection,
 )
-from ringleader.kubernetes.operator.decide.invalid_spec import status_of
+from ringleader.kubernetes.operator.decide.status import status_of
 from ringleader.kubernetes.operator.decide.policy_order import decide
 
 START = 1767225600.0

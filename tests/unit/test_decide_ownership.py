@@ -13,8 +13,8 @@ from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.mpijob.annotations import SPAWN
 from ringleader.kubernetes.mpijob.status import ReplicaStatus
 from ringleader.kubernetes.operator.decide.decision import CreateWorker, Delete, Observed, Patch, Rejection
-from ringleader.kubernetes.operator.decide.exec_rights import EXEC_RIGHTS
 from ringleader.kubernetes.operator.decide.ownership import only_ours, pods_of
+from ringleader.kubernetes.operator.decide.prerequisites import EXEC_RIGHTS
 from ringleader.kubernetes.operator.runtime.informer_cache import cached
 
 EXEC = {SPAWN: "exec"}

@@ -15,8 +15,7 @@ from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.kubernetes.mpijob.status import Condition
 from ringleader.kubernetes.operator.decide import conditions, obstacles, restarts, status
-from ringleader.kubernetes.operator.decide.decision import Observed
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.decision import DecisionBuilder, Observed
 from ringleader.kubernetes.operator.decide.first_failure import (
     FIRST_FAILURE,
     annotation_of,

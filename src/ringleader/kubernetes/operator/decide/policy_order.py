@@ -17,22 +17,16 @@ from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide import (
     conditions,
-    elastic_size,
-    exec_rights,
     failure_policy,
     obstacles,
+    pod_policies,
+    prerequisites,
     restarts,
-    startup_policy,
     status,
-    suspend_policy,
 )
-from ringleader.kubernetes.operator.decide.cleanup_policy import clean_up
-from ringleader.kubernetes.operator.decide.decision import Action, Decision, Delete, Observed
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.decision import Action, Decision, DecisionBuilder, Delete, Observed
 from ringleader.kubernetes.operator.decide.failure_policy import FailureHistory
 from ringleader.kubernetes.operator.decide.first_failure import FIRST_FAILURE
-from ringleader.kubernetes.operator.decide.hosts_config_map import renew_in_launcher, write_hosts
-from ringleader.kubernetes.operator.decide.invalid_spec import invalid
 from ringleader.kubernetes.operator.decide.ownership import (
     JobPods,
     NameConflicts,
@@ -41,7 +35,6 @@ from ringleader.kubernetes.operator.decide.ownership import (
     pods_of,
     taken_text,
 )
-from ringleader.kubernetes.operator.decide.prerequisites import pod_group, prerequisites
 
 REMAINS_PAUSE = 1.0
 """Seconds until the remains of an earlier job of the same name are looked for again."""
@@ -65,12 +58,12 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
     observed = only_ours(job, observed)
     pods = pods_of(job, observed)
     if status.is_finished(job.status):
-        builder.stage(exec_rights.withdraw(observed))
-        clean_up(builder, observed, pods)
+        builder.stage(prerequisites.withdraw_exec(observed))
+        pod_policies.clean_up(builder, observed, pods)
     elif obstacles.namespace_is_going(observed):
         return Decision(is_blocked=True, again_after=again)
     elif (error := _impossible(job, settings)) is not None:
-        return invalid(job.status, error, now)
+        return status.invalid(job.status, error, now)
     else:
         _live(builder, observed, pods, settings, conflicts)
     return builder.decision()
@@ -102,7 +95,7 @@ def _live(
             _suspended(builder, observed, pods, settings)
         return
     if not suspend:
-        suspend_policy.set_resumed(builder)
+        pod_policies.set_resumed(builder)
     failures = failure_policy.failure_history(builder, observed, pods, has_logs=settings.has_log_tails)
     if failure_policy.end_job(builder, observed, pods, failures):
         return
@@ -120,10 +113,10 @@ def _blocked(builder: DecisionBuilder, observed: Observed, pods: JobPods, confli
     The launcher loses its rights to whatever Pod is not the job's own; a job that is to be suspended is.
     """
     builder.is_blocked = True
-    builder.stage(exec_rights.withdraw(observed, pods))
+    builder.stage(prerequisites.withdraw_exec(observed, pods))
     if builder.job.spec.run_policy.suspend:
-        builder.stage(suspend_policy.suspend(observed, pods))
-        suspend_policy.set_suspended(builder, observed, pods)
+        builder.stage(pod_policies.suspend(observed, pods))
+        pod_policies.set_suspended(builder, observed, pods)
     else:
         _count(builder, observed, pods)
     if not conflicts.taken:
@@ -154,10 +147,10 @@ def _suspended(
         builder.stage(Delete.of(observed.launcher))
         observed = replace(observed, launcher=None)
         is_complete = False
-    builder.stage(suspend_policy.suspend(observed, pods))
+    builder.stage(pod_policies.suspend(observed, pods))
     if is_complete:
-        builder.stage(startup_policy.create_launcher(builder, observed, pods, settings))
-    suspend_policy.set_suspended(builder, observed, pods)
+        builder.stage(pod_policies.create_launcher(builder, observed, pods, settings))
+    pod_policies.set_suspended(builder, observed, pods)
 
 
 def _active(
@@ -174,29 +167,29 @@ def _active(
     is_complete = _prepare(builder, observed, pods, settings)
     builder.stage(gone)
     if is_complete and not restarts.is_starting_anew(builder, failures.record):
-        for stage in suspend_policy.resume(builder, observed, pods, settings):
+        for stage in pod_policies.resume(builder, observed, pods, settings):
             builder.stage(stage)
         # Not side by side: where another's Pod has a worker's name, no launcher is made around it.
-        builder.stage(startup_policy.create_workers(builder, pods))
-        builder.stage(startup_policy.create_launcher(builder, observed, pods, settings))
-    builder.stage(renew_in_launcher(builder, pods))
+        builder.stage(pod_policies.create_workers(builder, pods))
+        builder.stage(pod_policies.create_launcher(builder, observed, pods, settings))
+    builder.stage(prerequisites.renew_in_launcher(builder, pods))
     _count(builder, observed, pods)
     _progress(builder, observed, pods)
 
 
 def _prepare(builder: DecisionBuilder, observed: Observed, pods: JobPods, settings: OperatorSettings) -> bool:
     """Make all that Pods need before there are any; say whether Pods may follow."""
-    made = prerequisites(builder, observed, pods)
-    made += write_hosts(builder, observed.config_map, pods, settings)
+    made = prerequisites.prerequisites(builder, observed, pods)
+    made += prerequisites.write_hosts(builder, observed.config_map, pods, settings)
     if not builder.job.spec.run_policy.suspend:
-        made += pod_group(builder, observed, settings)
+        made += prerequisites.pod_group(builder, observed, settings)
     is_complete = builder.stage(made)
-    return is_complete and builder.stage(exec_rights.bind(builder, observed))
+    return is_complete and builder.stage(prerequisites.bind_exec(builder, observed))
 
 
 def _count(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> None:
     launcher = None if observed.launcher is None else status.launcher_status(observed.launcher, pods)
-    elastic_size.note_size(builder, pods)
+    status.note_size(builder, pods)
     builder.count(launcher=launcher, worker=status.workers_status(pods), size=len(pods.ready_workers))
 
 

@@ -18,18 +18,18 @@ from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import (
     KEEP,
     KNOWN,
+    NUMBERS,
     ON_WORKER_FAILURE,
     REPLACE,
     RESTART,
     RESTART_LIMIT,
-    RESTARTS,
+    number_in,
 )
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.status import Condition, ConditionType, Truth
 from ringleader.kubernetes.operator.decide import conditions
-from ringleader.kubernetes.operator.decide.decision import Action, Delete, Observed
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.decision import Action, DecisionBuilder, Delete, Observed
 from ringleader.kubernetes.operator.decide.first_failure import FIRST_FAILURE
 from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.status import job_condition
@@ -96,7 +96,7 @@ def restarts_whole(job: MPIJob) -> bool:
 
 def limit(job: MPIJob) -> int | None:
     """Return how often that may be done; ``None``: as often as it takes, as others train meanwhile."""
-    asked = _number(job.metadata.annotations.get(RESTART_LIMIT, ""))
+    asked = number_in(job.metadata.annotations, RESTART_LIMIT)
     if asked is None and is_elastic(job):
         return None
     backoff = job.spec.run_policy.backoff_limit
@@ -104,7 +104,7 @@ def limit(job: MPIJob) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(RESTARTS, text) else None
+    return int(text) if re.fullmatch(NUMBERS[RESTART_LIMIT][0], text) else None
 
 
 def may_restart(job: MPIJob, failed: Condition, record: RestartRecord) -> bool:

@@ -34,7 +34,7 @@ from ringleader.kubernetes.operator.decide.decision import (
     Rejection,
     target,
 )
-from ringleader.kubernetes.operator.decide.exec_rights import narrowed
+from ringleader.kubernetes.operator.decide.prerequisites import narrowed
 from ringleader.kubernetes.operator.runtime.caches import Caches
 
 REFUSALS = (400, 403, 404, 405, 409, 413, 415, 422)

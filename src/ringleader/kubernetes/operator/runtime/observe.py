@@ -38,7 +38,7 @@ from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.objects.gang_scheduling import VOLCANO, gang_of
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.decision import LogRequest, Observed, Rejection
-from ringleader.kubernetes.operator.decide.exec_rights import EXEC_RIGHTS
+from ringleader.kubernetes.operator.decide.prerequisites import EXEC_RIGHTS
 from ringleader.kubernetes.operator.decide.status import is_finished
 from ringleader.kubernetes.operator.runtime.by_name_cache import BRIEF, FRESH
 from ringleader.kubernetes.operator.runtime.caches import Caches

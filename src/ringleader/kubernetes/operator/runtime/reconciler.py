@@ -16,10 +16,9 @@ from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import API_WARNING
 from ringleader.kubernetes.operator.decide.decision import Decision, JobEvent, Observed, Rejection
-from ringleader.kubernetes.operator.decide.invalid_spec import decide_invalid
 from ringleader.kubernetes.operator.decide.ownership import is_for_us
 from ringleader.kubernetes.operator.decide.policy_order import decide
-from ringleader.kubernetes.operator.decide.status import is_finished
+from ringleader.kubernetes.operator.decide.status import decide_invalid, is_finished
 from ringleader.kubernetes.operator.runtime.apply import Applier, Outcome, rejection
 from ringleader.kubernetes.operator.runtime.caches import Caches, StoredJob
 from ringleader.kubernetes.operator.runtime.events import EventSender
