@@ -212,7 +212,7 @@ class Applier:
         role = await self._caches.by_name.get(ROLES, space, object_names.launcher(name), name)
         if role is None or controller_of(role).get("uid") != uid:
             return
-        pods = (kept.value for kept in self._caches.pods.of_job(space, name))
+        pods = (kept.value for kept in self._caches.pods.of_group(space, name))
         own = {pod.name for pod in pods if pod.owner_uid == uid and not pod.is_deleting}
         left = narrowed(role.get("rules") or (), own)
         if left != (role.get("rules") or []):
@@ -225,7 +225,7 @@ class Applier:
         meta = found["metadata"]
         if resource not in (SERVICES, JOBS) or (meta.get("labels") or {}).get(MANAGED_BY) == MANAGER:
             return found
-        label = {"metadata": {"labels": {MANAGED_BY: MANAGER}}}
+        label = {"metadata": {"uid": meta["uid"], "labels": {MANAGED_BY: MANAGER}}}
         return await self._cluster.patch(resource, meta["name"], label, meta["namespace"])
 
     async def _create_keys(self, job: MPIJob, action: CreateKeys, outcome: Outcome) -> None:
@@ -242,6 +242,10 @@ class Applier:
     async def _patch(self, job: MPIJob, action: Patch) -> None:
         space = job.metadata.namespace
         patch = action.patch
+
+        def lost() -> None:
+            self._caches.missing(action.resource, space, action.name, "", job.metadata.name)
+
         if action.uid:
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": action.uid}}
         try:
@@ -250,9 +254,9 @@ class Applier:
             )
         except ApiError as error:
             if error.is_stale and action.uid:  # another object has the name by now: look anew whose it is
-                self._lost(job, action.resource, action.name)
+                lost()
             if error.is_missing and not action.subresource:
-                self._lost(job, action.resource, action.name)
+                lost()
                 what = f"{action.resource.kind} {action.name} is gone"
                 raise InTheWayError(Fault(where=f"{space}/{action.name}", what=what)) from None
             raise
@@ -268,11 +272,6 @@ class Applier:
             self._caches.missing(action.resource, space, name, action.uid, job.metadata.name)
         else:
             self._caches.deleted(action.resource, space, name, action.uid, job.metadata.name)
-
-    def _lost(self, job: MPIJob, resource: Resource, name: str) -> None:
-        space = job.metadata.namespace
-        uid = self._caches.uid(resource, space, name)
-        self._caches.missing(resource, space, name, uid, job.metadata.name)
 
 
 def _held(left: Iterable[Action], rejections: list[Rejection]) -> Iterator[Rejection]:
