@@ -94,7 +94,7 @@ def test_a_slow_answer_does_not_hold_up_others_and_requests_are_counted(fake: Fa
 
 
 def test_versions_that_may_be_stored_stay_in_a_definition(fake: FakeCluster) -> None:
-    """The way from a cluster whose CRD once stored an older version, as docs/reference/operator.md tells it."""
+    """The way from a cluster whose CRD once stored an older version, as docs/reference/operator.md has it."""
     ours = {"spec": {"versions": crd()["spec"]["versions"]}}
     theirs = copy.deepcopy(ours)
     theirs["spec"]["versions"][0].pop("additionalPrinterColumns")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import kubernetes_validate
-import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.fake.simulated_containers import Processes, Run, Start
 from tests.kube.fake.simulated_job_controller import holds

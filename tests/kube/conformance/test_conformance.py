@@ -1,4 +1,4 @@
-"""The checks, put to the fake or to the cluster that ``TEST_KUBECONFIG`` names; each says where it is promised."""
+"""The checks, put to the fake or to the cluster of ``TEST_KUBECONFIG``; each says where it is promised."""
 
 from __future__ import annotations
 
