@@ -7,11 +7,11 @@ from tests.unit.decide_world import World, make_job
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.object_fields import annotations_of
-from ringleader.kubernetes.client.pod_view import pod_view
 from ringleader.kubernetes.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
 from ringleader.kubernetes.operator.decide.decision import DecisionBuilder
 from ringleader.kubernetes.operator.decide.pod_policies import job_document
 from ringleader.kubernetes.operator.decide.restarts import COUNT
+from ringleader.kubernetes.pod_view import pod_view
 
 DRAINED = "EvictionByEvictionAPI"
 IGNORE = {

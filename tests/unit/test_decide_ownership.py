@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ringleader.kubernetes.operator.runtime.informer_cache import cached
 from tests.unit.decide_world import START, World, make_job
 
 from ringleader.kubernetes.client.api_resources import PODS
-from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.mpijob.annotations import SPAWN
 from ringleader.kubernetes.mpijob.status import ReplicaStatus
 from ringleader.kubernetes.operator.decide.decision import CreateWorker, Delete, Observed, Patch, Rejection
 from ringleader.kubernetes.operator.decide.ownership import only_ours, pods_of
 from ringleader.kubernetes.operator.decide.prerequisites import EXEC_RIGHTS
-from ringleader.kubernetes.operator.runtime.informer_cache import cached
+from ringleader.kubernetes.pod_view import PodView, pod_view
 
 EXEC = {SPAWN: "exec"}
 LABELS = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.rate_limit import Limiter, Slots
+from ringleader.kubernetes.client.http_transport import Limiter, Slots
 from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
 
 

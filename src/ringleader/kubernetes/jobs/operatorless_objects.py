@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
-from ringleader.kubernetes.jobs.job_view import MPI, ON_PODS, SLOTS, WORKERS
+from ringleader.kubernetes.jobs.job_state import MPI, ON_PODS, SLOTS, WORKERS
 from ringleader.kubernetes.jobs.mpijob_builder import KUEUE_QUEUE
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob import object_metadata, object_names

@@ -14,11 +14,11 @@ from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import PODS, SECRETS, Resource, of_document
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting, uid_of
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.serializer import fields_of
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
 from ringleader.kubernetes.operator.decide.conditions import find, shortened, with_condition, with_reason
+from ringleader.kubernetes.pod_view import PodView
 
 
 @dataclass(frozen=True, kw_only=True)

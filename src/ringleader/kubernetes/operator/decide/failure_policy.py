@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.object_fields import annotations_of, labels_of
-from ringleader.kubernetes.client.pod_failure_reason import PodFailure
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
@@ -27,6 +25,7 @@ from ringleader.kubernetes.operator.decide.first_failure import (
 )
 from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.restarts import RestartRecord
+from ringleader.kubernetes.pod_view import PodFailure, PodView
 
 BACKOFF = "BackoffLimitExceeded"
 EVICTED = "Evicted"

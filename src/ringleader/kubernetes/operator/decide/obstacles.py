@@ -8,23 +8,16 @@ from dataclasses import dataclass, replace
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import JOBS, PODS, Resource
 from ringleader.kubernetes.client.object_fields import is_deleting
-from ringleader.kubernetes.client.pod_failure_reason import CONFIG, CRASH_LOOP, PULL_BACKOFF
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob.annotations import GANG
 from ringleader.kubernetes.objects.gang_scheduling import NONE
 from ringleader.kubernetes.operator.decide.conditions import FOREIGN
 from ringleader.kubernetes.operator.decide.decision import Observed, Rejection
 from ringleader.kubernetes.operator.decide.ownership import JobPods, documents, taken_text
 from ringleader.kubernetes.operator.decide.status import has_ended
+from ringleader.kubernetes.pod_view import PodView
+from ringleader.kubernetes.why_not_running import UNSCHEDULABLE, causes_of, is_admission, word_of_refusal
 
-STUCK_REASONS = (*PULL_BACKOFF, "InvalidImageName", "ErrImageNeverPull", *CONFIG, CRASH_LOOP)
-"""Reasons of a waiting container that are told; of the two of a pull always the first."""
-UNSCHEDULABLE = "Unschedulable"
 MOUNT = "FailedMount"  # the kubelet's word, which it says in events only: those are not watched
-QUOTA = "QuotaExceeded"
-REJECTED = "AdmissionRejected"
-FORBIDDEN = "Forbidden"
-REFUSED = "Refused"
 NO_LAUNCHER_POD = "NoLauncherPod"
 STUCK_TERMINATING = "PodStuckTerminating"
 
@@ -54,7 +47,7 @@ class Obstacle:
 def terminal(observed: Observed) -> str:
     """Return why no other try can succeed: the API server calls an object invalid. Empty: nothing does."""
     for one in observed.rejections:
-        if one.status in (400, 413, 422) and not _is_admission(one) and not _is_change(one, observed):
+        if one.status in (400, 413, 422) and not is_admission(one.message) and not _is_change(one, observed):
             return failed_to_create(one)
     return ""
 
@@ -142,22 +135,9 @@ def _refused(rejections: Iterable[Rejection]) -> Obstacle | None:
         if one.status == 409:
             return Obstacle(reason=FOREIGN, message=taken_text(one.name, one.resource.kind))
         message = failed_to_create(one)
-        return Obstacle(reason=_word(one), message=message, event=("MPIJobFailed", message))
+        word = word_of_refusal(one.status, one.message)
+        return Obstacle(reason=word, message=message, event=("MPIJobFailed", message))
     return None
-
-
-def _word(rejection: Rejection) -> str:
-    if "exceeded quota" in rejection.message:
-        return QUOTA
-    if _is_admission(rejection):
-        return REJECTED
-    return FORBIDDEN if rejection.status in (401, 403) else REFUSED
-
-
-def _is_admission(rejection: Rejection) -> bool:
-    """Webhooks answer with any status they like: only their words tell them from the server itself."""
-    words = ("admission webhook", "violates PodSecurity", "ValidatingAdmissionPolicy")
-    return any(word in rejection.message for word in words)
 
 
 def _is_change(rejection: Rejection, observed: Observed) -> bool:
@@ -204,16 +184,11 @@ def _patience_left(pod: PodView, now: float) -> float:
 
 def _reason(pod: PodView, absent: Mapping[str, str]) -> tuple[str, str]:
     """Return why a Pod cannot start, as a word and a sentence; empty where it can or is to be waited for."""
-    if pod.phase == "Pending" and pod.unschedulable:
-        return UNSCHEDULABLE, f"{UNSCHEDULABLE}: {pod.unschedulable}"
     if pod.phase not in ("Pending", "Running"):
         return "", ""
-    for one in pod.containers:
-        if one.state == "waiting" and one.reason in STUCK_REASONS:
-            word = PULL_BACKOFF[0] if one.reason in PULL_BACKOFF else one.reason
-            last = f", last exit code {one.last_exit_code}" if one.last_exit_code else ""
-            text = f": {one.message}" if one.message else ""
-            return word, f"container {one.name}: {one.reason}{last}{text}"
+    for cause in causes_of(pod):
+        if cause.word:
+            return cause.word, cause.text
     if pod.is_on_node_and_waits and pod.role in absent:
         return MOUNT, f"{MOUNT}: {absent[pod.role]}"
     return "", ""

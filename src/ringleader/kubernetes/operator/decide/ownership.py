@@ -9,10 +9,10 @@ from typing import Any
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import controller_of, is_deleting, map_in, metadata_of, uid_of
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import KIND, ManagedBy, MPIJob
 from ringleader.kubernetes.operator.decide.decision import Observed
+from ringleader.kubernetes.pod_view import PodView
 
 PATIENCE = 60.0
 """Seconds that the remains of an earlier job of the same name may take to vanish."""

@@ -12,7 +12,6 @@ from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
-from ringleader.kubernetes.client.pod_view import AT_ONCE, PodView
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.elastic_range import elastic_range
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, LauncherCreationPolicy
@@ -37,6 +36,7 @@ from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuild
 from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.restarts import restarts_whole
 from ringleader.kubernetes.operator.decide.status import has_ended
+from ringleader.kubernetes.pod_view import AT_ONCE, PodView
 
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import CONFIG_MAPS
-from ringleader.kubernetes.client.pod_failure_reason import PodFailure, failure_of
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import (
     KEEP,
@@ -33,6 +31,7 @@ from ringleader.kubernetes.operator.decide.decision import Action, DecisionBuild
 from ringleader.kubernetes.operator.decide.first_failure import FIRST_FAILURE
 from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.status import job_condition
+from ringleader.kubernetes.pod_view import PodFailure, PodView, failure_of
 
 COUNT = "ringleader/restarts"
 """How often workers were replaced or the job was started anew."""

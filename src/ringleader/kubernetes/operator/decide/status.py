@@ -12,7 +12,6 @@ from ringleader.errors import RequestError
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
-from ringleader.kubernetes.client.pod_failure_reason import failure_of
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.document_faults import ROOT, Faults
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
@@ -42,6 +41,7 @@ from ringleader.kubernetes.operator.decide.conditions import (
 )
 from ringleader.kubernetes.operator.decide.decision import Decision, DecisionBuilder, JobEvent, Observed
 from ringleader.kubernetes.operator.decide.ownership import JobPods, is_for_us
+from ringleader.kubernetes.pod_view import failure_of
 
 
 def is_finished(status: Status) -> bool:

@@ -229,7 +229,7 @@ class Applier:
         return await self._cluster.patch(resource, meta["name"], label, meta["namespace"])
 
     async def _create_keys(self, job: MPIJob, action: CreateKeys, outcome: Outcome) -> None:
-        from ringleader.kubernetes.client.ssh_keys import generate
+        from ringleader.kubernetes.objects.ssh_keys import generate
 
         keys = await asyncio.to_thread(generate, action.key_type, action.hosts)
         data = {name: b64encode(keys[name]).decode() for name in keys.keys() - action.kept}

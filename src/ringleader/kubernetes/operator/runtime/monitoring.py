@@ -1,33 +1,27 @@
 """What is seen of the operator from outside: numbers for Prometheus, probes over HTTP, lines of its log.
 
-Numbers are named as by the reference controller where it has them. ``MeteredCluster`` counts requests.
+Numbers are named as by the reference controller where it has them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Literal
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from ringleader.errors import RefusedError
-from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import Resource
-from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.mpijob.status import ConditionType
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Trouble = Callable[[], str]
 """Says what is wrong; empty text where all is well."""
 
@@ -61,7 +55,7 @@ class Metrics:
         self.at_work = gauge("queue_jobs_at_work", "Jobs looked at now")
         self.passes = histogram("pass_seconds", "Length of a pass over a job", ("result",))
         self.decisions = histogram("decide_seconds", "Time to decide on a job")
-        self.requests = histogram(
+        self._requests = histogram(
             "api_request_seconds", "Requests to the API server", ("verb", "resource", "code")
         )
 
@@ -70,6 +64,10 @@ class Metrics:
         for type_ in set(after) - set(before):
             if type_ in self._conditions:
                 self._conditions[ConditionType(type_)].inc()
+
+    def requested(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """Count a request to the API server."""
+        self._requests.labels(verb, resource, code).observe(seconds)
 
     def job(self, namespace: str, launcher: str, *, is_gone: bool = False) -> None:
         """Show a job, or show it no longer."""
@@ -89,83 +87,6 @@ def true_conditions(status: Mapping[str, object]) -> list[str]:
     conditions = status.get("conditions")
     found = conditions if isinstance(conditions, list | tuple) else ()
     return [one["type"] for one in found if one.get("status") == "True"]
-
-
-class MeteredCluster:
-    """A cluster's port that counts: how long requests take, how they end, whether the server answers at all.
-
-    Every verb is passed on to another port. See ``Cluster``.
-    """
-
-    def __init__(self, cluster: Cluster, *, requests: Histogram, clock: Callable[[], float]) -> None:
-        """``clock``: seconds that never go back."""
-        self._requests, self._clock = requests, clock
-        self.silent_since: float | None = None
-        """When it first failed to answer after its last answer."""
-        self.get = self._timed("get", cluster.get)
-        self.list = self._timed("list", cluster.list)
-        self.pages = self._streamed("list", cluster.pages)
-        self.watch = self._streamed("watch", cluster.watch)
-        self.create = self._timed("create", cluster.create)
-        self.replace = self._timed("update", cluster.replace)
-        self.patch = self._timed("patch", cluster.patch)
-        self.delete = self._timed("delete", cluster.delete)
-        self.logs, self.close = cluster.logs, cluster.close
-
-    def _timed(
-        self, verb: str, call: Callable[P, Coroutine[Any, Any, T]]
-    ) -> Callable[P, Coroutine[Any, Any, T]]:
-        async def timed(*args: P.args, **kwargs: P.kwargs) -> T:
-            began = self._clock()
-            try:
-                found = await call(*args, **kwargs)
-            except (ApiError, UnreachableError) as error:
-                self._failed(verb, args, error, began)
-                raise
-            except asyncio.CancelledError:
-                self._count(verb, args, "cancelled", began)
-                raise
-            self.silent_since = None
-            self._count(verb, args, "2xx", began)
-            return found
-
-        return timed
-
-    def _streamed(
-        self, verb: str, call: Callable[P, AsyncGenerator[T, None]]
-    ) -> Callable[P, AsyncGenerator[T, None]]:
-        """Count each piece of a list by itself; a watch lives long and counts where it fails."""
-
-        async def streamed(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-            began = self._clock()
-            try:
-                async with aclosing(call(*args, **kwargs)) as pieces:
-                    async for piece in pieces:
-                        self.silent_since = None
-                        if verb != "watch":
-                            self._count(verb, args, "2xx", began)
-                        yield piece
-                        if verb != "watch":
-                            began = self._clock()
-                self.silent_since = None
-            except (ApiError, UnreachableError) as error:
-                self._failed(verb, args, error, began)
-                raise
-
-        return streamed
-
-    def _failed(self, verb: str, args: tuple[object, ...], error: Exception, began: float) -> None:
-        code = "unreachable"
-        if isinstance(error, ApiError):
-            self.silent_since, code = None, str(error.status)
-        elif self.silent_since is None:
-            self.silent_since = self._clock()
-        self._count(verb, args, code, began)
-
-    def _count(self, verb: str, args: tuple[object, ...], code: str, began: float) -> None:
-        """Count a request on the resource that its first argument names."""
-        assert isinstance(args[0], Resource)
-        self._requests.labels(verb, args[0].plural, code).observe(self._clock() - began)
 
 
 class ProbeServer:

@@ -19,7 +19,7 @@ from ringleader.kubernetes.operator.runtime import rbac_check
 from ringleader.kubernetes.operator.runtime.caches import Caches
 from ringleader.kubernetes.operator.runtime.events import EventSender
 from ringleader.kubernetes.operator.runtime.leader_election import Leader, LeaseOptions, LoopThread
-from ringleader.kubernetes.operator.runtime.monitoring import MeteredCluster, Metrics, ProbeServer
+from ringleader.kubernetes.operator.runtime.monitoring import Metrics, ProbeServer
 from ringleader.kubernetes.operator.runtime.reconciler import Key, PassResult, Reconciler
 from ringleader.kubernetes.operator.runtime.work_queue import RequeueBackoff, WorkQueue
 
@@ -77,24 +77,24 @@ class Operator:
         The Lease is renewed through the latter, in its own thread, where it waits for no Pod and no decision.
         Nothing else may use it or its credentials, as its connections belong to that thread.
         """
-        self._own, self._lease_cluster = cluster, lease_cluster
+        self._cluster, self._lease_cluster = cluster, lease_cluster
         self._lease_thread: LoopThread | None = None
         self._options = options
         self._rights = rbac_check.required_rights(settings)
         self.metrics = Metrics()
-        self._cluster = MeteredCluster(cluster, requests=self.metrics.requests, clock=monotonic)
+        cluster.observe = self.metrics.requested
         self._queue: WorkQueue[Key] = WorkQueue(clock=monotonic, pauses=options.pauses)
         self._caches = Caches(
-            self._cluster,
+            cluster,
             clock=monotonic,
             changed=self._changed,
             namespace=options.namespace,
             silence=options.watch_silence,
             backoff=options.watch_backoff,
         )
-        self._events = EventSender(self._cluster, clock=time, first_pause=options.event_pause)
+        self._events = EventSender(cluster, clock=time, first_pause=options.event_pause)
         self._reconciler = Reconciler(
-            self._cluster,
+            cluster,
             self._caches,
             settings,
             steady=monotonic,
@@ -107,8 +107,7 @@ class Operator:
         )
         self._leader: Leader | None = None
         if options.lease is not None:
-            through = lease_cluster or self._cluster
-            self._leader = Leader(through, options.lease, steady=monotonic, now=time)
+            self._leader = Leader(lease_cluster or cluster, options.lease, steady=monotonic, now=time)
         self._probes = ProbeServer(is_healthy=self._ill, is_ready=self._unready, metrics=self.metrics)
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
@@ -139,7 +138,7 @@ class Operator:
             if self._leader is not None:
                 await self._beside(self._leader.give_back())
             await self._probes.stop()
-            await self._own.close()
+            await self._cluster.close()
             if self._lease_cluster is not None:
                 await self._beside(self._lease_cluster.close())
             if self._lease_thread is not None:

@@ -1,4 +1,4 @@
-"""What is kept of a Pod: the few fields that decisions and explanations rest on. Pure.
+"""What is kept of a Pod as the cluster shows it, and how one failed; `why_not_running` is next door.
 
 A cluster has many Pods and each is some 10 kB of JSON; what is kept of one here is about a tenth. A field
 that is missing or odd is passed over.
@@ -33,6 +33,8 @@ _INDEX = re.compile(r"-worker-(0|[1-9][0-9]{0,8})\Z")
 _ROLES: Mapping[str, Role] = {KIND: "worker", "Job": "launcher"}
 """Kind of a Pod's controller → what the Pod is to a job."""
 _LABELS: Mapping[str, Role] = {"worker": "worker", "launcher": "launcher"}
+_SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM"
+"""Names of Linux's signals from 1 on, which an exit code above 128 stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,3 +185,67 @@ def _container(status: Mapping[str, Any], *, is_init: bool) -> ContainerView:
         last_exit_code=number_in(last, "exitCode"),
         last_finished_at=text_in(last, "finishedAt"),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodFailure:
+    """One Pod that failed, or one of its containers that was started again."""
+
+    at: str
+    """When, as RFC 3339; empty where the cluster does not say."""
+    pod: str
+    role: str
+    container: str = ""
+    """Empty where the Pod failed as a whole: evicted, rejected by its node."""
+    how: str
+    """``exit code 137 (OOMKilled)``, ``Evicted: the node was low on memory``."""
+    word: str = ""
+    """One word for the reason of a condition: ``OOMKilled``, ``Error``; may be empty."""
+    was_restarted: bool = False
+    """The container runs anew: its log is that of the run before."""
+    log: str = ""
+    """The last lines of its log; empty where there is none."""
+
+    @property
+    def sentence(self) -> str:
+        """Who failed and how, in one line."""
+        place = f"container {self.container}: " if self.container else ""
+        return f"{self.role} {self.pod}: {place}{self.how}"
+
+
+def failure_of(pod: PodView) -> PodFailure | None:
+    """Return how a Pod failed, or how one of its containers did before it was started again, or ``None``."""
+    if pod.phase == "Failed":
+        bad = [one for one in pod.containers if one.state == "terminated" and (one.exit_code or one.signal)]
+        if not bad:
+            how = ": ".join(part for part in (pod.reason, pod.message) if part) or "failed"
+            return PodFailure(at="", pod=pod.name, role=pod.role, how=how, word=pod.reason)
+        one = min(bad, key=lambda one: one.finished_at)
+        word = pod.reason or one.reason
+        how = ending(one.exit_code, one.signal, word, pod.message or one.message)
+        return PodFailure(
+            at=one.finished_at, pod=pod.name, role=pod.role, container=one.name, how=how, word=word
+        )
+    again = [one for one in pod.containers if one.restarts and one.last_exit_code]
+    if pod.phase not in ("Pending", "Running") or not again:
+        return None
+    one = min(again, key=lambda one: one.last_finished_at)
+    return PodFailure(
+        at=one.last_finished_at,
+        pod=pod.name,
+        role=pod.role,
+        container=one.name,
+        how=ending(one.last_exit_code, None, one.last_reason),
+        word=one.last_reason,
+        was_restarted=True,
+    )
+
+
+def ending(code: int | None, signal: int | None, reason: str, message: str = "") -> str:
+    """Return how a container ended: ``exit code 137 (SIGKILL, OOMKilled)``."""
+    number = signal or (code - 128 if code is not None and 128 < code < 160 else 0)
+    names = _SIGNALS.split()
+    name = f"SIG{names[number - 1]}" if 0 < number <= len(names) else ""
+    words = ", ".join(word for word in (name, reason) if word and word != "Error")
+    text = f"exit code {code}" if code is not None else f"signal {number or None}"
+    return text + (f" ({words})" if words else "") + (f": {message}" if message else "")
