@@ -8,7 +8,7 @@ API's. The Pods' templates are made in `pod_template`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -213,22 +213,36 @@ def mpijob(request: JobRequest) -> MPIJob:
     worker = WorkerSpec(
         replicas=request.workers, template=pod_template(request, "worker", own, request.resources)
     )
+    of_volcano = SchedulingPolicy(queue=request.queue) if request.queue and request.gang == VOLCANO else None
+    kueue = request.queue if request.queue and of_volcano is None else ""
+    notes = {SPAWN: request.spawn, GANG: request.gang}
+    policy = RunPolicy(
+        clean_pod_policy=CleanPodPolicy(request.clean_pod_policy),
+        ttl_seconds_after_finished=request.ttl,
+        active_deadline_seconds=request.timeout,
+        backoff_limit=request.backoff_limit,
+        scheduling_policy=of_volcano,
+        # Kueue starts what it admits; a job that it does not know yet must not start by itself.
+        suspend=request.suspend or bool(kueue),
+    )
+    # The launcher of an elastic job waits for hosts by itself, but not for ever, and nobody knows how long
+    # Pods are queued: the operator makes it once the least number of workers is ready.
+    starts = LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
     job = MPIJob(
         metadata=Metadata(
             name=request.name,
             namespace=request.namespace,
-            labels=dict(request.label) | ({KUEUE_QUEUE: request.queue} if _waits_for_kueue(request) else {}),
+            labels=dict(request.label) | ({KUEUE_QUEUE: kueue} if kueue else {}),
             annotations=dict(request.annotation)
-            | ({SPAWN: request.spawn} if request.spawn else {})
-            | ({GANG: request.gang} if request.gang else {})
+            | {name: text for name, text in notes.items() if text}
             | _elastic_annotations(request),
         ),
         spec=Spec(
             slots_per_worker=request.slots,
             run_launcher_as_worker=request.run_launcher_as_worker,
-            run_policy=_run_policy(request),
+            run_policy=policy,
             ssh_auth_mount_path=request.ssh_path,
-            launcher_creation_policy=_creation_policy(request),
+            launcher_creation_policy=starts if request.elastic else LauncherCreationPolicy.AT_STARTUP,
             mpi_implementation=request.mpi,
             mpi_replica_specs=ReplicaSpecs(launcher=launcher, worker=worker if request.workers else None),
         ),
@@ -239,54 +253,21 @@ def mpijob(request: JobRequest) -> MPIJob:
 def _with_nics(job: MPIJob, request: JobRequest, nics: NicAllocation) -> MPIJob:
     """Return a job whose templates of Pods in which ranks run have their NICs."""
     specs, port = job.spec.mpi_replica_specs, request.ssh_port
-    launcher, worker = specs.launcher, specs.worker
     role = "" if request.run_launcher_as_worker else "worker"
-    if worker is not None:
-        template = dict(worker.template)
-        add_nics(template, replace(nics, ssh_port=port), job=request.name, role=role)
+
+    def given(template: Mapping[str, Any], port: int | None) -> dict[str, Any]:
+        found = dict(template)
+        add_nics(found, replace(nics, ssh_port=port), job=request.name, role=role)
         if port is not None:
             # In words that every controller leaves as they are.
             args = [unexpanded(word) for word in (*ssh_secret.sshd_args(job), "-p", str(port))]
-            template["spec"]["containers"][0] |= {"command": list(ssh_secret.SSHD), "args": args}
-        worker = replace(worker, template=_ordered(template))
+            found["spec"]["containers"][0] |= {"command": list(ssh_secret.SSHD), "args": args}
+        # As people write it: metadata first.
+        return {name: found[name] for name in ("metadata", "spec") if name in found}
+
+    if specs.worker is not None:
+        specs = replace(specs, worker=replace(specs.worker, template=given(specs.worker.template, port)))
     if request.run_launcher_as_worker:
-        template = dict(launcher.template)
-        add_nics(template, replace(nics, ssh_port=None), job=request.name, role=role)
-        launcher = replace(launcher, template=_ordered(template))
-    return replace(
-        job, spec=replace(job.spec, mpi_replica_specs=replace(specs, launcher=launcher, worker=worker))
-    )
-
-
-def _ordered(template: dict[str, Any]) -> dict[str, Any]:
-    """Return a template as people write it: metadata first."""
-    return {name: template[name] for name in ("metadata", "spec") if name in template}
-
-
-def _waits_for_kueue(request: JobRequest) -> bool:
-    return bool(request.queue) and request.gang != VOLCANO
-
-
-def _creation_policy(request: JobRequest) -> LauncherCreationPolicy:
-    """Return when the launcher starts: that of an elastic job waits for hosts by itself, but not for ever.
-
-    Nobody knows how long Pods are queued: the operator makes it once the least number of workers is ready.
-    """
-    if request.elastic is not None:
-        return LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
-    return LauncherCreationPolicy.AT_STARTUP
-
-
-def _run_policy(request: JobRequest) -> RunPolicy:
-    scheduling = None
-    if request.queue and request.gang == VOLCANO:
-        scheduling = SchedulingPolicy(queue=request.queue)
-    return RunPolicy(
-        clean_pod_policy=CleanPodPolicy(request.clean_pod_policy),
-        ttl_seconds_after_finished=request.ttl,
-        active_deadline_seconds=request.timeout,
-        backoff_limit=request.backoff_limit,
-        scheduling_policy=scheduling,
-        # Kueue starts what it admits; a job that it does not know yet must not start by itself.
-        suspend=request.suspend or _waits_for_kueue(request),
-    )
+        launcher = replace(specs.launcher, template=given(specs.launcher.template, None))
+        specs = replace(specs, launcher=launcher)
+    return replace(job, spec=replace(job.spec, mpi_replica_specs=specs))
