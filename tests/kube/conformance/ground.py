@@ -23,7 +23,7 @@ import yaml
 from tests.kube.fake import FakeCluster
 from tests.time_limits import patience
 
-MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+MERGE = "application/merge-patch+json"
 PATIENCE = 60.0
 """Seconds that anything may take to come about where it is expected to."""
 Document = dict[str, Any]

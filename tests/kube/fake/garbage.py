@@ -7,7 +7,7 @@ from collections import deque
 
 from tests.kube.fake import kinds
 from tests.kube.fake.kinds import Kind
-from tests.kube.fake.objects import FOREGROUND, Objects
+from tests.kube.fake.objects import Objects
 from tests.kube.fake.store import Collection, Entry, Event, Key
 
 
@@ -24,10 +24,6 @@ class Garbage:
         if event.new is None:
             for below, key in list(store.dependents.get(event.last.uid, {}).values()):
                 self._look_at(below.kind, key)
-            for owner in event.last.owners:  # one that waits for its dependents may go now
-                place = store.by_uid.get(owner)
-                if place is not None and place[0].entries[place[1]].is_deleting:
-                    self._look_at(place[0].kind, place[1])
             if event.last.key[0]:
                 self._look_at(kinds.NAMESPACE, ("", event.last.key[0]))
         elif event.new.is_deleting or (event.new.owners and event.old is None):
@@ -50,22 +46,6 @@ class Garbage:
                     self._objects.delete(kind, entry)
             elif kind is kinds.NAMESPACE:
                 self._empty_namespace(entry)
-            elif "foregroundDeletion" in (entry.document()["metadata"].get("finalizers") or ()):
-                self._delete_dependents(kind, entry)
-
-    def _delete_dependents(self, kind: Kind, entry: Entry) -> None:
-        """Delete the dependents, and the owner once none is left that blocks it."""
-        blocked = False
-        for below, key in list(self._objects.store.dependents.get(entry.uid, {}).values()):
-            dependent = below.entries[key]
-            owners = dependent.document()["metadata"]["ownerReferences"]
-            blocked |= any(one["uid"] == entry.uid and one.get("blockOwnerDeletion") for one in owners)
-            if not dependent.is_deleting:
-                self._objects.delete(below.kind, dependent, FOREGROUND)
-        if not blocked:
-            document = entry.document()
-            document["metadata"]["finalizers"].remove("foregroundDeletion")
-            self._objects.update(kind, entry, document)
 
     def _empty_namespace(self, entry: Entry) -> None:
         """Delete everything in a namespace, and the namespace once it is empty."""

@@ -36,7 +36,6 @@ SYSTEM_FIELDS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", 
 class WriteOptions:
     """Options of create, update and patch."""
 
-    dry_run: bool = False
     strict: bool = False
     """Unknown fields are refused (``fieldValidation=Strict``)."""
     user: str = ""
@@ -44,16 +43,13 @@ class WriteOptions:
 
     @staticmethod
     def of(query: Mapping[str, str], user: str) -> WriteOptions:
-        strict = query.get("fieldValidation") == "Strict"
-        return WriteOptions(user=user, dry_run=query.get("dryRun") == "All", strict=strict)
+        return WriteOptions(user=user, strict=query.get("fieldValidation") == "Strict")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions:
     """Options of delete."""
 
-    propagation: str = "Background"
-    """Background or Foreground."""
     grace: int | None = None
     uid: str = ""
     user: str = ""
@@ -62,14 +58,13 @@ class DeleteOptions:
     def of(body: Mapping[str, Any], user: str) -> DeleteOptions:
         return DeleteOptions(
             user=user,
-            propagation=body.get("propagationPolicy") or "Background",
             grace=body.get("gracePeriodSeconds"),
             uid=(body.get("preconditions") or {}).get("uid") or "",
         )
 
 
 PLAIN_WRITE = WriteOptions()
-BACKGROUND, FOREGROUND = DeleteOptions(), DeleteOptions(propagation="Foreground")
+PLAIN_DELETE = DeleteOptions()
 AT_ONCE = DeleteOptions(grace=0)
 
 
@@ -126,8 +121,6 @@ class Objects:
         for admit in self.admit:
             admit(kind, new)
         self._judge("CREATE", kind, options.user, new=new)
-        if options.dry_run:
-            return self.store.entry(collection, new).encoded
         entry = self.store.write(collection, new, None)
         return (self._serve(entry) if kind is kinds.CRD else entry).encoded
 
@@ -239,8 +232,6 @@ class Objects:
         if kind.has_generation and _changed(new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         self._judge("UPDATE", kind, options.user, new=new, old=old, subresource=subresource)
-        if options.dry_run:
-            return self.store.entry(self.store.collection(kind), new).encoded
         return self._store_change(kind, entry, new, old).encoded
 
     def _store_change(self, kind: Kind, entry: Entry, new: Document, old: Document) -> Entry:
@@ -288,7 +279,7 @@ class Objects:
 
     # Deletion
 
-    def delete(self, kind: Kind, entry: Entry, options: DeleteOptions = BACKGROUND) -> Document:
+    def delete(self, kind: Kind, entry: Entry, options: DeleteOptions = PLAIN_DELETE) -> Document:
         """Delete an object, or begin to; return what the request is answered with."""
         document = entry.document()
         metadata = document["metadata"]
@@ -299,13 +290,9 @@ class Objects:
             )
             raise conflict(kind, entry.key[1], words, by_kind=True, uid=options.uid)
         self._judge("DELETE", kind, options.user, old=document)
-        others = [one for one in metadata.pop("finalizers", ()) if one != "foregroundDeletion"]
-        if options.propagation == "Foreground":
-            others.append("foregroundDeletion")
-        if others:
-            metadata["finalizers"] = others
+        waits = bool(metadata.get("finalizers"))
         grace = _grace(kind, document, options)
-        if not grace and not others and kind is not kinds.NAMESPACE:
+        if not grace and not waits and kind is not kinds.NAMESPACE:
             self._remove(kind, entry)
             return document if kind.returns_deleted else _success(kind, entry)
         if not entry.is_deleting or grace < metadata.get("deletionGracePeriodSeconds", grace + 1):

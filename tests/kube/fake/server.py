@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +16,24 @@ from tests.kube.fake.admission import Attempt
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.fault_injection import Fault, Faults
 from tests.kube.fake.objects import DeleteOptions, Objects, WriteOptions
-from tests.kube.fake.patches import json_patch, merge
 from tests.kube.fake.refusals import Refusal, bad_request, not_allowed
 from tests.kube.fake.requests import Route, body_of, route
 
 JSON = "application/json"
-PATCHES: dict[str, Callable[[Any, Any], Any]] = {
-    "application/json-patch+json": json_patch,
-    "application/merge-patch+json": merge,
-}
+MERGE_PATCH = "application/merge-patch+json"
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """Apply a merge patch (RFC 7396); neither argument is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merge(found.get(key), value)
+    return found
 
 
 def respond(body: bytes, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
@@ -109,10 +118,10 @@ class Server:
             options = DeleteOptions.of(body or {}, user.name)
             return respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
         if found.verb == "patch":
-            if request.content_type not in PATCHES:
+            if request.content_type != MERGE_PATCH:
                 words = f"the body of the request was in an unknown format (got {request.content_type})"
                 raise Refusal(415, "UnsupportedMediaType", words)
-            body = PATCHES[request.content_type](entry.document(), body)
+            body = merge(entry.document(), body)
         self.access.check_escalation(found.kind, found.namespace, body, user)
         encoded = self.objects.update(
             found.kind,

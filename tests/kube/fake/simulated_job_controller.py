@@ -14,7 +14,7 @@ from typing import Literal
 from tests.kube.fake import kinds
 from tests.kube.fake.kind_rules import NAME_LABEL, UID_LABEL
 from tests.kube.fake.metadata import seconds, timestamp
-from tests.kube.fake.objects import FOREGROUND, Objects
+from tests.kube.fake.objects import Objects
 from tests.kube.fake.refusals import Refusal
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
@@ -349,4 +349,4 @@ class JobController:
         if left > 0:
             self._later(left, entry.key)
         else:
-            self._objects.delete(kinds.JOB, entry, FOREGROUND)
+            self._objects.delete(kinds.JOB, entry)

@@ -47,7 +47,7 @@ async def _scale(
     objects: Objects, request: web.BaseRequest, found: Route, entry: Entry
 ) -> web.StreamResponse:
     paths, document = found.kind.custom.scale, entry.document()
-    if request.method == "PUT":
+    if request.method in ("PUT", "PATCH"):  # kubectl sends a merge patch
         body = await body_of(request)
         replicas = (body.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or replicas < 0:

@@ -133,7 +133,7 @@ class Caches:
             labels: str,
             project: Callable[[Object], T],
             mark_deleting: Callable[[T], T],
-            group: Callable[[Object], str] = _job_of,
+            group: Callable[[Object], str] = job_of,
         ) -> Informer[T]:
             return Informer(
                 cluster,
@@ -191,7 +191,7 @@ class Caches:
             self.watched[resource].missing(namespace, name, uid or kept.uid)
 
 
-def _job_of(document: Object) -> str:
+def job_of(document: Object) -> str:
     """Return the name of the MPIJob that an object belongs to; empty where it names none."""
     owner = controller_of(document)
     owner_job = owner.get("name", "") if owner.get("kind") == KIND else ""
