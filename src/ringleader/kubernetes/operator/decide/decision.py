@@ -17,6 +17,7 @@ from ringleader.kubernetes.client.object_fields import is_deleting, uid_of
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.serializer import fields_of
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import find, shortened, with_condition, with_reason
 from ringleader.kubernetes.pod_view import PodView
 
@@ -68,6 +69,51 @@ class Observed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobPods:
+    """The Pods of one job."""
+
+    workers: Mapping[int, PodView]
+    """Those that are wanted, by index."""
+    surplus: tuple[PodView, ...]
+    """Workers beyond the number that is wanted."""
+    launchers: tuple[PodView, ...]
+    """Pods of the launcher's present Job, oldest first."""
+    remains: tuple[PodView, ...]
+    """Pods of an earlier launcher's Job of this name that is being cleared away: left alone."""
+    missing: tuple[int, ...]
+    """Indices of workers that are wanted and not there."""
+
+    @property
+    def running_workers(self) -> tuple[int, ...]:
+        """Indices of the wanted workers that run and are to stay."""
+        return tuple(
+            index
+            for index, pod in sorted(self.workers.items())
+            if pod.phase == "Running" and not pod.is_deleting
+        )
+
+    @property
+    def ready_workers(self) -> tuple[int, ...]:
+        """Indices of the wanted workers that are ready and are to stay."""
+        return tuple(index for index in self.running_workers if self.workers[index].is_ready)
+
+    @property
+    def are_ready(self) -> bool:
+        """Every wanted worker is ready and is to stay."""
+        return not self.missing and all(pod.is_ready and not pod.is_deleting for pod in self.workers.values())
+
+    @property
+    def has_launched(self) -> bool:
+        """A launcher has ended well: that its Job is complete is only a matter of time."""
+        return any(pod.phase == "Succeeded" for pod in self.launchers)
+
+    @property
+    def all_workers(self) -> tuple[PodView, ...]:
+        """Workers, wanted or not, in the order of their indices."""
+        return (*(pod for _, pod in sorted(self.workers.items())), *self.surplus)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Create:
     """Make an object. That it is there already is not an error: the next pass looks whose it is."""
 
@@ -106,11 +152,11 @@ class CreateKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Change fields of an object of ours: a merge patch, or a list of JSON-patch operations."""
+    """Change fields of an object of ours by a merge patch."""
 
     resource: Resource
     name: str
-    patch: Any
+    patch: Object
     subresource: str = ""
     uid: str = ""
     """Only that very one; empty: whatever has the name."""
@@ -220,6 +266,10 @@ class DecisionBuilder:
     job: MPIJob
     now: float
     """Seconds since the epoch."""
+    observed: Observed
+    """Without what is not the job's."""
+    pods: JobPods
+    settings: OperatorSettings
     status: Status
     """The status as it is to be."""
     pauses: Mapping[tuple[Resource, str], float] = field(default_factory=dict)
@@ -231,6 +281,11 @@ class DecisionBuilder:
     """Changes of the ConfigMap's annotations; ``None`` removes one."""
     again: float | None = None
     is_blocked: bool = False
+
+    @property
+    def launcher(self) -> Object | None:
+        """The launcher's Job, if it is there."""
+        return self.observed.launcher
 
     @property
     def at(self) -> str:

@@ -17,7 +17,6 @@ from ringleader.kubernetes.mpijob.elastic_range import elastic_range
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, LauncherCreationPolicy
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, Truth
 from ringleader.kubernetes.objects.launcher_and_workers import failure_policy, launcher_job
-from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import (
     RESUMED,
     SUSPENDED,
@@ -29,11 +28,9 @@ from ringleader.kubernetes.operator.decide.decision import (
     Create,
     CreateWorker,
     Delete,
-    Observed,
     Patch,
 )
 from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
-from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.restarts import restarts_whole
 from ringleader.kubernetes.operator.decide.status import has_ended
 from ringleader.kubernetes.pod_view import AT_ONCE, PodView
@@ -41,22 +38,20 @@ from ringleader.kubernetes.pod_view import AT_ONCE, PodView
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"
 
 
-def create_workers(builder: DecisionBuilder, pods: JobPods) -> list[Action]:
+def create_workers(builder: DecisionBuilder) -> list[Action]:
     """Return the creation of every worker that is missing: all side by side."""
     job = builder.job.metadata.name
-    return [CreateWorker(index=index, name=object_names.worker(job, index)) for index in pods.missing]
+    return [CreateWorker(index=index, name=object_names.worker(job, index)) for index in builder.pods.missing]
 
 
-def may_launch(builder: DecisionBuilder, pods: JobPods) -> bool:
+def may_launch(builder: DecisionBuilder) -> bool:
     """Say whether the workers are as far as the launcher is to wait for them."""
     policy, elastic = builder.job.spec.launcher_creation_policy, elastic_range(builder.job)
-    are_enough = elastic is not None and len(pods.ready_workers) >= elastic.least
-    return policy == LauncherCreationPolicy.AT_STARTUP or pods.are_ready or are_enough
+    are_enough = elastic is not None and len(builder.pods.ready_workers) >= elastic.least
+    return policy == LauncherCreationPolicy.AT_STARTUP or builder.pods.are_ready or are_enough
 
 
-def create_launcher(
-    builder: DecisionBuilder, observed: Observed, pods: JobPods, settings: OperatorSettings
-) -> list[Action]:
+def create_launcher(builder: DecisionBuilder) -> list[Action]:
     """Return the creation of the launcher's Job, where it is missing and its time has come.
 
     While the job is suspended the Job is made suspended, but not where the launcher is to wait for workers.
@@ -64,18 +59,22 @@ def create_launcher(
     spec = builder.job.spec
     suspend = spec.run_policy.suspend
     waits = spec.launcher_creation_policy != LauncherCreationPolicy.AT_STARTUP
-    if observed.launcher is not None or pods.remains or (waits if suspend else not may_launch(builder, pods)):
+    if (
+        builder.launcher is not None
+        or builder.pods.remains
+        or (waits if suspend else not may_launch(builder))
+    ):
         return []
     name = object_names.launcher(builder.job.metadata.name)
-    was_refused = any(one.resource == JOBS and one.name == name for one in observed.rejections)
+    was_refused = any(one.resource == JOBS and one.name == name for one in builder.observed.rejections)
     if spec.mpi_replica_specs.launcher.template.get("spec", {}).get("restartPolicy") and not was_refused:
         builder.event("Warning", TEMPLATE_RESTART_POLICY, TEMPLATE_MESSAGE)
-    return [Create.of(job_document(builder, settings, suspend=suspend))]
+    return [Create.of(job_document(builder, suspend=suspend))]
 
 
-def job_document(builder: DecisionBuilder, settings: OperatorSettings, *, suspend: bool) -> Object:
+def job_document(builder: DecisionBuilder, *, suspend: bool) -> Object:
     """Return the launcher's Job. Where the whole job restarts on a failure it does not retry by itself."""
-    found = launcher_job(builder.job, settings, suspend=suspend)
+    found = launcher_job(builder.job, builder.settings, suspend=suspend)
     if not restarts_whole(builder.job):
         return found
     spec, template = found["spec"], found["spec"]["template"]
@@ -83,14 +82,16 @@ def job_document(builder: DecisionBuilder, settings: OperatorSettings, *, suspen
     return {**found, "spec": {**spec, "backoffLimit": 0, **failure_policy(once), "template": once}}
 
 
-def set_suspended(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> None:
+def set_suspended(builder: DecisionBuilder) -> None:
     """Say that the job is suspended, in one write.
 
     Pods that are on their way out count as active until they are gone: their nodes' resources are not free.
     """
-    active = sum(map(_holds_a_node, (*pods.launchers, *pods.remains)))
-    launcher = None if observed.launcher is None else ReplicaStatus(active=active)
-    builder.count(launcher=launcher, worker=ReplicaStatus(active=sum(map(_holds_a_node, pods.all_workers))))
+    active = sum(map(_holds_a_node, (*builder.pods.launchers, *builder.pods.remains)))
+    launcher = None if builder.launcher is None else ReplicaStatus(active=active)
+    builder.count(
+        launcher=launcher, worker=ReplicaStatus(active=sum(map(_holds_a_node, builder.pods.all_workers)))
+    )
     builder.set(ConditionType.RUNNING, Truth.FALSE, SUSPENDED, f"{builder.title} is suspended.")
     if builder.set(ConditionType.SUSPENDED, Truth.TRUE, SUSPENDED, "MPIJob suspended"):
         builder.event("Normal", SUSPENDED, "MPIJob suspended")
@@ -109,14 +110,14 @@ def set_resumed(builder: DecisionBuilder) -> None:
     builder.status = replace(builder.status, start_time=builder.at)
 
 
-def suspend(observed: Observed, pods: JobPods) -> list[Action]:
+def suspend(builder: DecisionBuilder) -> list[Action]:
     """Return what suspends a job: its launcher's Job waits, all workers and their PodGroup go."""
-    launcher = observed.launcher
+    launcher = builder.launcher
     is_active = launcher is not None and not is_deleting(launcher) and not _is_suspended(launcher)
     return [
         *([Patch.of(launcher, {"spec": {"suspend": True}})] if launcher is not None and is_active else []),
-        *Delete.of_pods(pods.all_workers),
-        *Delete.of(observed.pod_group),
+        *Delete.of_pods(builder.pods.all_workers),
+        *Delete.of(builder.observed.pod_group),
     ]
 
 
@@ -124,19 +125,17 @@ def _is_suspended(launcher: Object) -> bool:
     return bool(launcher.get("spec", {}).get("suspend"))
 
 
-def resume(
-    builder: DecisionBuilder, observed: Observed, pods: JobPods, settings: OperatorSettings
-) -> tuple[list[Action], list[Action]]:
+def resume(builder: DecisionBuilder) -> tuple[list[Action], list[Action]]:
     """Return what lets a suspended launcher go, in two stages; both come before the workers are made.
 
     While a suspended Job has a start time its template cannot change: the first stage clears it.
     """
-    job = observed.launcher
-    if job is None or is_deleting(job) or not _is_suspended(job) or not may_launch(builder, pods):
+    job = builder.launcher
+    if job is None or is_deleting(job) or not _is_suspended(job) or not may_launch(builder):
         return [], []
     has_start = bool(job.get("status", {}).get("startTime"))
     first = [Patch.of(job, {"status": {"startTime": None}}, "status")] if has_start else []
-    return [*first], [_resume_launcher(job, job_document(builder, settings, suspend=False))]
+    return [*first], [_resume_launcher(job, job_document(builder, suspend=False))]
 
 
 def _resume_launcher(launcher: Object, wanted: Object) -> Patch:
@@ -168,7 +167,7 @@ apart, and a Pod that is deleted takes its log with it."""
 END_NOW = {"spec": {"activeDeadlineSeconds": AT_ONCE}}
 
 
-def clean_up(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> None:
+def clean_up(builder: DecisionBuilder) -> None:
     """Remove what is not to stay of a job that has ended, and in the end the job."""
     if not builder.status.completion_time:  # a failed job that another controller left without it
         builder.status = replace(builder.status, completion_time=builder.at)
@@ -180,26 +179,26 @@ def clean_up(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> Non
         return
     if ttl is not None and ended is not None:
         builder.look_again(ended + ttl - builder.now)
-    builder.stage(_leftovers(builder, observed, pods))
+    builder.stage(_leftovers(builder))
 
 
 def _ended_at(builder: DecisionBuilder) -> float | None:
     return rfc3339.seconds_of(builder.status.completion_time)
 
 
-def _leftovers(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> Iterator[Action]:
-    policy, launcher = builder.job.spec.run_policy.clean_pod_policy, observed.launcher
+def _leftovers(builder: DecisionBuilder) -> Iterator[Action]:
+    policy, launcher = builder.job.spec.run_policy.clean_pod_policy, builder.launcher
     if launcher is not None and not has_ended(launcher):
         yield from _stop(launcher)
-    for pod in pods.all_workers:
+    for pod in builder.pods.all_workers:
         yield from _clean(pod, policy)
     if policy == CleanPodPolicy.NONE:
         return
     if launcher is None or has_ended(launcher):
-        for pod in pods.launchers:
+        for pod in builder.pods.launchers:
             if policy == CleanPodPolicy.ALL or (pod.phase in ALIVE and _outlived(builder)):
                 yield from _clean(pod, policy)
-    yield from Delete.of(observed.pod_group)
+    yield from Delete.of(builder.observed.pod_group)
 
 
 def _outlived(builder: DecisionBuilder) -> bool:

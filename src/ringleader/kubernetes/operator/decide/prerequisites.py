@@ -25,7 +25,6 @@ from ringleader.kubernetes.objects import exec_spawn, ssh_secret
 from ringleader.kubernetes.objects.config_map import config_map
 from ringleader.kubernetes.objects.gang_scheduling import gang_of
 from ringleader.kubernetes.objects.gang_scheduling import pod_group as group_document
-from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.service import service
 from ringleader.kubernetes.operator.decide.decision import (
     Action,
@@ -33,7 +32,6 @@ from ringleader.kubernetes.operator.decide.decision import (
     CreateKeys,
     DecisionBuilder,
     Delete,
-    Observed,
     Patch,
 )
 from ringleader.kubernetes.operator.decide.ownership import JobPods
@@ -42,20 +40,20 @@ SERVICE_FIELDS = ("selector", "publishNotReadyAddresses")
 """Fields of a Service that are brought back when somebody changes them."""
 
 
-def prerequisites(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> list[Action]:
+def prerequisites(builder: DecisionBuilder) -> list[Action]:
     """Return what makes a job's Service, Secret and rights what they are to be."""
-    found = [*_service(builder, observed.service), *_without_ttl(observed.launcher)]
+    found = [*_service(builder, builder.observed.service), *_without_ttl(builder.launcher)]
     if exec_spawn.is_exec(builder.job):  # there is no ssh: neither Pod mounts keys
-        return [*found, *grant_exec(builder, observed, pods)]
-    return [*found, *_keys(builder, observed.secret), *withdraw_exec(observed)]
+        return [*found, *grant_exec(builder)]
+    return [*found, *_keys(builder, builder.observed.secret), *withdraw_exec(builder)]
 
 
-def pod_group(builder: DecisionBuilder, observed: Observed, settings: OperatorSettings) -> list[Action]:
+def pod_group(builder: DecisionBuilder) -> list[Action]:
     """Return what makes the PodGroup what it is to be; none where the job is in no gang."""
-    wanted = group_document(builder.job, gang_of(builder.job, settings), observed.priorities)
+    wanted = group_document(builder.job, gang_of(builder.job, builder.settings), builder.observed.priorities)
     if wanted is None:
-        return [*Delete.of(observed.pod_group)]
-    return _with_fields(observed.pod_group, wanted, wanted["spec"])
+        return [*Delete.of(builder.observed.pod_group)]
+    return _with_fields(builder.observed.pod_group, wanted, wanted["spec"])
 
 
 def _service(builder: DecisionBuilder, present: Object | None) -> list[Action]:
@@ -107,15 +105,15 @@ EXEC_RIGHTS = "ringleader/exec-rights"
 """Annotation of the ConfigMap: the launcher was given rights to exec, to be withdrawn in the end."""
 
 
-def grant_exec(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> list[Action]:
+def grant_exec(builder: DecisionBuilder) -> list[Action]:
     """Return what lets the launcher run commands in the job's workers, and in no other Pod."""
-    job, role = builder.job, observed.role
-    wanted = exec_spawn.role(job, _named(job, role, pods))
-    if wanted["rules"] and EXEC_RIGHTS not in annotations_of(observed.config_map):
+    job, role = builder.job, builder.observed.role
+    wanted = exec_spawn.role(job, _named(job, role, builder.pods))
+    if wanted["rules"] and EXEC_RIGHTS not in annotations_of(builder.observed.config_map):
         builder.annotations[EXEC_RIGHTS] = "given"
     found: list[Action] = []
     is_own = exec_spawn.account_name(job) == object_names.launcher(job.metadata.name)
-    if is_own and observed.service_account is None:
+    if is_own and builder.observed.service_account is None:
         found.append(Create.of(exec_spawn.service_account(job)))
     if role is None:
         found.append(Create.of(wanted))
@@ -124,22 +122,22 @@ def grant_exec(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> l
     return found
 
 
-def bind_exec(builder: DecisionBuilder, observed: Observed) -> list[Action]:
+def bind_exec(builder: DecisionBuilder) -> list[Action]:
     """Return what gives the launcher's account its rights: only once the role is there.
 
     Whoever may not grant everything may only bind a role that the server can look up.
     """
-    if not exec_spawn.is_exec(builder.job) or observed.role_binding is not None:
+    if not exec_spawn.is_exec(builder.job) or builder.observed.role_binding is not None:
         return []
     return [Create.of(exec_spawn.role_binding(builder.job))]
 
 
-def withdraw_exec(observed: Observed, pods: JobPods | None = None) -> list[Action]:
-    """Return what takes away the rights to exec into all but those of these Pods that are there."""
-    role = observed.role
+def withdraw_exec(builder: DecisionBuilder, kept: Collection[str] = ()) -> list[Action]:
+    """Return what takes away the rights to exec into all Pods but these."""
+    role = builder.observed.role
     if role is None or not role.get("rules"):
         return []
-    left = narrowed(role["rules"], set() if pods is None else _there(pods))
+    left = narrowed(role["rules"], kept)
     return [] if left == role["rules"] else [Patch.of(role, {"rules": left})]
 
 
@@ -158,16 +156,17 @@ def _named(job: MPIJob, role: Object | None, pods: JobPods) -> list[str]:
     Names are added when no worker is missing: a launcher waits for all of them, and one write for each would
     be as many as workers.
     """
-    there = _there(pods)
+    present = there(pods)
     if pods.missing:
-        there &= {
+        present &= {
             name for rule in (role or {}).get("rules") or () for name in rule.get("resourceNames") or ()
         }
     wanted = (object_names.worker(job.metadata.name, index) for index in range(job.workers))
-    return [name for name in wanted if name in there]
+    return [name for name in wanted if name in present]
 
 
-def _there(pods: JobPods) -> set[str]:
+def there(pods: JobPods) -> set[str]:
+    """Return the names of wanted workers that are there and are to stay."""
     return {pod.name for pod in pods.workers.values() if not pod.is_deleting}
 
 
@@ -180,12 +179,11 @@ SETTLING = 5.0
 DISCOVERY = "discover_hosts.sh"
 
 
-def write_hosts(
-    builder: DecisionBuilder, present: Object | None, pods: JobPods, settings: OperatorSettings
-) -> list[Create | Patch]:
+def write_hosts(builder: DecisionBuilder) -> list[Create | Patch]:
     """Return what makes the ConfigMap what it is to be, with the annotations that the builder changes."""
-    running = pods.ready_workers if is_elastic(builder.job) else pods.running_workers
-    wanted = config_map(builder.job, running, settings)
+    present = builder.observed.config_map
+    running = builder.pods.ready_workers if is_elastic(builder.job) else builder.pods.running_workers
+    wanted = config_map(builder.job, running, builder.settings)
     if present is None:
         return [_creation(builder, wanted)]
     patch: Object = {}
@@ -203,7 +201,7 @@ def write_hosts(
     return [Patch.of(present, patch)]
 
 
-def renew_in_launcher(builder: DecisionBuilder, pods: JobPods) -> list[Patch]:
+def renew_in_launcher(builder: DecisionBuilder) -> list[Patch]:
     """Return what lets an elastic job's launcher see hosts that are written in this decision.
 
     By itself a kubelet renews mounted ConfigMaps about once a minute, and at once where an annotation of
@@ -216,7 +214,7 @@ def renew_in_launcher(builder: DecisionBuilder, pods: JobPods) -> list[Patch]:
     patch = {"metadata": {"annotations": {HOSTS: hosts}}}
     return [
         Patch(resource=PODS, name=pod.name, uid=pod.uid, patch=patch)
-        for pod in pods.launchers
+        for pod in builder.pods.launchers
         if not pod.has_ended and not pod.is_deleting
     ]
 

@@ -39,7 +39,7 @@ from ringleader.kubernetes.operator.decide.conditions import (
     with_condition,
     with_reason,
 )
-from ringleader.kubernetes.operator.decide.decision import Decision, DecisionBuilder, JobEvent, Observed
+from ringleader.kubernetes.operator.decide.decision import Decision, DecisionBuilder, JobEvent
 from ringleader.kubernetes.operator.decide.ownership import JobPods, is_for_us
 from ringleader.kubernetes.pod_view import failure_of
 
@@ -104,9 +104,9 @@ def set_succeeded(builder: DecisionBuilder, launcher: Object) -> None:
     builder.event("Normal", SUCCEEDED, message)
 
 
-def set_failed(builder: DecisionBuilder, observed: Observed, reason: str, message: str) -> None:
+def set_failed(builder: DecisionBuilder, reason: str, message: str) -> None:
     """End a job as failed."""
-    launcher = observed.launcher
+    launcher = builder.launcher
     failed = int((launcher or {}).get("status", {}).get("failed") or 0)
     counted = None if launcher is None else ReplicaStatus(failed=failed)
     builder.count(launcher=counted, worker=ReplicaStatus())
@@ -162,17 +162,17 @@ def is_running(launcher: Object | None, pods: JobPods, least: int | None = None)
     return running_launchers(pods) >= 1 and all(pod.phase == "Running" for pod in pods.workers.values())
 
 
-def note_size(builder: DecisionBuilder, pods: JobPods) -> None:
+def note_size(builder: DecisionBuilder) -> None:
     """Put the present size into the status; a change is told once, with its reason."""
     if not is_elastic(builder.job):
         return
-    now, known = len(pods.ready_workers), builder.status.elastic
+    now, known = len(builder.pods.ready_workers), builder.status.elastic
     is_running = holds(builder.status.conditions, ConditionType.RUNNING)
     if known is None or not is_running:
         known = known or ElasticStatus(selector=_selector(builder))
         builder.status = replace(builder.status, elastic=replace(known, workers=now))
     elif known.workers != now:
-        reason, is_expected = _why(builder, pods, known.workers, now)
+        reason, is_expected = _why(builder, known.workers, now)
         found = replace(
             known, workers=now, changes=known.changes + 1, last_change=reason, last_change_time=builder.at
         )
@@ -187,7 +187,7 @@ def _selector(builder: DecisionBuilder) -> str:
     return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
-def _why(builder: DecisionBuilder, pods: JobPods, before: int, now: int) -> tuple[str, bool]:
+def _why(builder: DecisionBuilder, before: int, now: int) -> tuple[str, bool]:
     """Return why the size changed, and whether that is as it should be."""
     job = builder.job
     if now > before:
@@ -196,9 +196,9 @@ def _why(builder: DecisionBuilder, pods: JobPods, before: int, now: int) -> tupl
     if job.workers < before:
         return f"scaled to {job.workers}", True
     for index in range(job.workers):
-        if index in pods.ready_workers:
+        if index in builder.pods.ready_workers:
             continue
-        pod = pods.workers.get(index)
+        pod = builder.pods.workers.get(index)
         if pod is None:
             return f"worker {object_names.worker(job.metadata.name, index)} is gone", False
         found = failure_of(pod)
