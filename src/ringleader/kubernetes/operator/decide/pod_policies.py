@@ -27,10 +27,10 @@ from ringleader.kubernetes.operator.decide.decision import (
     Action,
     Create,
     CreateWorker,
+    DecisionBuilder,
     Delete,
     Patch,
 )
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
 from ringleader.kubernetes.operator.decide.restarts import restarts_whole
 from ringleader.kubernetes.operator.decide.status import has_ended
 from ringleader.kubernetes.pod_view import AT_ONCE, PodView

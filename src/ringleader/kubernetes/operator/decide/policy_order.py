@@ -187,9 +187,7 @@ def _count(builder: DecisionBuilder) -> None:
 
 def _progress(builder: DecisionBuilder) -> None:
     """Say that the job runs, or why it does not yet."""
-    stuck, again = obstacles.stuck_terminating(builder.pods, builder.now)
-    if again is not None:
-        builder.look_again(again)
+    stuck = obstacles.stuck_terminating(builder)
     if stuck is not None:
         if builder.explain(stuck.reason, stuck.message):
             builder.event("Warning", stuck.reason, stuck.message)
@@ -200,9 +198,7 @@ def _progress(builder: DecisionBuilder) -> None:
         status.set_running(builder)
         builder.explain(conditions.CREATED, f"{builder.title} is created.")
         return
-    found, again = obstacles.obstacle(builder.observed, builder.pods, builder.now)
-    if again is not None:
-        builder.look_again(again)
+    found = obstacles.obstacle(builder)
     if found is None:
         builder.explain(conditions.CREATED, f"{builder.title} is created.")
     elif builder.explain(found.reason, found.message):

@@ -32,9 +32,9 @@ from ringleader.kubernetes.operator.decide.decision import (
     CreateKeys,
     DecisionBuilder,
     Delete,
+    JobPods,
     Patch,
 )
-from ringleader.kubernetes.operator.decide.ownership import JobPods
 
 SERVICE_FIELDS = ("selector", "publishNotReadyAddresses")
 """Fields of a Service that are brought back when somebody changes them."""

@@ -39,8 +39,8 @@ from ringleader.kubernetes.operator.decide.conditions import (
     with_condition,
     with_reason,
 )
-from ringleader.kubernetes.operator.decide.decision import Decision, DecisionBuilder, JobEvent
-from ringleader.kubernetes.operator.decide.ownership import JobPods, is_for_us
+from ringleader.kubernetes.operator.decide.decision import Decision, DecisionBuilder, JobEvent, JobPods
+from ringleader.kubernetes.operator.decide.ownership import is_for_us
 from ringleader.kubernetes.pod_view import failure_of
 
 
