@@ -168,7 +168,8 @@ class Ground:
             params=query,
             ssl=self.server.ssl,
         ) as response:
-            return Answer(status=response.status, body=await response.read(), headers=dict(response.headers))
+            found = {name: ", ".join(response.headers.getall(name)) for name in response.headers}
+            return Answer(status=response.status, body=await response.read(), headers=found)
 
     async def create(self, path: str, document: Document, **query: str) -> Document:
         return (await self.call("POST", path, document, **query)).ok(201)

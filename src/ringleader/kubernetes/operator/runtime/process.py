@@ -159,8 +159,10 @@ class Operator:
         for informer in informers:
             await informer.synced.wait()
         if self._leader is not None:
-            await self._beside(self._leader.take())
-            self._tasks.append(group.create_task(self._beside(self._leader.hold())))
+            taken, loop = asyncio.Event(), asyncio.get_running_loop()
+            lead = self._leader.lead(lambda: loop.call_soon_threadsafe(taken.set))
+            self._tasks.append(group.create_task(self._beside(lead)))
+            await taken.wait()
         self.metrics.leader.set(1)
         _log.info("looks after MPIJobs", extra={"jobs": len(self._caches.mpijobs)})
         self._workers = [group.create_task(self._worker()) for _ in range(self._options.parallel_jobs)]
