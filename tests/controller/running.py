@@ -160,16 +160,11 @@ def job(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, Any]:
     }
 
 
-def template(command: list[str] | None, **annotations: str) -> dict[str, Any]:
+def template(command: list[str] | None) -> dict[str, Any]:
     container: dict[str, Any] = {"name": "main", "image": "example.org/train:1"}
     if command:
         container["command"] = command
-    return {
-        "metadata": {
-            "annotations": {f"fake.test/{key.replace('_', '-')}": value for key, value in annotations.items()}
-        },
-        "spec": {"containers": [container]},
-    }
+    return {"spec": {"containers": [container]}}
 
 
 def condition(fake: FakeCluster, type_: str, name: str = "train") -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import os
 import ssl
@@ -15,11 +14,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from tests.kube.fake import FakeCluster
+from tests.kube.fake.cluster import self_signed
 from tests.kube.handler_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
@@ -179,31 +175,6 @@ def test_tls(tmp_path: Path) -> None:
             assert "the connection broke off" in plain or "HTTP" in plain
 
         run(test)
-
-
-def self_signed(name: str) -> tuple[bytes, bytes]:
-    """A certificate that is its own authority, and its key, in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    plain = (
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(*plain)
 
 
 @pytest.mark.parametrize("way", ["kubeconfig", "program", "none"])

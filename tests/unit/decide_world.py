@@ -28,8 +28,8 @@ from ringleader.kubernetes.operator.decide.decision import (
     Patch,
     Rejection,
 )
-from ringleader.kubernetes.operator.decide.invalid_spec import status_of
 from ringleader.kubernetes.operator.decide.policy_order import decide
+from ringleader.kubernetes.operator.decide.status import status_of
 from ringleader.kubernetes.pod_view import ContainerView, PodView
 
 START = 1767225600.0

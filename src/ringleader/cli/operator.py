@@ -157,7 +157,7 @@ def run_command(options: OperatorOptions) -> None:
     It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
     its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
     """
-    from ringleader.kubernetes.operator.runtime.log_format import log_to_standard_error
+    from ringleader.kubernetes.operator.runtime.monitoring import log_to_standard_error
 
     log_to_standard_error(options.log_format, options.log_level)
     with needs_kubernetes():
