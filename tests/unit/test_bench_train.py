@@ -32,7 +32,7 @@ from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
 from ringleader.measurements.training import ARMS, Arm, LayerTime, StepSplit, TrainingRun
 from ringleader.plan.job import Host, Job
-from ringleader.predict.profile_document import from_document
+from ringleader.predict.measured_job import from_document
 from ringleader.scaling import Context
 
 PARTS = ("input", "forward", "backward", "exposed", "optimizer")

@@ -9,7 +9,7 @@ from operator import mul
 Matrix = list[list[float]]
 _ROUNDS = 40
 _FARTHEST = 12.0
-"""No unknown goes farther from zero: they are logarithms."""
+"""No unknown goes farther from zero: they are in their standard deviations."""
 
 
 def minimise(

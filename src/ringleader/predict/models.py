@@ -50,13 +50,7 @@ def _dense(name: str, into: int, out: int) -> _Shape:
     return name, into * out + out, into * out
 
 
-def _model(name: str, shapes: list[_Shape], source: str) -> Model:
-    total = sum(work for _, _, work in shapes)
-    layers = tuple(Layer(name=n, parameters=p, work=w / total) for n, p, w in shapes)
-    return Model(name=name, layers=layers, source=source)
-
-
-def _resnet(name: str, blocks: tuple[int, int, int, int]) -> Model:
+def _resnet(*blocks: int) -> list[_Shape]:
     shapes = [_convolution("conv1", 7, 3, 64, 112)]
     into = 64
     for stage, count in enumerate(blocks):
@@ -66,28 +60,25 @@ def _resnet(name: str, blocks: tuple[int, int, int, int]) -> Model:
                 _convolution("", 1, into, middle, width),
                 _convolution("", 3, middle, middle, width),
                 _convolution("", 1, middle, 4 * middle, width),
-            ]
-            if block == 0:
-                parts.append(_convolution("", 1, into, 4 * middle, width))
+                _convolution("", 1, into, 4 * middle, width),
+            ][: 3 if block else 4]
             into = 4 * middle
-            shapes.append(
-                (f"conv{stage + 2}_{block + 1}", sum(p[1] for p in parts), sum(p[2] for p in parts))
-            )
-    return _model(name, [*shapes, _dense("fc", 2048, 1000)], "shapes of arXiv 1512.03385, table 1")
+            name = f"conv{stage + 2}_{block + 1}"
+            shapes.append((name, sum(p for _, p, _ in parts), sum(work for _, _, work in parts)))
+    return [*shapes, _dense("fc", 2048, 1000)]
 
 
-def _vgg16() -> Model:
+def _vgg16() -> list[_Shape]:
     into, shapes = 3, list[_Shape]()
     for stage, (out, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))):
         for number in range(count):
             shapes.append(_convolution(f"conv{stage + 1}_{number + 1}", 3, into, out, 224 >> stage))
             into = out
-    shapes += [_dense("fc6", 25088, 4096), _dense("fc7", 4096, 4096), _dense("fc8", 4096, 1000)]
-    return _model("vgg-16", shapes, "shapes of arXiv 1409.1556, table 1 D")
+    return [*shapes, _dense("fc6", 25088, 4096), _dense("fc7", 4096, 4096), _dense("fc8", 4096, 1000)]
 
 
-def _alexnet() -> Model:
-    shapes = [
+def _alexnet() -> list[_Shape]:
+    return [
         _convolution("conv1", 11, 3, 96, 55),
         _convolution("conv2", 5, 48, 256, 27),
         _convolution("conv3", 3, 256, 384, 13),
@@ -97,33 +88,36 @@ def _alexnet() -> Model:
         _dense("fc7", 4096, 4096),
         _dense("fc8", 4096, 1000),
     ]
-    return _model("alexnet", shapes, "shapes of Krizhevsky et al., NIPS 2012, with its two groups")
 
 
-def _even(name: str, parameters: int, count: int, source: str) -> Model:
-    part = parameters // count
-    return _model(name, [(f"layer{i + 1}", part, 1.0) for i in range(count)], source)
-
-
-def _bert_large() -> Model:
+def _bert_large() -> list[_Shape]:
     layers: list[_Shape] = [(f"encoder{i + 1}", 12_596_224, 1.0) for i in range(24)]
-    embeddings: _Shape = ("embeddings", 31_782_912, 0.02)
-    return _model("bert-large", [embeddings, *layers, ("head", 1_050_624, 0.02)], "arXiv 1810.04805, totals")
+    return [("embeddings", 31_782_912, 0.02), *layers, ("head", 1_050_624, 0.02)]
 
 
-_BUILDERS: dict[str, Callable[[], Model]] = {
-    "alexnet": _alexnet,
-    "bert-large": _bert_large,
-    "inception-v3": lambda: _even("inception-v3", 23_800_000, 20, "arXiv 1512.00567, total; spread evenly"),
-    "resnet-50": lambda: _resnet("resnet-50", (3, 4, 6, 3)),
-    "resnet-101": lambda: _resnet("resnet-101", (3, 4, 23, 3)),
-    "resnet-152": lambda: _resnet("resnet-152", (3, 8, 36, 3)),
-    "vgg-16": _vgg16,
+def _inception() -> list[_Shape]:
+    return [(f"layer{i + 1}", 23_800_000 // 20, 1.0) for i in range(20)]
+
+
+_RESNET = "shapes of arXiv 1512.03385, table 1"
+_MODELS: dict[str, tuple[str, Callable[[], list[_Shape]]]] = {
+    "alexnet": ("shapes of Krizhevsky et al., NIPS 2012, with its two groups", _alexnet),
+    "bert-large": ("arXiv 1810.04805, totals", _bert_large),
+    "inception-v3": ("arXiv 1512.00567, total; spread evenly", _inception),
+    "resnet-50": (_RESNET, lambda: _resnet(3, 4, 6, 3)),
+    "resnet-101": (_RESNET, lambda: _resnet(3, 4, 23, 3)),
+    "resnet-152": (_RESNET, lambda: _resnet(3, 8, 36, 3)),
+    "vgg-16": ("shapes of arXiv 1409.1556, table 1 D", _vgg16),
 }
-NAMES = tuple(_BUILDERS)
+"""Name → source, and the layers in the order of the forward pass."""
+NAMES = tuple(_MODELS)
 """Names of all models."""
 
 
 def model(name: str) -> Model:
     """Return a model; KeyError where there is none of this name."""
-    return _BUILDERS[name]()
+    source, shapes_of = _MODELS[name]
+    shapes = shapes_of()
+    total = sum(work for _, _, work in shapes)
+    layers = tuple(Layer(name=layer, parameters=p, work=work / total) for layer, p, work in shapes)
+    return Model(name=name, layers=layers, source=source)
