@@ -22,16 +22,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ringleader.confidence_interval import RatioComparison, compare_paired
+from ringleader.dataclass_json import bounded
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.metrics import Sample, Spread, efficiency, speedup
+from ringleader.metrics import ComparableRate, Sample, Spread, efficiency, speedup
 
-SCHEMA = 1
-"""Version of the stored form; raised when a reader of the old form would misread the new one."""
+IN_STEP_CHOICES = ("largest", "all", "none")
+"""At which sizes ranks in step are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +86,79 @@ class Context:
         return self.lab or (len(self.hosts) > 1 and len(machines) == 1 and "" not in machines)
 
 
+class StoredRun:
+    """What all kinds of run have; `measurements.run_kinds` lists them."""
+
+    kind: ClassVar[str]
+    """Its word in stored documents."""
+    settings: ClassVar[tuple[str, ...]]
+    """Fields besides the context that its numbers must be read with."""
+    alike: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Fields that are the same in runs whose numbers can be compared, and what they are."""
+
+    name: str
+    context: Context
+    failure: str = ""
+    """Why it ended early."""
+    schema: int = 1
+    """Version of the stored form; raised when a reader of the old form would misread the new one."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a result in it, and not only the beginning of a run."""
+        return True
+
+    @property
+    def wrong(self) -> int:
+        """Elements of results that were not what they must be."""
+        return 0
+
+    def rates(self) -> Iterator[ComparableRate]:
+        """Yield what may be compared with another run of its kind."""
+        yield from ()
+
+    def unlike(self, other: StoredRun) -> str:
+        """Return why the numbers of another run of its kind cannot be compared with its own; else nothing."""
+        for run in (self, other):
+            if run.wrong:
+                return f"{run.name} has wrong results (#wrong), so its rates mean nothing"
+        for field, what in self.alike:
+            before, after = getattr(self, field), getattr(other, field)
+            if before != after:
+                return f"the {what} is not the same: {before} and {after}"
+        return ""
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Yield (place, what) of values that each may be, and not together."""
+        yield from ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One size and what was measured there; the n-th samples of both kinds are from the n-th repetition."""
+class Size:
+    """Hosts, and ranks on each of them."""
 
     hosts: int
     slots: int
     """Ranks on each host."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.hosts * self.slots
+
+    @property
+    def name(self) -> str:
+        """``hosts x slots``, as in ``--grid``."""
+        return f"{self.hosts}x{self.slots}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Size):
+    """One size and what was measured there; the n-th samples of all kinds are from the n-th repetition."""
+
     samples: tuple[Sample, ...] = ()
     uncoupled: tuple[Sample, ...] = ()
     in_step: tuple[Sample, ...] = ()
@@ -105,14 +173,9 @@ class Point:
         return ("coupled", self.samples), ("uncoupled", self.uncoupled), ("in step", self.in_step)
 
     @property
-    def ranks(self) -> int:
-        """Number of ranks."""
-        return self.hosts * self.slots
-
-    @property
-    def name(self) -> str:
-        """``hosts x slots``, as in ``--grid``."""
-        return f"{self.hosts}x{self.slots}"
+    def size(self) -> Size:
+        """The size alone."""
+        return Size(hosts=self.hosts, slots=self.slots)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +196,11 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(StoredRun):
     """A scaling run, complete or not."""
+
+    kind = "scaling"
+    settings = ("repeats", "warmup", "strong", "global_batch", "baseline")
 
     name: str
     context: Context
@@ -148,21 +214,42 @@ class Run:
     """Why it ended early; empty where it did not, or is still going on."""
     strong: bool = False
     """The global batch is the same at every size (strong scaling); else each rank's is (weak scaling)."""
-    global_batch: int | None = None
+    global_batch: int | None = bounded(None, least=1, wrong="{} samples cannot be")
     """Samples of one step over all ranks, where ``--global-batch`` said it."""
-    baseline: str = "1x1"
+    baseline: str = bounded("1x1", pattern="[1-9][0-9]{0,5}x[1-9][0-9]{0,5}", wrong="{} is not hosts x slots")
     """The size that speed-up and efficiency are measured against, ``hosts x slots``."""
     uncoupled: bool = True
     """Uncoupled ranks are measured too."""
-    in_step: str = "none"
-    """At which sizes ranks in step are measured too: ``largest``, ``all`` or ``none``."""
+    in_step: str = bounded("none", choices=IN_STEP_CHOICES)
+    """At which sizes ranks in step are measured too."""
     budget: float | None = None
     """Seconds for repetitions beyond ``repeats``, of sizes that are `too_wide`; ``None``: there are none."""
     request: Request | None = None
     """What is needed to go on with it; ``None`` in files of older versions."""
     resumed: tuple[str, ...] = ()
     """When it was gone on with, ISO 8601: one for each sitting after the first."""
-    schema: int = SCHEMA
+    schema: int = 1
+
+    @property
+    def measured(self) -> bool:
+        """Whether a size has a sample."""
+        return any(point.samples for point in self.points)
+
+    def rates(self) -> Iterator[ComparableRate]:
+        """Yield the rate of each size."""
+        for point in self.points:
+            if point.samples:
+                rates = tuple(sample.rate for sample in point.samples)
+                yield ComparableRate.of_samples(point.name, self.unit, rates)
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """See `StoredRun`."""
+        names = [point.name for point in self.points]
+        if len(set(names)) < len(names):
+            yield "points", f"the same size is there twice: {', '.join(names)}"
+        for at, point in enumerate(self.points):
+            if point.hosts < 1 or point.slots < 1:
+                yield f"points[{at}]", f"{point.name} has no rank"
 
     @property
     def base(self) -> Point | None:

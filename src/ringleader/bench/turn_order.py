@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from ringleader.bench.grid import Size
 from ringleader.scaling import Run, too_wide
 
-IN_STEP_CHOICES = ("largest", "all", "none")
-"""At which sizes ranks in step are measured."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:

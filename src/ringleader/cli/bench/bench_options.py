@@ -69,7 +69,7 @@ def is_taken(directory: Path) -> bool:
     if not (directory / run_file.FILE).exists():
         return False
     try:
-        return run_file.measured_anything(run_file.read_any(directory))
+        return run_file.read_any(directory).measured
     except RequestError:
         return True
 

@@ -23,7 +23,6 @@ from ringleader.bench.grid import (
 from ringleader.bench.rates import WARMUP
 from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
-from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
@@ -34,7 +33,7 @@ from ringleader.errors import Fault, collected, refuse
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Host, Job
 from ringleader.plan.job import faults_of as job_faults_of
-from ringleader.scaling import Run
+from ringleader.scaling import IN_STEP_CHOICES, Run
 
 
 @dataclass(frozen=True, kw_only=True)
