@@ -35,7 +35,7 @@ class LabSetup:
     fixed: float = 0.0
     """Seconds that each step takes longer on several ranks."""
     meeting: float = 0.0
-    """Seconds until all ranks have come to an exchange, once a mean rank has; ``fixed`` has the last one's."""
+    """Seconds until all ranks have come to an exchange, once a mean rank has; the last one's: ``fixed``."""
 
     @property
     def memory_rate(self) -> float:

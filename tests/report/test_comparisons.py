@@ -13,7 +13,8 @@ from ringleader.measurements.collective import CollectiveResult, CollectiveRun, 
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.report.compare import compare
-from ringleader.report.regression_guard import judge, rendered
+from ringleader.report.regression_guard import judge
+from ringleader.report.text import comparison_text
 from ringleader.scaling import Run
 
 
@@ -119,7 +120,7 @@ def test_a_loss_fails_only_where_it_is_sure(
     guard = judge(result, 0.9)
     assert (len(guard.failed), len(guard.doubtful)) == (failed, doubtful)
     assert guard.passed == (not failed)
-    whole = json.loads(rendered(result, guard, "json"))
+    whole = json.loads(comparison_text(result, guard, "json"))
     assert whole["guard"]["passed"] == guard.passed and whole["guard"]["threshold"] == 0.9
 
 
@@ -151,7 +152,9 @@ def test_numbers_that_are_missing_do_not_pass(run: Run, collective: CollectiveRu
         assert "--allow-missing" in guard.failures[0]
         allowed = judge(result, 0.9, allow_missing=True)
         assert allowed.passed and said in allowed.headline and said in allowed.warnings[0]
-        assert json.loads(rendered(result, guard, "json"))["guard"]["missing"] == list(result.only_before)
+        assert json.loads(comparison_text(result, guard, "json"))["guard"]["missing"] == list(
+            result.only_before
+        )
 
 
 def test_more_numbers_than_the_baseline_has_pass(run: Run) -> None:
@@ -169,7 +172,7 @@ def test_many_numbers_are_shown_in_part_and_written_in_full() -> None:
     result = compare(pairs_of(12), pairs_of(12, slow=(0, 1)))
     guard = judge(result, 0.9)
     assert "h1 → h2, 1 MiB, rate" in guard.failed
-    text = rendered(result, guard, "table")
+    text = comparison_text(result, guard, "table")
     assert len(result.matches) == 12 * 11 * 4 and "60 of 528 numbers are shown" in text
     assert "h1 → h2, 1 MiB, rate" in text and "Failed:" in text
 

@@ -17,13 +17,13 @@ from ringleader.fabric.wires import Wire
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
-from ringleader.measurements.run_kinds import AnyRun, kind_of
+from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
+from ringleader.report.kinds import document, summary
 from ringleader.report.number_format import gigabytes
-from ringleader.report.page import render, render_several
-from ringleader.report.pair_heat_map import heat_step
-from ringleader.report.summary_of_kind import document, summary
-from ringleader.report.summary_text import as_json, as_markdown, as_text
+from ringleader.report.page import render
+from ringleader.report.pair_map import heat_step
+from ringleader.report.text import runs_text
 from ringleader.scaling import Run
 
 
@@ -45,13 +45,13 @@ def test_headlines(runs: list[AnyRun]) -> None:
 
 def test_every_kind_alone_in_every_format(runs: list[AnyRun]) -> None:
     for run in runs:
-        assert run.name in as_markdown([run]) and as_text([run])
-        whole = json.loads(as_json([run]), parse_constant=lambda word: pytest.fail(word))
-        assert whole["name"] == run.name and whole["kind"] == kind_of(run) and whole["results"]
+        assert run.name in runs_text([run], "markdown") and runs_text([run])
+        whole = json.loads(runs_text([run], "json"), parse_constant=lambda word: pytest.fail(word))
+        assert whole["name"] == run.name and whole["kind"] == run.kind and whole["results"]
 
 
 def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
-    page = render_several(runs)
+    page = render(*runs)
     reader = read(page)
     assert [name for name, count in reader.ids.items() if count > 1] == []
     assert set(references(reader)) <= set(reader.ids)
@@ -66,15 +66,15 @@ def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
 
 
 def test_several_kinds_as_text_and_json(runs: list[AnyRun]) -> None:
-    whole = json.loads(as_json(runs))
+    whole = json.loads(runs_text(runs, "json"))
     assert [one["name"] for one in whole["runs"]] == [run.name for run in runs]
     differing = {one["field"]: one["values"] for one in whole["differences"]}
     assert differing["lab"] == ["yes", "no", "no", "yes"] and not {"python", "model", "command"} & set(
         differing
     )
-    for text in (as_text(runs), as_markdown(runs)):
+    for text in (runs_text(runs), runs_text(runs, "markdown")):
         assert all(run.name in text for run in runs) and "hat differs" in text
-    assert "hat differs" not in as_text([runs[0], runs[0]])
+    assert "hat differs" not in runs_text([runs[0], runs[0]])
 
 
 def test_names_cannot_become_markup(
@@ -87,8 +87,8 @@ def test_names_cannot_become_markup(
         replace(collective, name=bad, series=(replace(collective.series[0], implementation=bad, note=bad),)),
         replace(training, name=bad, model=bad, arms=(replace(training.arms[0], name=bad, note=bad),)),
     ]
-    assert read(render_several(hostile)).tags["script"] == 0
-    assert not re.search(r"(?<!\\)<script", as_markdown(hostile))
+    assert read(render(*hostile)).tags["script"] == 0
+    assert not re.search(r"(?<!\\)<script", runs_text(hostile, "markdown"))
 
 
 @pytest.mark.parametrize(("part", "step"), [(0.1, 0), (0.5, 1), (0.79, 2), (0.8, 3), (0.94, 4), (1.0, 5)])
@@ -182,7 +182,7 @@ def test_any_stage_of_pairs_has_a_page(
     pairs: PointToPointRun, change: Callable[[PointToPointRun], PointToPointRun]
 ) -> None:
     run = change(pairs)
-    assert read(render(run)) and as_text([run]) and document(run)
+    assert read(render(run)) and runs_text([run]) and document(run)
 
 
 def test_any_stage_of_the_others_has_a_page(collective: CollectiveRun, training: TrainingRun) -> None:
@@ -197,7 +197,7 @@ def test_any_stage_of_the_others_has_a_page(collective: CollectiveRun, training:
         replace(training, arms=training.arms[3:]),
     ]
     for run in stages:
-        assert read(render(run)) and as_text([run]) and document(run)
+        assert read(render(run)) and runs_text([run]) and document(run)
 
 
 def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
@@ -205,10 +205,12 @@ def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
         PredictedSize(hosts=n, ranks=2 * n, speedup=1.5 * n, low=1.4 * n, high=1.6 * n, measured=n < 4)
         for n in (1, 2, 4, 8)
     )
-    page = render(run, PredictionCurve(sizes=sizes))
+    page = render(run, predictions={0: PredictionCurve(sizes=sizes)})
     assert "16 ranks predicted: 12.0× (11.2× to 12.8×)" in "".join(read(page).text)
     assert "predicted" not in render(run)
-    assert "predicted" not in render(replace(run, baseline="1x2"), PredictionCurve(sizes=sizes))
+    assert "predicted" not in render(
+        replace(run, baseline="1x2"), predictions={0: PredictionCurve(sizes=sizes)}
+    )
 
 
 def test_the_wires_between_pairs_are_shown_and_written(pairs: PointToPointRun) -> None:
@@ -218,7 +220,7 @@ def test_the_wires_between_pairs_are_shown_and_written(pairs: PointToPointRun) -
     said = summary(run)
     assert said.evidence[0].rows == (("h1", "RDMA over Ethernet (RoCE) 100% of 1 GiB", "–", "–"),)
     assert said.cautions == ("Not measured: both ways: the program has no such test.",)
-    assert json.loads(as_json([run]))["transport"]["hosts"][0]["host"] == "h1"
+    assert json.loads(runs_text([run], "json"))["transport"]["hosts"][0]["host"] == "h1"
 
 
 def test_slow_rates_keep_three_digits() -> None:

@@ -18,10 +18,10 @@ from ringleader.bench import run_file
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
 from ringleader.metrics import Sample, Spread
-from ringleader.report.page import render, render_comparison
-from ringleader.report.scaling_summary import against_tile
-from ringleader.report.table import as_text
-from ringleader.report.transport import lines
+from ringleader.report.compare import compare
+from ringleader.report.page import render
+from ringleader.report.scaling import against_tile, transport_lines
+from ringleader.report.text import runs_text
 from ringleader.scaling import Point, Run
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "use", "path", "rect", "line", "circle"}
@@ -84,7 +84,8 @@ def references(reader: Reader) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["scale", "comparison"])
 def test_page_needs_nothing_but_itself(run: Run, kind: str) -> None:
-    page = render(run) if kind == "scale" else render_comparison(run, replace(run, name="other"))
+    other = replace(run, name="other")
+    page = render(run) if kind == "scale" else render(run, other, comparison=compare(run, other))
     reader = read(page)
     assert not re.search(r"https?:|//[a-z]|@import|src=|javascript:", page, re.IGNORECASE)
     assert not {"script", "link", "iframe", "img", "object", "embed", "base"} & set(reader.tags)
@@ -212,9 +213,9 @@ def test_the_wires_of_the_largest_size_are_told(run: Run) -> None:
         *run.points[:2],
         *(replace(run.points[at], transport=one) for at, one in ((2, small), (3, large))),
     )
-    told = lines(replace(run, points=points))
+    told = transport_lines(replace(run, points=points))
     assert told == ["4×2: h1 to other hosts: TCP 100% of 1 GiB", "! 4×2: h1: odder", "! 2×2: h1: odd"]
-    assert all(line in as_text(replace(run, points=points)) for line in told)
+    assert all(line in runs_text([replace(run, points=points)]) for line in told)
 
 
 def test_hosts_with_equal_devices_are_drawn_once(run: Run) -> None:

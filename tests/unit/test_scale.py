@@ -23,7 +23,7 @@ from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, W
 from ringleader.fabric.wires import Wire
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, place
-from ringleader.report.table import repetitions
+from ringleader.report.scaling import repetitions
 from ringleader.scaling import Point, Run, scalings, too_wide
 
 GRID = parse_grid("1x1,1x2,2x2")

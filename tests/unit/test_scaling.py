@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.metrics import Sample, Spread
-from ringleader.report.explain import explain, headline
 from ringleader.report.number_format import percent, plural, seconds, thousands, times
-from ringleader.report.plots import step_parts
+from ringleader.report.scaling import summary
+from ringleader.report.scaling_plots import step_parts
+from ringleader.report.scaling_sentences import headline_of
 from ringleader.scaling import Context, HostContext, Losses, Point, Run, scalings
 
 
@@ -55,7 +56,7 @@ def test_what_meeting_costs_is_told_from_what_the_exchange_costs() -> None:
     def said(in_step: tuple[float, ...], count: int = 3) -> list[str]:
         rates = (taken(*[140, 141, 139][:count]), taken(*[190, 191, 189][:count]))
         two = Point(hosts=1, slots=2, samples=rates[0], uncoupled=rates[1], in_step=taken(*in_step[:count]))
-        return [text for text in explain(run_of(ONE, two)).limits if text.startswith("In step")]
+        return [text for text in summary(run_of(ONE, two)).findings if text.startswith("In step")]
 
     assert said(()) == []
     (text,) = said((171, 172, 170))
@@ -81,7 +82,7 @@ def test_without_one_rank_there_is_no_speedup() -> None:
     (result,) = scalings(run_of(eight(taken(700), taken(720))))
     assert (result.speedup, result.efficiency, result.uncoupled_efficiency) == (None, None, None)
     assert result.against_uncoupled is not None
-    assert "one rank was not measured" in explain(run_of(eight(taken(700)))).headline
+    assert "one rank was not measured" in summary(run_of(eight(taken(700)))).headline
 
 
 @given(
@@ -123,25 +124,25 @@ def test_what_exchange_and_waiting_do_not_explain_is_not_called_communication() 
     one = Point(hosts=1, slots=1, samples=taken(2432, 2432, 2432))
     coupled = taken(3742, 3750, 3735, step=0.0167, exchange_seconds=0.000183, waiting_seconds=0.00106)
     two = Point(hosts=1, slots=2, samples=coupled, uncoupled=taken(4737, 4740, 4730))
-    said = explain(run_of(one, two))
+    said = summary(run_of(one, two))
     assert said.headline.endswith(
         "against uncoupled ranks 79 %: of the 23 points lost, 13 go to slower computing in step with them, "
         "6 to waiting for other ranks, 3 to sharing this machine and 1 to the exchange."
     )
-    assert "communication" not in " ".join((said.headline, *said.limits))
+    assert "communication" not in " ".join((said.headline, *said.findings))
 
 
 def test_a_part_within_the_spread_is_not_named() -> None:
     one = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
     coupled = taken(150, 152, 148, step=0.01, exchange_seconds=0.001, waiting_seconds=0.0)
     two = Point(hosts=1, slots=2, samples=coupled, uncoupled=taken(190, 205, 199))
-    said = explain(run_of(one, two)).headline
+    said = summary(run_of(one, two)).headline
     assert (
         "of the 25 points lost, 15 go to slower computing in step with them and 10 to the exchange." in said
     )
     coupled = taken(150, 152, 148, step=0.01, exchange_seconds=0.004, waiting_seconds=0.0)
     two = replace(two, samples=coupled, uncoupled=taken(200, 200, 200))
-    assert explain(run_of(one, two)).headline.endswith(
+    assert summary(run_of(one, two)).headline.endswith(
         "of the 25 points lost, 40 go to the exchange and 15 are won back by computing faster in step than "
         "uncoupled."
     )
@@ -162,14 +163,14 @@ def test_parts_that_are_more_than_the_whole_explain_nothing() -> None:
         waiting=spread(0.0, 0.0, 0.0),
         slower_compute=spread(-0.3, -0.1, 0.1),
     )
-    assert headline(run, replace(scalings(run)[1], losses=losses)).endswith(
+    assert headline_of(run, replace(scalings(run)[1], losses=losses)).endswith(
         "where the 25 points lost go lies within the spread."
     )
 
 
 def test_headline_splits_what_is_lost() -> None:
     run = run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)), lab=True)
-    assert explain(run).headline == (
+    assert summary(run).headline == (
         "8 ranks do 5.92× the work of one: 74 % efficiency; against uncoupled ranks 96 %: of the 26 points "
         "lost, 23 go to sharing this machine and 3 to coupling the ranks."
     )
@@ -202,60 +203,61 @@ def test_headline_splits_what_is_lost() -> None:
 def test_headline_claims_no_more_than_is_shown(
     coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...], said: str
 ) -> None:
-    assert said in explain(run_of(ONE, eight(coupled, uncoupled))).headline
+    assert said in summary(run_of(ONE, eight(coupled, uncoupled))).headline
 
 
 def test_a_difference_within_the_spread_is_no_limit() -> None:
-    said = explain(run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))))
+    said = summary(run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))))
     assert any(
-        "no difference shows beyond the spread (95 % interval 90 % to 108 %)" in text for text in said.limits
+        "no difference shows beyond the spread (95 % interval 90 % to 108 %)" in text
+        for text in said.findings
     )
 
 
 def test_too_few_cores_are_named_only_where_they_explain_the_loss() -> None:
     hosts = tuple(HostContext(name=f"h{n}", cores=2) for n in range(4))
     crowded = eight(taken(190, 191, 192), taken(198, 199, 200))
-    said = explain(run_of(ONE, crowded, hosts=hosts, lab=True))
+    said = summary(run_of(ONE, crowded, hosts=hosts, lab=True))
     assert any(
-        "They have 2 cores between them, which alone leaves about 25 %." in text for text in said.limits
+        "They have 2 cores between them, which alone leaves about 25 %." in text for text in said.findings
     )
     free = eight(taken(600, 601, 602), taken(640, 642, 644))
     assert not any(
-        "cores between" in text for text in explain(run_of(ONE, free, hosts=hosts, lab=True)).limits
+        "cores between" in text for text in summary(run_of(ONE, free, hosts=hosts, lab=True)).findings
     )
     same = tuple(replace(host, machine="m") for host in hosts)
-    assert any("They have 2 cores" in text for text in explain(run_of(ONE, crowded, hosts=same)).limits)
+    assert any("They have 2 cores" in text for text in summary(run_of(ONE, crowded, hosts=same)).findings)
     # Four real machines of two cores have eight: they explain nothing.
-    assert not any("cores between" in text for text in explain(run_of(ONE, crowded, hosts=hosts)).limits)
+    assert not any("cores between" in text for text in summary(run_of(ONE, crowded, hosts=hosts)).findings)
 
 
 def test_the_larger_loss_is_told_first() -> None:
-    sharing = explain(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)))).limits
+    sharing = summary(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)))).findings
     assert [text.split(":")[0] for text in sharing] == ["Sharing", "Coupling"]
-    talking = explain(run_of(ONE, eight(taken(400, 404, 396), taken(780, 788, 772)))).limits
+    talking = summary(run_of(ONE, eight(taken(400, 404, 396), taken(780, 788, 772)))).findings
     assert [text.split(":")[0] for text in talking] == ["Coupling", "Sharing"]
 
 
 def test_waiting_is_told_from_exchange() -> None:
     coupled = taken(592, 596, 588, step=0.1, exchange_seconds=0.004, waiting_seconds=0.02)
-    texts = explain(run_of(ONE, eight(coupled, taken(780, 788, 772)))).limits
+    texts = summary(run_of(ONE, eight(coupled, taken(780, 788, 772)))).findings
     assert any("20.0 ms (20 %) waiting" in text and "Most of the two is waiting" in text for text in texts)
 
 
 def test_a_slow_rank_is_named() -> None:
     uneven = taken(780, 788, 772, slowest_rate=78.0)
-    texts = explain(run_of(ONE, eight(taken(600, 606, 594), uneven))).limits
+    texts = summary(run_of(ONE, eight(taken(600, 606, 594), uneven))).findings
     assert any(text.startswith("Balance: left alone, the slowest rank does 81 %") for text in texts)
 
 
 def test_the_steepest_fall_is_named() -> None:
     two = Point(hosts=1, slots=2, samples=taken(198, 200, 196))
-    texts = explain(run_of(ONE, two, eight(taken(592, 596, 588)))).limits
+    texts = summary(run_of(ONE, two, eight(taken(592, 596, 588)))).findings
     assert any("from 1x2 to 4x2, 99 % to 74 %" in text for text in texts)
 
 
 def test_more_than_linear_is_explained() -> None:
-    texts = explain(run_of(ONE, eight(taken(900, 909, 891)))).limits
+    texts = summary(run_of(ONE, eight(taken(900, 909, 891)))).findings
     assert any(text.startswith("Efficiency is above 100 %") for text in texts)
 
 
@@ -287,15 +289,15 @@ def test_more_than_linear_is_explained() -> None:
     ],
 )
 def test_cautions(run: Run, said: str) -> None:
-    assert any(said in text for text in explain(run).cautions)
+    assert any(said in text for text in summary(run).cautions)
 
 
 def test_a_sound_run_has_no_cautions() -> None:
-    assert explain(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)))).cautions == ()
+    assert summary(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)))).cautions == ()
 
 
 def test_nothing_measured_is_said() -> None:
-    assert explain(run_of(Point(hosts=1, slots=1))).headline == "Nothing was measured yet."
+    assert summary(run_of(Point(hosts=1, slots=1))).headline == "Nothing was measured yet."
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_words(text: str, expected: str) -> None:
 def test_an_incomplete_run_is_not_split() -> None:
     one = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
     two = Point(hosts=1, slots=2, samples=taken(150, 152, 148), uncoupled=taken(190, 191))
-    assert explain(run_of(one, two)).headline.endswith(
+    assert summary(run_of(one, two)).headline.endswith(
         "The run is not complete, so what is lost is not split."
     )
 
@@ -374,27 +376,27 @@ def test_a_whole_host_as_the_baseline() -> None:
     assert base.efficiency is not None and base.efficiency.median == pytest.approx(1.0)
     assert two.speedup is not None and two.speedup.median == pytest.approx(1.875)
     assert two.efficiency is not None and two.efficiency.median == pytest.approx(0.9375)
-    assert explain(run).headline.startswith(
+    assert summary(run).headline.startswith(
         "16 ranks do 1.88× the work of one host of 8 ranks: 94 % efficiency."
     )
     alone = replace(run, points=run.points[:1])
-    assert explain(alone).headline == (
+    assert summary(alone).headline == (
         "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured."
     )
     missing = replace(run, baseline="2x4")
-    assert "2 hosts of 4 ranks each were not measured" in explain(missing).headline
+    assert "2 hosts of 4 ranks each were not measured" in summary(missing).headline
 
 
 def test_strong_scaling_is_called_so() -> None:
     two = Point(hosts=1, slots=2, samples=taken(150, 151, 149), uncoupled=taken(180, 181, 179))
     run = replace(run_of(ONE, two), strong=True, global_batch=256)
-    said = explain(run)
+    said = summary(run)
     assert said.headline.startswith(
         "2 ranks do the same work 1.50× as fast as one: 75 % efficiency (strong scaling); against uncoupled "
         "ranks 83 %: of the 25 points lost, "
     )
     assert "sharing this machine and smaller batches" in said.headline
-    assert any("each rank's smaller batch" in text for text in said.limits)
+    assert any("each rank's smaller batch" in text for text in said.findings)
 
 
 def test_sizes_differ_only_if_the_interval_says_so() -> None:
@@ -403,18 +405,18 @@ def test_sizes_differ_only_if_the_interval_says_so() -> None:
         ((149, 153, 150), "Rate: from 1x2 to 1x4 no gain shows ("),
         ((120, 121, 119), "Rate: 1x4 is slower than 1x2: "),
     ):
-        limits = explain(run_of(ONE, two, whole(*rates, name="1x4"))).limits
+        limits = summary(run_of(ONE, two, whole(*rates, name="1x4"))).findings
         assert any(text.startswith(said) for text in limits), limits
     assert not any(
-        "Rate:" in text for text in explain(run_of(ONE, two, whole(200, 202, 198, name="1x4"))).limits
+        "Rate:" in text for text in summary(run_of(ONE, two, whole(200, 202, 198, name="1x4"))).findings
     )
 
 
 def test_the_largest_fall_is_one_that_shows() -> None:
     shown = run_of(ONE, whole(180, 181, 182, name="1x2"), whole(280, 284, 276, name="1x4"))
-    assert any("from 1x2 to 1x4" in text for text in explain(shown).limits)
+    assert any("from 1x2 to 1x4" in text for text in summary(shown).findings)
     noisy = run_of(ONE, whole(180, 181, 182, name="1x2"), whole(240, 380, 300, name="1x4"))
-    assert not any("to 1x4, " in text for text in explain(noisy).limits if text.startswith("Where"))
+    assert not any("to 1x4, " in text for text in summary(noisy).findings if text.startswith("Where"))
 
 
 def test_sittings_are_told() -> None:
@@ -422,5 +424,5 @@ def test_sittings_are_told() -> None:
     later = replace(later, samples=tuple(replace(sample, sitting=1) for sample in later.samples))
     run = replace(run_of(ONE, later), resumed=("2026-01-02T03:04:05+00:00",))
     assert any(
-        text.startswith("1x2 and the baseline were measured in different") for text in explain(run).cautions
+        text.startswith("1x2 and the baseline were measured in different") for text in summary(run).cautions
     )

@@ -1,20 +1,21 @@
-"""What all plots share: colours, measures, legend, and the way from a figure to SVG text. Needs matplotlib.
+"""What all plots share: colours, measures, bars, legend, and a figure as SVG text. Needs matplotlib.
 
-Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark.
+Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark. Nothing is told
+by colour alone: each series has its own marker, dash or hatch, and bars carry their numbers.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from ringleader.fabric.byte_size import byte_size
-from ringleader.report.number_format import plural
-from ringleader.scaling import Scaling
+from ringleader.metrics import Spread
+from ringleader.report.number_format import seconds
 
 INK, MUTED, RULE, SURFACE = "#101011", "#6f7071", "#d8d9da", "#fefdfc"
 COUPLED, UNCOUPLED, WAITING = "#0072b2", "#d55e00", "#009e73"
@@ -134,24 +135,104 @@ def legend(axes: Any, ncols: int = 3, **handles: Any) -> None:
     )
 
 
-def dots(axes: Any, x: float, values: Sequence[float], color: str, marker: str) -> None:
-    """Draw each repetition as a small open mark."""
-    axes.plot(
-        [x] * len(values),
-        values,
-        linestyle="none",
-        marker=marker,
-        markersize=3.6,
-        markerfacecolor=SURFACE,
-        markeredgecolor=color,
-        markeredgewidth=1.1,
-        zorder=5,
-    )
+def bar_legend(axes: Any, *named: tuple[str, str | None, str], ncols: int = 3) -> None:
+    """Name the bars by their colours and hatches."""
+    from matplotlib.patches import Patch
+
+    hatched = {"edgecolor": SURFACE, "linewidth": 0}
+    handles = [
+        Patch(facecolor=color, label=name, **({"hatch": hatch, **hatched} if hatch else {}))
+        for color, hatch, name in named
+    ]
+    legend(axes, handles=handles, ncols=ncols)
 
 
-def label(result: Scaling) -> str:
-    """``4×2``: hosts and slots of a size."""
-    return f"{result.hosts}×{result.slots}"
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A horizontal bar up to a median, with every repetition and the interval of the mean."""
+
+    y: float
+    thick: float
+    spread: Spread
+    values: Sequence[float]
+    color: str
+    hatch: str | None
+    most: float
+    """Up to where the interval is drawn."""
+
+    @property
+    def drawn_high(self) -> float:
+        """How far anything of it reaches."""
+        interval = self.spread.interval
+        reach = self.spread.high if interval is None else min(interval.high, self.most)
+        return max(self.spread.high, reach)
+
+
+def bars(axes: Any, drawn: Sequence[Bar], text: Callable[[float], str], at: float, ha: str = "left") -> None:
+    """Draw bars, each with its median written at ``at``."""
+    for bar in drawn:
+        axes.barh(bar.y, bar.spread.median, bar.thick, color=bar.color, hatch=bar.hatch, edgecolor=SURFACE,
+                  linewidth=0)  # fmt: skip
+        axes.plot(bar.values, [bar.y] * len(bar.values), linestyle="none", marker="o", markersize=3.8,
+                  markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9, zorder=5)  # fmt: skip
+    for bar in drawn:
+        axes.text(at, bar.y, text(bar.spread.median), va="center", ha=ha, fontsize=11.5)
+        if bar.spread.interval is not None:
+            ends = [max(0.0, bar.spread.interval.low), min(bar.most, bar.spread.interval.high)]
+            axes.plot(ends, [bar.y, bar.y], color=INK, linewidth=1.1, zorder=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedPart:
+    """A part of several bars."""
+
+    name: str
+    seconds: Sequence[float]
+    """Of each bar."""
+    color: str
+    hatch: str | None
+
+
+def stacked_bars(
+    axes: Any,
+    names: Sequence[str],
+    parts: Sequence[StackedPart],
+    *,
+    edge: float = 0.0,
+    room: float = 1.28,
+    ticks: int = 5,
+) -> list[str]:
+    """Draw where the time of a step goes, a bar for each of ``names``; return the same in words."""
+    totals = [sum(row) for row in zip(*(part.seconds for part in parts), strict=True)] or [0.0] * len(names)
+    longest = max(totals) or 1.0
+    unit, scale = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
+    starts = [0.0] * len(names)
+    for part in parts:
+        axes.barh(range(len(names)), [one * scale for one in part.seconds], 0.5,
+                  left=[start * scale for start in starts], color=part.color, hatch=part.hatch,
+                  edgecolor=SURFACE, linewidth=edge, label=part.name)  # fmt: skip
+        starts = [start + one for start, one in zip(starts, part.seconds, strict=True)]
+    for index, total in enumerate(totals):
+        axes.text((total + 0.02 * longest) * scale, index, seconds(total), va="center", fontsize=11.5)
+    axes.set_xlim(0, longest * scale * room)
+    axes.locator_params(axis="x", nbins=ticks)
+    axes.set_xlabel(f"{unit} for each step")
+    legend(axes)
+    return [
+        f"{name}: {seconds(totals[index])}"
+        + "".join(
+            f", {part.name} {seconds(part.seconds[index])}" for part in parts if part.seconds[index] > 0
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+def row_names(axes: Any, names: Sequence[str]) -> None:
+    """Name the bars at the left, the first on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
 
 
 def size_axis(axes: Any, sizes: Sequence[int]) -> None:
@@ -167,13 +248,9 @@ def size_axis(axes: Any, sizes: Sequence[int]) -> None:
     axes.set_xlabel("size")
 
 
-def size_names(axes: Any, results: Sequence[Scaling]) -> None:
-    """Name each size at the left, the first on top."""
-    names = [f"{label(result)}\n{plural(result.ranks, 'rank')}" for result in results]
-    axes.set_yticks(range(len(results)), names)
-    axes.set_ylim(len(results) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
+def plot_of(figure: Any, name: str, *, title: str, caption: str, about: str, said: Sequence[str]) -> Plot:
+    """Return a figure as a plot. ``about``, ``said``: what it shows, for those who do not see it."""
+    return Plot(title=title, caption=caption, svg=svg(figure, name, about, "; ".join(said)))
 
 
 def svg(figure: Any, name: str, title: str, description: str) -> str:

@@ -34,8 +34,7 @@ from ringleader.measurements.training import ALONE, ARMS, IN_STEP, PARTS, UNCOUP
 from ringleader.metrics import Spread
 from ringleader.option_fields import group, option
 from ringleader.plan.job import Job
-from ringleader.report.number_format import plural, seconds, thousands
-from ringleader.report.run_summary import NONE
+from ringleader.report.number_format import NONE, plural, seconds, thousands
 from ringleader.text_files import write_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ringleader.bench.size_command import placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.output import Result, result_to
+from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
 from ringleader.cli.scale.scale_options import ScaleOptions, hosts_text
 from ringleader.cli.terminal_progress import ProgressLine
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 def write_reports(run: Run, directory: Path, *, page: bool) -> None:
     """Write report.md, report.json and, with ``page``, report.html."""
-    from ringleader.report.table import as_json, as_markdown
+    from ringleader.report.scaling import document
+    from ringleader.report.text import runs_text
 
-    texts = {"report.md": as_markdown(run), "report.json": as_json(run)}
+    texts = {"report.md": runs_text([run], "markdown"), "report.json": dumped(document(run))}
     if page:
         from ringleader.predict.speedup_curve import speedup_curve
         from ringleader.report.page import render
 
-        texts["report.html"] = render(run, speedup_curve(run))
+        texts["report.html"] = render(run, predictions={0: speedup_curve(run)})
     for name, text in texts.items():
         write_text(directory / name, text)
 
@@ -128,7 +129,8 @@ def _measure(
     with interrupts.held():
         from ringleader.launch import signals
         from ringleader.launch.launch_job import launch
-        from ringleader.report.table import as_text, document
+        from ringleader.report.scaling import document
+        from ringleader.report.text import runs_text
 
     stored = sitting.stored
     kept = [] if stored is None else [stored]
@@ -166,7 +168,7 @@ def _measure(
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: go on with it: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):
-            result.show(document(kept[-1]), lambda: as_text(kept[-1]))
+            result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
             write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:

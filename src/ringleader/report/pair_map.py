@@ -26,15 +26,18 @@ from ringleader.report.drawing import (
     Plot,
     axes_of,
     legend,
+    plot_of,
     plot_style,
     size_axis,
-    svg,
 )
 from ringleader.report.number_format import gigabytes, percent, seconds
-from ringleader.report.point_to_point_summary import (
+from ringleader.report.pairs import (
+    BETWEEN,
+    WITHIN,
     SizeOfPairs,
     headline_sizes,
-    pair_name,
+    latency_of,
+    rate_of,
     sizes,
     sort_of,
 )
@@ -78,32 +81,33 @@ def _parts(
 
 def _rate_map(run: PointToPointRun, size: int) -> Plot:
     there = [t for t in run.transfers if t.size == size and t.rate is not None]
-    parts = _parts(run, there, lambda t: t.rate or 0.0)
-    texts = [gigabytes(t.rate or 0.0) for t in there]
-    figure = _map(run, there, parts, texts)
-    slowest, fastest = min(there, key=lambda t: t.rate or 0), max(there, key=lambda t: t.rate or 0)
-    said = f"{len(there)} directions; fastest {pair_name(run, fastest)}: {byte_rate(fastest.rate or 0)}; "
-    said += f"slowest {pair_name(run, slowest)}: {byte_rate(slowest.rate or 0)}; {_counted(parts)}"
-    return Plot(
-        title=f"Rate of each pair at {byte_size(size)}",
-        caption=f"GB/s from the row's place to the column's. {_READING}",
-        svg=svg(figure, "rate-map", f"Rate of each pair at {byte_size(size)}", said),
+    figure, counted = _map(run, there, rate_of, [gigabytes(rate_of(t)) for t in there])
+    fast, slow = (pick(there, key=rate_of) for pick in (max, min))
+    title = f"Rate of each pair at {byte_size(size)}"
+    said = (
+        f"{len(there)} directions",
+        f"fastest {run.pair_name(fast)}: {byte_rate(rate_of(fast))}",
+        f"slowest {run.pair_name(slow)}: {byte_rate(rate_of(slow))}",
+        counted,
     )
+    caption = f"GB/s from the row's place to the column's. {_READING}"
+    return plot_of(figure, "rate-map", title=title, caption=caption, about=title, said=said)
 
 
 def _latency_map(run: PointToPointRun, size: int) -> Plot:
     there = [t for t in run.transfers if t.size == size and t.latency is not None]
-    parts = _parts(run, there, lambda t: 1 / (t.latency or 1.0))
-    texts = [seconds(t.latency or 0.0).removesuffix(" µs") for t in there]
-    figure = _map(run, there, parts, texts)
-    slowest, fastest = max(there, key=lambda t: t.latency or 0), min(there, key=lambda t: t.latency or 0)
-    said = f"{len(there)} directions; shortest {pair_name(run, fastest)}: {seconds(fastest.latency or 0)}; "
-    said += f"longest {pair_name(run, slowest)}: {seconds(slowest.latency or 0)}; {_counted(parts)}"
-    return Plot(
-        title=f"Latency of each pair at {byte_size(size)}",
-        caption=f"Half a round trip, in µs where no unit stands. {_READING}",
-        svg=svg(figure, "latency-map", f"Latency of each pair at {byte_size(size)}", said),
+    texts = [seconds(latency_of(t)).removesuffix(" µs") for t in there]
+    figure, counted = _map(run, there, lambda t: 1 / (t.latency or 1.0), texts)
+    fast, slow = (pick(there, key=latency_of) for pick in (min, max))
+    title = f"Latency of each pair at {byte_size(size)}"
+    said = (
+        f"{len(there)} directions",
+        f"shortest {run.pair_name(fast)}: {seconds(latency_of(fast))}",
+        f"longest {run.pair_name(slow)}: {seconds(latency_of(slow))}",
+        counted,
     )
+    caption = f"Half a round trip, in µs where no unit stands. {_READING}"
+    return plot_of(figure, "latency-map", title=title, caption=caption, about=title, said=said)
 
 
 _READING = (
@@ -112,18 +116,13 @@ _READING = (
 )
 
 
-def _counted(parts: Sequence[float]) -> str:
-    below = sum(part < EDGES[2] for part in parts)
-    return (
-        f"{below} below {percent(EDGES[2])} of the best"
-        if below
-        else f"all above {percent(EDGES[2])} of the best"
-    )
-
-
 def _map(
-    run: PointToPointRun, there: Sequence[Transfer], parts: Sequence[float], texts: Sequence[str]
-) -> Any:
+    run: PointToPointRun,
+    there: Sequence[Transfer],
+    speed: Callable[[Transfer], float],
+    texts: Sequence[str],
+) -> tuple[Any, str]:
+    """Return the figure, and how many pairs are far from the best."""
     names = short_names(names_of(run.places))
     count = len(names)
     font = 11.5 if count <= 12 else 8.5
@@ -133,13 +132,10 @@ def _map(
     axes.grid(visible=False)
     axes.set_xlim(0, count)
     axes.set_ylim(count, 0)
-    for step in range(len(EDGES) + 1):
-        _fields(
-            axes,
-            [t for t, part in zip(there, parts, strict=True) if heat_step(part) == step],
-            HEAT[step],
-            count,
-        )
+    parts = _parts(run, there, speed)
+    for step, color in enumerate(HEAT):
+        alike = [t for t, part in zip(there, parts, strict=True) if heat_step(part) == step]
+        _fields(axes, alike, color, count)
     room = 72 * (WIDTH - left) / count  # points for each field
     if room >= NUMBER_ROOM:
         for t, part, text in zip(there, parts, texts, strict=True):
@@ -153,7 +149,8 @@ def _map(
               markersize=max(2.5, min(9, 120 / count)))  # fmt: skip
     _name_places(axes, names, font)
     _scale(axes)
-    return figure
+    below = sum(part < EDGES[2] for part in parts)
+    return figure, f"{below or 'all'} {'below' if below else 'above'} {percent(EDGES[2])} of the best"
 
 
 def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) -> None:
@@ -162,27 +159,21 @@ def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) ->
     from matplotlib.path import Path
 
     gap = 0.03 if count <= 32 else 0.0
+    rows: list[tuple[int, int, int]] = []  # row, first column, last column
+    for row, column in sorted((t.source, t.target) for t in transfers):
+        if gap == 0.0 and rows and rows[-1][0] == row and rows[-1][2] == column - 1:
+            rows[-1] = (row, rows[-1][1], column)
+        else:
+            rows.append((row, column, column))
     vertices: list[tuple[float, float]] = []
-    codes: list[Any] = []
-    for row, first, last in _runs(transfers, joined=gap == 0.0):
+    for row, first, last in rows:
         x0, x1, y0, y1 = first + gap, last + 1 - gap, row + gap, row + 1 - gap
         vertices += [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]
-        codes += [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(rows)
     if vertices:
         axes.add_patch(
             PathPatch(Path(vertices, codes), facecolor=color, edgecolor="none", linewidth=0, snap=False)
         )
-
-
-def _runs(transfers: Sequence[Transfer], *, joined: bool) -> list[tuple[int, int, int]]:
-    """Return (row, first column, last column) of the fields, neighbours together where they are joined."""
-    found: list[tuple[int, int, int]] = []
-    for row, column in sorted((t.source, t.target) for t in transfers):
-        if joined and found and found[-1][0] == row and found[-1][2] == column - 1:
-            found[-1] = (row, found[-1][1], column)
-        else:
-            found.append((row, column, column))
-    return found
 
 
 def _name_places(axes: Any, names: Sequence[str], font: float) -> None:
@@ -233,15 +224,16 @@ def _scale(axes: Any) -> None:
 def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
     figure, axes = axes_of(3.7, 0.72)
     said = []
-    looks = (("between hosts", COUPLED, "o"), ("within a host", UNCOUPLED, "s"))
     top = 0.0
-    for sort, color, marker in looks:
+    for sort, color, marker in ((BETWEEN, COUPLED, "o"), (WITHIN, UNCOUPLED, "s")):
         ours = [one for one in found if one.sort == sort and one.rate is not None and one.size > 0]
         if not ours:
             continue
         xs = [one.size for one in ours]
-        low = [(one.worst_rate.rate or 0.0) / 1e9 if one.worst_rate else 0.0 for one in ours]
-        high = [(one.best_rate.rate or 0.0) / 1e9 if one.best_rate else 0.0 for one in ours]
+        low, high = (
+            [rate_of(one) / 1e9 if one else 0.0 for one in ends]
+            for ends in ([one.worst_rate for one in ours], [one.best_rate for one in ours])
+        )
         axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
         axes.plot(xs, [(one.rate or 0.0) / 1e9 for one in ours], color=color, marker=marker, markersize=5,
                   linewidth=2, label=sort, markeredgecolor=SURFACE)  # fmt: skip
@@ -249,17 +241,19 @@ def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
         said += [
             f"{sort}, {byte_size(one.size)}: {byte_rate(one.rate or 0.0)}" for one in (ours[0], ours[-1])
         ]
-    if run.line_rate is not None and any(one.sort == "between hosts" for one in found):
-        axes.axhline(
-            run.line_rate / 1e9, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="line rate"
-        )
+    if run.line_rate is not None and any(one.sort == BETWEEN for one in found):
+        dashes = (0, (5, 3))
+        axes.axhline(run.line_rate / 1e9, color=MUTED, linestyle=dashes, linewidth=1.5, label="line rate")
         top = max(top, run.line_rate / 1e9)
     axes.set_ylim(0, top * 1.06)
     axes.set_ylabel("GB/s in one direction")
     size_axis(axes, [one.size for one in found if one.size > 0])
     legend(axes)
-    return Plot(
+    return plot_of(
+        figure,
+        "pair-rates",
         title="Rate by size",
         caption="Lines join the medians over the pairs; the band is from the slowest to the fastest pair.",
-        svg=svg(figure, "pair-rates", "Rate by size of the messages", "; ".join(said)),
+        about="Rate by size of the messages",
+        said=said,
     )

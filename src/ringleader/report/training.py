@@ -1,0 +1,331 @@
+"""A measurement of training: sentences, tables, and plots of rates and of where a step's time goes.
+
+Plots need matplotlib. Of other kinds of run: `collective`, `pairs`, `scaling`, `elastic`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ringleader.confidence_interval import Interval, RatioComparison
+from ringleader.fabric.byte_size import byte_size
+from ringleader.measurements.training import IN_STEP, PARTS, UNCOUPLED, Arm, StepSplit, TrainingRun
+from ringleader.metrics import Spread
+from ringleader.report.drawing import (
+    COUPLED,
+    MUTED,
+    PART_STYLES,
+    Bar,
+    Plot,
+    StackedPart,
+    axes_of,
+    bar_legend,
+    bars,
+    plot_of,
+    plot_style,
+    row_names,
+    stacked_bars,
+)
+from ringleader.report.drawing import UNCOUPLED as HATCHED
+from ringleader.report.number_format import percent, plural, seconds, shown, span, thousands
+from ringleader.report.summary import Summary, Table, day, ended_early, facts, ranks_text, run_document
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmResult:
+    """What one arm gives."""
+
+    arm: Arm
+    rate: Spread
+    against_uncoupled: RatioComparison | None
+    """Repetition by repetition."""
+    against_in_step: RatioComparison | None
+    step_seconds: float | None
+    """Median over the repetitions."""
+
+    @property
+    def name(self) -> str:
+        """The arm's name."""
+        return self.arm.name
+
+    @property
+    def is_coupled(self) -> bool:
+        """Whether it trains: its ranks exchange gradients."""
+        return self.name not in (UNCOUPLED, IN_STEP)
+
+
+def arm_results(run: TrainingRun) -> list[ArmResult]:
+    """Return what each measured arm gives, in their order."""
+    return [
+        ArmResult(
+            arm=arm,
+            rate=Spread.of_ratios(arm.rates),
+            against_uncoupled=run.against(arm.name, UNCOUPLED) if arm.name != UNCOUPLED else None,
+            against_in_step=run.against(arm.name, IN_STEP) if arm.name not in (UNCOUPLED, IN_STEP) else None,
+            step_seconds=Spread.of(arm.step_seconds).median if arm.step_seconds else None,
+        )
+        for arm in run.arms
+        if arm.rates
+    ]
+
+
+def document(run: TrainingRun) -> dict[str, Any]:
+    """Return the run and what each arm gives, as JSON values."""
+
+    def compared(one: RatioComparison | None) -> dict[str, object] | None:
+        return None if one is None else {"ratio": one.ratio, "interval": interval_values(one.interval)}
+
+    found = [
+        {
+            "arm": one.name,
+            "rate": {**asdict(one.rate), "interval": interval_values(one.rate.interval)},
+            "against_uncoupled": compared(one.against_uncoupled),
+            "against_in_step": compared(one.against_in_step),
+            "step_seconds": one.step_seconds,
+        }
+        for one in arm_results(run)
+    ]
+    return run_document(run, summary(run), found)
+
+
+def interval_values(interval: Interval | None) -> dict[str, float | None] | None:
+    """Return an interval as JSON values; what is beyond a float is ``None``."""
+    if interval is None:
+        return None
+    high = interval.high if math.isfinite(interval.high) else None
+    return {"low": interval.low, "high": high, "confidence": interval.confidence}
+
+
+def summary(run: TrainingRun) -> Summary:
+    """Put a run into words and tables."""
+    found = arm_results(run)
+    main = next((one for one in found if one.is_coupled), found[0] if found else None)
+    size = f"{run.parameters:,} parameters, {byte_size(run.gradient_bytes)} of gradients"
+    return Summary(
+        name=run.name,
+        kind=f"Training: {run.model}",
+        headline=_headline(run, main),
+        date=day(run.context.date),
+        tiles=() if main is None else tuple(_tiles(run, main)),
+        cautions=tuple(_cautions(run, found)),
+        tables=tuple(table for table in (_arm_table(run, found), _split_table(run)) if table.rows),
+        findings=() if main is None or not main.is_coupled else tuple(_findings(run, main, found)),
+        facts=facts(
+            run.context,
+            ("Model", f"{run.model}, {size}"),
+            ("Ranks", ranks_text(run.ranks, run.per_host)),
+            ("Batch of a rank", f"{run.batch} {run.unit}"),
+            ("Precision", run.precision),
+            ("Optimizer", run.optimizer),
+            ("Data", run.data),
+        ),
+        details=tuple(table for table in (_repetitions(run), _layers(run)) if table.rows),
+    )
+
+
+def _headline(run: TrainingRun, main: ArmResult | None) -> str:
+    who = f"{run.model} on {plural(run.ranks, 'rank')}"
+    if main is None:
+        return f"{who}: nothing was measured yet."
+    text = f"{who}: {main.name} does {thousands(main.rate.median)} {run.unit}/s"
+    against = main.against_uncoupled
+    if against is not None and against.interval is not None and not against.differs:
+        text += f"; no difference to uncoupled ranks shows ({extent(against.interval)})"
+    elif against is not None:
+        text += f", {_ratio(against)} of what uncoupled ranks do"
+    return text + "."
+
+
+def _ratio(one: RatioComparison) -> str:
+    return f"{percent(one.ratio)} {_within(one)}"
+
+
+def _within(one: RatioComparison) -> str:
+    return "(measured once)" if one.interval is None else f"({extent(one.interval)})"
+
+
+def extent(interval: Interval) -> str:
+    """``83 to 85 %``; beyond a factor of ten the numbers say nothing and are left out."""
+    if interval.high > 10 or interval.low < 0.01:
+        return "not determined"
+    low, high = percent(interval.low).removesuffix(" %"), percent(interval.high)
+    return f"{low} to {high}" if f"{low} %" != high else high
+
+
+def _tiles(run: TrainingRun, main: ArmResult) -> list[tuple[str, str]]:
+    who = f"{run.unit}/s of {main.name} on {plural(run.ranks, 'rank')}"
+    tiles = [(thousands(main.rate.median), who)]
+    for one, what in ((main.against_uncoupled, "uncoupled ranks"), (main.against_in_step, "ranks in step")):
+        if one is None:
+            continue
+        if one.interval is None or one.differs:
+            tiles.append((percent(one.ratio), f"of {what} {_within(one)}"))
+        else:  # one number only where the repetitions show one
+            tiles.append((extent(one.interval).replace(" to ", "–"), f"of {what}: no difference shows"))
+    if main.step_seconds is not None:
+        tiles.append((seconds(main.step_seconds), "for a step"))
+    return tiles
+
+
+def _cautions(run: TrainingRun, found: list[ArmResult]) -> list[str]:
+    said = ended_early(run)
+    said += [
+        f"{arm.name} {'is incomplete' if arm.rates else 'is missing'}: {arm.note}."
+        for arm in run.arms
+        if arm.note
+    ]
+    if found and all(one.rate.count == 1 for one in found):
+        said.append("One repetition: how far the numbers vary is unknown, so small differences mean nothing.")
+    return said
+
+
+def _findings(run: TrainingRun, main: ArmResult, found: list[ArmResult]) -> list[str]:
+    said = []
+    against = main.against_uncoupled
+    if against is not None and against.interval is not None:
+        said.append(_coupling(against, extent(against.interval)))
+    if main.arm.split is not None:
+        said.append(_split_words(main.arm.split))
+    return said + [_versus(run, main.name, one.name) for one in found if one.is_coupled and one is not main]
+
+
+def _coupling(against: RatioComparison, within: str) -> str:
+    if not against.differs:
+        return f"Coupling: no difference to uncoupled ranks shows ({within})."
+    if against.ratio > 1:
+        return f"Coupling: coupled ranks do {percent(against.ratio)} of uncoupled ones ({within})."
+    return f"Coupling the ranks costs {percent(1 - against.ratio)} of the rate ({within} is left)."
+
+
+def _split_words(split: StepSplit) -> str:
+    total = split.total
+    if not total > 0:
+        return "The steps took no time that could be split."
+    return (
+        f"In a step of {seconds(total)}, {seconds(split.exchange)} ({percent(split.exchange / total)}) are "
+        f"exchange that nothing hides and {seconds(split.waiting)} ({percent(split.waiting / total)}) "
+        "waiting for other ranks."
+    )
+
+
+def _versus(run: TrainingRun, main: str, other: str) -> str:
+    found = run.against(main, other)
+    assert found is not None
+    if found.interval is None:
+        return f"Against {other}: {percent(found.ratio)} of its rate, measured once: no claim."
+    if not found.differs:
+        return f"Against {other}: no difference shows ({extent(found.interval)} of its rate)."
+    word = "faster" if found.ratio > 1 else "slower"
+    return f"{main} is {word} than {other}: {percent(found.ratio)} of its rate ({extent(found.interval)})."
+
+
+def _arm_table(run: TrainingRun, found: list[ArmResult]) -> Table:
+    rows = tuple(
+        (
+            one.name,
+            thousands(one.rate.median),
+            span(one.rate.low, one.rate.high if one.rate.count > 1 else None, thousands),
+            shown(one.against_uncoupled, _ratio),
+            shown(one.against_in_step, _ratio),
+            shown(one.step_seconds, seconds),
+        )
+        for one in found
+    )
+    names = ("arm", f"{run.unit}/s", "low–high", "of uncoupled", "of in step", "step")
+    note = (
+        "Medians over the repetitions, in which the arms take turns. Ratios are taken repetition by "
+        "repetition, with their 95 % intervals. Uncoupled ranks exchange nothing; ranks in step only meet "
+        "once per step."
+    )
+    table = Table(key="numbers", title="The numbers", names=names, rows=rows, note=note)
+    return table.without_empty_columns()
+
+
+def _split_table(run: TrainingRun) -> Table:
+    rows = tuple(
+        (arm.name, *(seconds(getattr(arm.split, part)) for part in PARTS)) for arm in run.arms if arm.split
+    )
+    note = "Means over steps and ranks. Exchange is what no computing hides."
+    return Table(key="split", title="Where a step's time goes", names=("arm", *PARTS), rows=rows, note=note)
+
+
+def _repetitions(run: TrainingRun) -> Table:
+    rows = tuple((arm.name, "  ".join(f"{rate:,.1f}" for rate in arm.rates)) for arm in run.arms if arm.rates)
+    title = f"Every repetition, {run.unit}/s"
+    return Table(key="samples", title=title, names=("arm", "in order"), rows=rows)
+
+
+def _layers(run: TrainingRun) -> Table:
+    rows = tuple(
+        (one.name, f"{one.parameters:,}", byte_size(one.bytes), seconds(one.backward_seconds))
+        for one in run.layers
+    )
+    names = ("part of the model", "parameters", "gradients", "backward")
+    return Table(key="layers", title="The model, in the order of forward", names=names, rows=rows)
+
+
+def plots(run: TrainingRun) -> list[Plot]:
+    """Draw what the run has."""
+    found = arm_results(run)
+    split = [arm for arm in run.arms if arm.split is not None]
+    with plot_style():
+        drawn = [_rate_plot(run, found)] if found else []
+        return drawn + ([_split_plot(split)] if split else [])
+
+
+def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
+    figure, axes = axes_of(max(2.6, 1.25 + 0.5 * len(found)), 1.45)
+    drawn = [
+        Bar(
+            y=index,
+            thick=0.56,
+            spread=one.rate,
+            values=one.arm.rates,
+            color=COUPLED if one.is_coupled else HATCHED,
+            hatch=None if one.is_coupled else "////",
+            most=1.15 * one.rate.high,  # an interval of two repetitions reaches beyond any page
+        )
+        for index, one in enumerate(found)
+    ]
+    top = max(bar.drawn_high for bar in drawn)
+    bars(axes, drawn, thousands, at=top * 1.06)
+    axes.set_xlim(0, top * 1.3)
+    axes.locator_params(axis="x", nbins=4)
+    axes.set_xlabel(f"{run.unit}/s over all ranks")
+    row_names(axes, _names([one.arm for one in found]))
+    bar_legend(axes, (COUPLED, None, "coupled"), (HATCHED, "////", "for comparison"))
+    return plot_of(
+        figure,
+        "rates",
+        title="Rates",
+        caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean.",
+        about="Rate of each arm",
+        said=[f"{one.name}: {thousands(one.rate.median)} {run.unit}/s" for one in found],
+    )
+
+
+def _split_plot(arms: list[Arm]) -> Plot:
+    figure, axes = axes_of(max(3.0, 1.9 + 0.6 * len(arms)), 1.45, above=0.95)
+    parts = [
+        StackedPart(name=name, seconds=[getattr(arm.split, name) for arm in arms], color=color, hatch=hatch)
+        for name, (color, hatch) in zip(PARTS, PART_STYLES, strict=True)
+    ]
+    parts = [part for part in parts if any(part.seconds)]
+    said = stacked_bars(axes, [arm.name for arm in arms], parts, edge=0.6, room=1.3, ticks=4)
+    axes.axvline(0, color=MUTED, linewidth=0.8)
+    row_names(axes, _names(arms))
+    return plot_of(
+        figure,
+        "split",
+        title="Time of a step",
+        caption="Means over steps and ranks. Exchange is communication that no computing hides; waiting is "
+        "for the slowest rank.",
+        about="Where the time of a step goes",
+        said=said,
+    )
+
+
+def _names(arms: list[Arm]) -> list[str]:
+    return [arm.name.replace("ringleader-", "ringleader\n") for arm in arms]
