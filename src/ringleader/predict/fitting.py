@@ -24,17 +24,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
-from ringleader.predict.least_squares import (
-    Matrix,
-    cholesky,
-    inverse,
-    log_determinant,
-    minimise,
-    normal_matrix,
-    quadratic,
-    square,
-)
 from ringleader.predict.measured_job import Observation
 from ringleader.predict.profile import Profile
 from ringleader.predict.step_model import Setup, predict
@@ -68,7 +59,10 @@ UNKNOWN_BANDWIDTH = 2.5
 _FITTED_BELOW = 0.8
 """Part of the stated uncertainty under which a parameter counts as fitted."""
 _NORMAL_95 = 1.96
-_STEP = 1e-4
+_STEP, _ROUNDS, _FARTHEST_UNKNOWN = 1e-4, 40, 12.0
+"""Of the search: for a slope, at most, and how far it goes in standard deviations."""
+Array = Any
+"""Of numpy, which most predictions need not import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,25 +136,6 @@ def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) 
     return [value / each[0] for value in each]
 
 
-def _errors(one: Series, setup: Setup) -> list[float]:
-    """Return the errors of a job's points but for the first, which all are compared with."""
-    first, *rest = (point.rate / point.ranks for point in one.points)
-    modelled = efficiencies(one.profile, setup, one.points)[1:]
-    return [(m - rate / first) / POINT_ERROR for m, rate in zip(modelled, rest, strict=True)]
-
-
-def _split_errors(one: Series, setup: Setup) -> list[float]:
-    """Return the errors of the parts of a step, where they were measured."""
-    errors = []
-    for point in one.points:
-        if point.exposed is None and point.waiting is None:
-            continue
-        at = predict(one.profile, setup_at(setup, point), point.ranks)
-        for measured, modelled in ((point.exposed, at.exposed), (point.waiting, at.waiting)):
-            errors += [] if measured is None else [(modelled / at.step - measured) / SPLIT_ERROR]
-    return errors
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
     """One parameter after the fit."""
@@ -225,11 +200,57 @@ def fit_together(
     machine: Sequence[Series], *, uncertainty: Mapping[str, float] | None = None
 ) -> tuple[Fit, ...]:
     """Return what the points of several jobs on one machine tell, a fit for each. ValueError: no point."""
+    import numpy as np
+
     if not all(series.points for series in machine):
         raise ValueError("no point to fit")
-    problem = _Problem([_with_fixed(series) for series in machine], UNCERTAINTY | dict(uncertainty or {}))
-    tries = [minimise(problem.residuals, problem.slopes, start) for start in problem.starts()]
-    return problem.fits(max(tries, key=problem.evidence))
+    spreads = UNCERTAINTY | dict(uncertainty or {})
+    machine = [_with_fixed(series) for series in machine]
+    told = {_key(name, one) for name in spreads for one in machine if _matters(name, one)}
+    jobs = [_Job(one, tuple(name for name in spreads if _key(name, one) in told)) for one in machine]
+    sharers = Counter(_key(name, job.series) for job in jobs for name in job.names)
+    unknowns: dict[tuple[object, ...], int] = {}
+    parts: list[tuple[int, int, int, float]] = []
+    for number, job in enumerate(jobs):
+        for row, name in enumerate(job.names):
+            key = _key(name, job.series)
+            own = OWN_PART if sharers[key] > 1 else 0.0
+            for unknown, part in ((key, 1 - own), ((*key, number), own)):
+                if part:
+                    column = unknowns.setdefault(unknown, len(unknowns))
+                    parts.append((number, row, column, spreads[name] * math.sqrt(part)))
+    mixed = [np.zeros((len(job.names), len(unknowns))) for job in jobs]
+    for number, row, column, part in parts:
+        mixed[number][row, column] = part
+
+    def residuals(place: Array) -> Array:
+        """Return the errors of all jobs, then the distances of all unknowns, in standard deviations."""
+        found = [job.errors(mix @ place) for job, mix in zip(jobs, mixed, strict=True)]
+        return np.concatenate([*found, place])
+
+    def slopes(place: Array) -> Array:
+        found = [job.slopes(mix @ place) @ mix for job, mix in zip(jobs, mixed, strict=True)]
+        return np.vstack([*found, np.eye(len(unknowns))])
+
+    def evidence(place: Array) -> float:
+        now, rows = residuals(place), slopes(place)
+        return float(-now @ now / 2 - np.linalg.slogdet(rows.T @ rows)[1] / 2)
+
+    # A hidden exchange has no slope, so that one beginning is not enough: slower and faster networks, too.
+    shared = np.array([len(key) == 2 and str(key[0]).startswith("bandwidth") for key in unknowns], float)
+    tries = [_least_squares(residuals, slopes, away * shared) for away in (0.0, -1.0, 1.0)]
+    best = max(tries, key=evidence)
+    rows = slopes(best)
+    covariance = np.linalg.inv(rows.T @ rows)
+    leverage = np.einsum("ij,jk,ik->i", rows, covariance, rows)
+    is_point = np.concatenate([job.is_point for job in jobs] + [np.zeros(len(unknowns), bool)])
+    left_out = POINT_ERROR * (residuals(best) / np.maximum(0.05, 1 - leverage))[is_point]
+    known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2 + left_out @ left_out
+    error = max(POINT_ERROR, math.sqrt(known / (_MODEL_ERROR_WEIGHT + len(left_out))))
+    return tuple(
+        job.fit(mix @ best, mix @ covariance @ mix.T, spreads, evidence(best), error)
+        for job, mix in zip(jobs, mixed, strict=True)
+    )
 
 
 def _with_fixed(series: Series) -> Series:
@@ -237,130 +258,103 @@ def _with_fixed(series: Series) -> Series:
     return replace(series, setup=replace(series.setup, fixed=fixed))
 
 
-class _Problem:
-    """Unknowns, each in its standard deviations: of a parameter what jobs share, and what is a job's own."""
+def _least_squares(
+    residuals: Callable[[Array], Array], slopes: Callable[[Array], Array], place: Array
+) -> Array:
+    """Return where the sum of squares of ``residuals`` is least, as found from ``place`` (Levenberg 1944).
 
-    def __init__(self, machine: Sequence[Series], uncertainty: Mapping[str, float]) -> None:
-        self.machine = machine
-        told = {_key(name, one) for name in uncertainty for one in machine if _matters(name, one)}
-        self.names = [[name for name in uncertainty if _key(name, one) in told] for one in machine]
-        sharers = Counter(_key(n, one) for one, names in zip(machine, self.names, strict=True) for n in names)
-        self.unknowns: dict[tuple[object, ...], int] = {}
-        self.parts: list[list[dict[int, float]]] = []
-        """Of each job's parameters: unknown → what its logarithm has of it."""
-        for number, (one, names) in enumerate(zip(machine, self.names, strict=True)):
-            self.parts.append([])
-            for name in names:
-                key, spread = _key(name, one), uncertainty[name]
-                own = OWN_PART if sharers[key] > 1 else 0.0
-                parts = {self._unknown(*key): spread * math.sqrt(1 - own)}
-                if own:
-                    parts[self._unknown(*key, number)] = spread * math.sqrt(own)
-                self.parts[-1].append(parts)
-        self.count = len(self.unknowns)
+    ``slopes``: a row for each residual, a column for each unknown.
+    """
+    import numpy as np
 
-    def _unknown(self, *key: object) -> int:
-        return self.unknowns.setdefault(key, len(self.unknowns))
+    damping, now, rows = 1e-2, residuals(place), slopes(place)
+    for _ in range(_ROUNDS):
+        normal = rows.T @ rows
+        step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), rows.T @ now)
+        there = np.clip(place - step, -_FARTHEST_UNKNOWN, _FARTHEST_UNKNOWN)
+        then = residuals(there)
+        gain = now @ now - then @ then
+        if gain <= 0:
+            damping *= 10
+            if damping > 1e8:
+                break
+            continue
+        place, now, damping = there, then, damping / 10
+        if gain < 1e-5 * (1 + now @ now):
+            break
+        rows = slopes(place)
+    return place
 
-    def starts(self) -> list[list[float]]:
-        """Return where to begin: where everything is as stated, and with slower and faster networks.
 
-        A hidden exchange has no slope, so that one beginning is not enough.
-        """
-        shared = [len(key) == 2 and str(key[0]).startswith("bandwidth") for key in self.unknowns]
-        return [[away * is_bandwidth for is_bandwidth in shared] for away in (0.0, -1.0, 1.0)]
+@dataclass(frozen=True)
+class _Job:
+    """What one job's points say of its parameters, by the logarithms of these over what is stated."""
 
-    def logarithms(self, number: int, place: Sequence[float]) -> list[float]:
-        """Return how far one job's parameters are from what is stated."""
-        return [sum(part * place[at] for at, part in parts.items()) for parts in self.parts[number]]
+    series: Series
+    names: tuple[str, ...]
 
-    def setup(self, number: int, logarithms: Sequence[float]) -> Setup:
-        """Return one job's setup."""
-        stated = made = self.machine[number].setup
-        for name, logarithm in zip(self.names[number], logarithms, strict=True):
+    def setup(self, logarithms: Array) -> Setup:
+        stated = made = self.series.setup
+        for name, logarithm in zip(self.names, logarithms, strict=True):
             made = _changed(made, name, _value(stated, name) * math.exp(logarithm))
         return made
 
-    def residuals(self, place: Sequence[float]) -> list[float]:
-        """Return the errors of all points, those of their splits, then the distances of all unknowns."""
-        found = []
-        for errors in (_errors, _split_errors):
-            for number, one in enumerate(self.machine):
-                found += errors(one, self.setup(number, self.logarithms(number, place)))
-        return [*found, *place]
+    @property
+    def is_point(self) -> list[bool]:
+        """Of each error, whether it is of an efficiency: of all points but the first, the baseline."""
+        count = len(self.series.points) - 1
+        return [at < count for at in range(len(self.errors([0.0] * len(self.names))))]
 
-    def slopes(self, place: Sequence[float]) -> Matrix:
-        """Return how the residuals change with the unknowns: each job's with its own parameters only."""
-        rows: Matrix = []
-        for errors in (_errors, _split_errors):
-            for number in range(len(self.machine)):
-                rows += self._block(errors, number, self.logarithms(number, place))
-        return rows + [[float(i == j) for j in range(self.count)] for i in range(self.count)]
+    def errors(self, logarithms: Array) -> Array:
+        """Return the errors of efficiencies, then those of the parts of a step, where they were measured."""
+        import numpy as np
 
-    def _block(
-        self, errors: Callable[[Series, Setup], list[float]], number: int, logarithms: list[float]
-    ) -> Matrix:
-        """Return how some errors of one job change with all unknowns."""
-        one = self.machine[number]
-        now = errors(one, self.setup(number, logarithms))
-        block = [[0.0] * self.count for _ in now]
-        for at, parts in enumerate(self.parts[number] if now else ()):
-            moved = list(logarithms)
-            moved[at] += _STEP
-            for row, a, b in zip(block, now, errors(one, self.setup(number, moved)), strict=True):
-                for unknown, part in parts.items():
-                    row[unknown] += part * (b - a) / _STEP
-        return block
+        one, setup = self.series, self.setup(logarithms)
+        rates = [point.rate / point.ranks for point in one.points]
+        modelled = efficiencies(one.profile, setup, one.points)
+        errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modelled, rates, strict=True)][1:]
+        for point in one.points:
+            if point.exposed is None and point.waiting is None:
+                continue
+            at = predict(one.profile, setup_at(setup, point), point.ranks)
+            for measured, seconds in ((point.exposed, at.exposed), (point.waiting, at.waiting)):
+                errors += [] if measured is None else [(seconds / at.step - measured) / SPLIT_ERROR]
+        return np.array(errors)
 
-    def evidence(self, place: Sequence[float]) -> float:
-        """Return the logarithm of the points' likelihood, but for what is the same for all models."""
-        narrower = log_determinant(normal_matrix(self.slopes(place), self.count))
-        return -square(self.residuals(place)) / 2 - narrower / 2
+    def slopes(self, logarithms: Array) -> Array:
+        """Return how the errors change: a row for each error, a column for each parameter."""
+        import numpy as np
 
-    def fits(self, best: Sequence[float]) -> tuple[Fit, ...]:
-        """Return each job's fit at the solution."""
-        rows, residuals = self.slopes(best), self.residuals(best)
-        covariance = inverse(normal_matrix(rows, self.count))
-        count = sum(len(one.points) - 1 for one in self.machine)
-        left_out = [
-            POINT_ERROR * r / max(0.05, 1 - quadratic(row, covariance))
-            for r, row in zip(residuals[:count], rows[:count], strict=True)
-        ]
-        known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2
-        error = math.sqrt((known + square(left_out)) / (_MODEL_ERROR_WEIGHT + len(left_out)))
-        error, evidence = max(POINT_ERROR, error), self.evidence(best)
-        return tuple(
-            self._fit(number, best, covariance, evidence, error) for number in range(len(self.machine))
-        )
+        now, steps = self.errors(logarithms), _STEP * np.eye(len(self.names))
+        columns = [(self.errors(logarithms + step) - now) / _STEP for step in steps]
+        return np.array(columns).T.reshape(len(now), len(self.names))
 
-    def _fit(
-        self, number: int, best: Sequence[float], covariance: Matrix, evidence: float, model_error: float
+    def fit(
+        self,
+        logarithms: Array,
+        covariance: Array,
+        spreads: Mapping[str, float],
+        evidence: float,
+        model_error: float,
     ) -> Fit:
-        one, names, parts = self.machine[number], self.names[number], self.parts[number]
-        logarithms = self.logarithms(number, best)
-        setup = self.setup(number, logarithms)
-        directions = tuple(
-            tuple(sum(a[i] * b[j] * covariance[i][j] for i in a for j in b) for b in parts) for a in parts
-        )
-        errors = _errors(one, setup)
+        one, setup = self.series, self.setup(logarithms)
+        errors = self.errors(logarithms)[self.is_point]
         return Fit(
             setup=setup,
             parameters=tuple(
-                _parameter(name, _value(one.setup, name), logarithm, math.sqrt(directions[i][i]), parts[i])
-                for i, (name, logarithm) in enumerate(zip(names, logarithms, strict=True))
+                _parameter(name, _value(one.setup, name), at, math.sqrt(covariance[i][i]), spreads[name])
+                for i, (name, at) in enumerate(zip(self.names, map(float, logarithms), strict=True))
             ),
-            residual=POINT_ERROR * math.sqrt(square(errors) / max(1, len(errors))),
+            residual=POINT_ERROR * math.sqrt(errors @ errors / max(1, len(errors))),
             evidence=evidence,
             largest=max(point.ranks for point in one.points),
             points=tuple(replace(p, per_host=p.per_host or one.setup.per_host) for p in one.points),
-            directions=directions,
+            directions=tuple(map(tuple, covariance.tolist())),
             model_error=model_error,
         )
 
 
-def _parameter(
-    name: str, stated: float, logarithm: float, deviation: float, before: Mapping[int, float]
-) -> Parameter:
+def _parameter(name: str, stated: float, logarithm: float, deviation: float, before: float) -> Parameter:
     middle, spread = stated * math.exp(logarithm), math.exp(min(50.0, _NORMAL_95 * deviation))
     return Parameter(
         name=name,
@@ -368,7 +362,7 @@ def _parameter(
         low=middle / spread,
         high=middle * spread,
         stated=stated,
-        fitted=deviation < _FITTED_BELOW * math.hypot(*before.values()),
+        fitted=deviation < _FITTED_BELOW * before,
     )
 
 
@@ -389,15 +383,14 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
     count = len(fitted.parameters)
     if count == 0:
         return NormalDist(value(fitted.setup), error)
-    lower = cholesky(fitted.directions)
+    import numpy as np
+
     values = []
-    for sign in (-1.0, 1.0):
-        for column in range(count):
-            setup = fitted.setup
-            for parameter, row in zip(fitted.parameters, lower, strict=True):
-                away = sign * math.sqrt(count) * row[column] if column < len(row) else 0.0
-                setup = _changed(setup, parameter.name, _value(setup, parameter.name) * math.exp(away))
-            values.append(value(setup))
+    for away in np.vstack([sign * np.linalg.cholesky(fitted.directions).T for sign in (-1.0, 1.0)]):
+        setup = fitted.setup
+        for parameter, logarithm in zip(fitted.parameters, math.sqrt(count) * away, strict=True):
+            setup = _changed(setup, parameter.name, _value(setup, parameter.name) * math.exp(logarithm))
+        values.append(value(setup))
     mean = sum(values) / len(values)
     variance = sum((one - mean) ** 2 for one in values) / len(values)
     return NormalDist(value(fitted.setup) if seen else mean, math.sqrt(error**2 + variance))

@@ -5,11 +5,10 @@ What would help is found by trying the changes. `fitting` has the parameters, `s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, RequestError
-from ringleader.predict.exchange_cost import ALGORITHMS
 from ringleader.predict.fitting import (
     FARTHEST,
     UNKNOWN_BANDWIDTH,
@@ -221,50 +220,38 @@ class _Known:
         return Below(bound=bound, ranks=size_below(profile, self.stated, bound), basis=STATED)
 
 
-def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> list[tuple[str, Setup]]:
-    """Return the changes to try. ``others``: networks that the user asked about."""
+def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Iterator[tuple[str, Setup]]:
+    """Yield the changes to try. ``others``: networks that the user asked about."""
+
+    def between(link: Link) -> Setup:
+        return replace(setup, network=replace(setup.network, between=link))
+
+    for network in others:
+        yield network.name, replace(setup, network=network, all_reduce=None)
     by_formula = setup.all_reduce is None  # a measured one says nothing of another network or algorithm
-    across = by_formula and ranks > setup.per_host
     link, doubled = setup.network.between, 2 * setup.per_host
-    first = link.curve[0][1] if link.curve else 0.0
-    twice = replace(
-        link,
-        bandwidth=2 * link.bandwidth,
-        curve=tuple((size, first + (seconds - first) / 2) for size, seconds in link.curve),
-    )
-
-    def between(other: Link) -> Setup:
-        return replace(setup, network=replace(setup.network, between=other))
-
-    found = [(net.name, True, replace(setup, network=net, all_reduce=None)) for net in others]
-    found += [
-        ("twice the bandwidth between hosts", across, between(twice)),
-        (
-            "half the latency between hosts",
-            across and link.latency > 0 and not link.curve,
-            between(replace(link, latency=link.latency / 2)),
-        ),
-        ("bf16 on the wire", setup.wire == "fp32", replace(setup, wire="bf16")),
-        (
-            f"{doubled} ranks on each host",
-            # how two on a host share it is not known otherwise
-            by_formula and ranks % doubled == 0 and setup.sharing == 1.0,
-            replace(setup, per_host=doubled),
-        ),
-        *(
-            (f"the {algorithm} algorithm", by_formula, replace(setup, algorithm=algorithm))
-            for algorithm in ALGORITHMS
-            if algorithm in ("ring", "tree", "hierarchical") and algorithm != setup.algorithm
-        ),
-        ("exchange during backward", not setup.overlap, replace(setup, overlap=True)),
-        (
-            "ranks that vary half as much",
-            setup.straggler > 0,
-            replace(setup, straggler=setup.straggler / 2),
-        ),
-        ("half the fixed cost of an update", setup.fixed > 0, replace(setup, fixed=setup.fixed / 2)),
-    ]
-    return [(change, other) for change, is_possible, other in found if is_possible]
+    if by_formula and ranks > setup.per_host:
+        first = link.curve[0][1] if link.curve else 0.0
+        curve = tuple((size, first + (seconds - first) / 2) for size, seconds in link.curve)
+        yield (
+            "twice the bandwidth between hosts",
+            between(replace(link, bandwidth=2 * link.bandwidth, curve=curve)),
+        )
+        if link.latency > 0 and not link.curve:
+            yield "half the latency between hosts", between(replace(link, latency=link.latency / 2))
+    if setup.wire == "fp32":
+        yield "bf16 on the wire", replace(setup, wire="bf16")
+    if by_formula and ranks % doubled == 0 and setup.sharing == 1.0:  # else how two share it is not known
+        yield f"{doubled} ranks on each host", replace(setup, per_host=doubled)
+    for algorithm in ("ring", "tree", "hierarchical") if by_formula else ():
+        if algorithm != setup.algorithm:
+            yield f"the {algorithm} algorithm", replace(setup, algorithm=algorithm)
+    if not setup.overlap:
+        yield "exchange during backward", replace(setup, overlap=True)
+    if setup.straggler > 0:
+        yield "ranks that vary half as much", replace(setup, straggler=setup.straggler / 2)
+    if setup.fixed > 0:
+        yield "half the fixed cost of an update", replace(setup, fixed=setup.fixed / 2)
 
 
 def what_ifs(

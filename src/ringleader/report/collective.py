@@ -5,6 +5,7 @@ Plots need matplotlib. Of other kinds of run: `pairs`, `training`, `scaling`, `e
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ from ringleader.report.summary import (
     facts,
     ranks_text,
     run_document,
+    table_of,
 )
 
 ABOVE_LINE = 1.05
@@ -123,7 +125,6 @@ _MEMORY = {"host": "host memory", "registered": "memory that the engine shares",
 def summary(run: CollectiveRun) -> Summary:
     """Put a run into words and tables."""
     curves, limit = curves_of(run), limit_of(run)
-    by_size = [_size_table(run, index, series) for index, series in enumerate(run.series) if series.results]
     return Summary(
         name=run.name,
         kind=f"Collective: {run.operation}",
@@ -131,7 +132,7 @@ def summary(run: CollectiveRun) -> Summary:
         date=day(run.context.date),
         tiles=tuple(_tiles(curves, limit)),
         cautions=tuple(_cautions(run)),
-        tables=(_by_implementation(curves, limit), *by_size) if curves else (),
+        tables=tuple(_tables(run, curves, limit)),
         findings=tuple(_findings(run, curves, limit)),
         findings_title="What it means",
         facts=facts(
@@ -203,54 +204,60 @@ def _cautions(run: CollectiveRun) -> list[str]:
     return [*found, ONE_MACHINE] if run.context.one_machine else found
 
 
-def _by_implementation(curves: dict[str, Curve], limit: float | None) -> Table:
-    rows = []
-    for name, points in curves.items():
-        size, best = peak(points, limit)
-        half = next(size for size, one in points if one.busbw >= best.busbw / 2)
-        smallest, first = points[0]
-        rows.append(
-            (
-                name,
-                gigabytes(best.busbw),
-                byte_size(size),
-                NONE if limit is None else percent(best.busbw / limit),
-                byte_size(half),
-                f"{seconds(first.seconds)} ({byte_size(smallest)})",
-            )
-        )
-    names = ("implementation", "best busbw, GB/s", "at", "of the line", "half of it from", "smallest size")
-    table = Table(key="implementations", title="Implementations", names=names, rows=tuple(rows))
-    return table.without_empty_columns()
+def _tables(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -> Iterator[Table]:
+    """Yield the table of implementations, and of each the sizes."""
+    if not curves:
+        return
+    peaks = {name: peak(points, limit) for name, points in curves.items()}
 
+    def half(name: str) -> int:
+        return next(size for size, one in curves[name] if one.busbw >= peaks[name][1].busbw / 2)
 
-def _size_table(run: CollectiveRun, index: int, series: CollectiveSeries) -> Table:
-    factor = bus_factor(run.operation, run.ranks)
-    table = Table(
-        key=f"sizes-{index}",
-        title=f"{series.implementation}, by size",
-        names=("size", "time", "algbw, GB/s", "busbw, GB/s", "low–high", "wrong",
-               "in place: time", "in place: busbw", "in place: wrong"),
-        rows=tuple(_size_row(run, result) for result in series.results),
-        note=f"As in nccl-tests: algbw is the size over the time, busbw is {factor:g} times that. Low and "
-        "high are the slowest and the fastest batch of iterations.",
-    )  # fmt: skip
-    return table.without_empty_columns()
-
-
-def _size_row(run: CollectiveRun, result: CollectiveResult) -> tuple[str, ...]:
-    out, inside = (bandwidth(run, result, one) for one in (result.out_of_place, result.in_place))
-    return (
-        byte_size(result.size),
-        shown(out, lambda one: seconds(one.seconds)),
-        shown(out, lambda one: gigabytes(one.algbw)),
-        shown(out, lambda one: gigabytes(one.busbw)),
-        shown(out, lambda one: span(one.busbw_low, one.busbw_high, gigabytes)),
-        shown(out, lambda one: shown(one.wrong, str)),
-        shown(inside, lambda one: seconds(one.seconds)),
-        shown(inside, lambda one: gigabytes(one.busbw)),
-        shown(inside, lambda one: shown(one.wrong, str)),
+    yield table_of(
+        "implementations",
+        "Implementations",
+        curves,
+        (
+            ("implementation", str),
+            ("best busbw, GB/s", lambda name: gigabytes(peaks[name][1].busbw)),
+            ("at", lambda name: byte_size(peaks[name][0])),
+            ("of the line", lambda name: NONE if limit is None else percent(peaks[name][1].busbw / limit)),
+            ("half of it from", lambda name: byte_size(half(name))),
+            ("smallest size", lambda name: _timed(*curves[name][0])),
+        ),
     )
+
+    def out(text: Callable[[Bandwidth], str]) -> Callable[[CollectiveResult], str]:
+        return lambda result: shown(bandwidth(run, result, result.out_of_place), text)
+
+    def inside(text: Callable[[Bandwidth], str]) -> Callable[[CollectiveResult], str]:
+        return lambda result: shown(bandwidth(run, result, result.in_place), text)
+
+    factor = bus_factor(run.operation, run.ranks)
+    for index, series in enumerate(run.series):
+        if series.results:
+            yield table_of(
+                f"sizes-{index}",
+                f"{series.implementation}, by size",
+                series.results,
+                (
+                    ("size", lambda result: byte_size(result.size)),
+                    ("time", out(lambda one: seconds(one.seconds))),
+                    ("algbw, GB/s", out(lambda one: gigabytes(one.algbw))),
+                    ("busbw, GB/s", out(lambda one: gigabytes(one.busbw))),
+                    ("low–high", out(lambda one: span(one.busbw_low, one.busbw_high, gigabytes))),
+                    ("wrong", out(lambda one: shown(one.wrong, str))),
+                    ("in place: time", inside(lambda one: seconds(one.seconds))),
+                    ("in place: busbw", inside(lambda one: gigabytes(one.busbw))),
+                    ("in place: wrong", inside(lambda one: shown(one.wrong, str))),
+                ),
+                note=f"As in nccl-tests: algbw is the size over the time, busbw is {factor:g} times that. "
+                "Low and high are the slowest and the fastest batch of iterations.",
+            )
+
+
+def _timed(size: int, one: Bandwidth) -> str:
+    return f"{seconds(one.seconds)} ({byte_size(size)})"
 
 
 def _findings(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from ringleader.launch.elastic_history import Event
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.report.number_format import NONE, plural, seconds
-from ringleader.report.summary import Summary, Table, facts, run_document
+from ringleader.report.summary import Summary, facts, run_document, table_of
 
 
 def summary(run: ElasticRun) -> Summary:
@@ -22,12 +22,20 @@ def summary(run: ElasticRun) -> Summary:
         headline += f"it went on with other ranks {often}, and did not train for {lost} meanwhile."
     else:
         headline += "its ranks never changed."
-    events = Table(
-        key="events",
-        title="What happened",
-        names=("at", "what", "who", "why", "without training", "from commit"),
-        rows=tuple(_row(event) for event in run.events),
+    events = table_of(
+        "events",
+        "What happened",
+        run.events,
+        (
+            ("at", lambda event: f"{event.at:.2f} s"),
+            ("what", _what),
+            ("who", lambda event: event.who),
+            ("why", lambda event: event.why or NONE),
+            ("without training", lambda event: seconds(event.seconds) if event in again else NONE),
+            ("from commit", lambda event: str(event.commit or "the beginning") if event in again else NONE),
+        ),
         note="Seconds from the start of the job. Steps since the commit were made again.",
+        keep=6,
         is_prose=True,
     )
     return Summary(
@@ -54,17 +62,7 @@ def _resets(run: ElasticRun) -> list[Event]:
     return [event for event in run.events if event.kind == "generation" and event.generation > 1]
 
 
-def _row(event: Event) -> tuple[str, ...]:
-    what = event.kind.replace("_", " ")
+def _what(event: Event) -> str:
     if event.kind == "generation":
-        what = f"generation {event.generation}, {plural(event.size, 'rank')}"
-    again = event.kind == "generation" and event.generation > 1
-    origin = str(event.commit) if event.commit else "the beginning"
-    return (
-        f"{event.at:.2f} s",
-        what,
-        event.who,
-        event.why or NONE,
-        seconds(event.seconds) if again else NONE,
-        origin if again else NONE,
-    )
+        return f"generation {event.generation}, {plural(event.size, 'rank')}"
+    return event.kind.replace("_", " ")

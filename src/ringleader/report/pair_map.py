@@ -226,7 +226,7 @@ def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
     said = []
     top = 0.0
     for sort, color, marker in ((BETWEEN, COUPLED, "o"), (WITHIN, UNCOUPLED, "s")):
-        ours = [one for one in found if one.sort == sort and one.rate is not None and one.size > 0]
+        ours = [one for one in found if one.between == sort and one.rate is not None and one.size > 0]
         if not ours:
             continue
         xs = [one.size for one in ours]
@@ -241,7 +241,7 @@ def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
         said += [
             f"{sort}, {byte_size(one.size)}: {byte_rate(one.rate or 0.0)}" for one in (ours[0], ours[-1])
         ]
-    if run.line_rate is not None and any(one.sort == BETWEEN for one in found):
+    if run.line_rate is not None and any(one.between == BETWEEN for one in found):
         dashes = (0, (5, 3))
         axes.axhline(run.line_rate / 1e9, color=MUTED, linestyle=dashes, linewidth=1.5, label="line rate")
         top = max(top, run.line_rate / 1e9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ringleader.report.summary import (
     ended_early,
     facts,
     run_document,
+    table_of,
     transport_tables,
 )
 
@@ -36,7 +37,7 @@ class SizeOfPairs:
     """One size of messages over all pairs of one sort."""
 
     size: int
-    sort: str
+    between: str
     """``between hosts`` or ``within a host``."""
     pairs: int
     latency: float | None
@@ -76,7 +77,7 @@ def sizes(run: PointToPointRun) -> list[SizeOfPairs]:
         found.append(
             SizeOfPairs(
                 size=size,
-                sort=sort,
+                between=sort,
                 pairs=len(there),
                 latency=statistics.median(map(latency_of, late)) if late else None,
                 worst_latency=max(late, key=latency_of, default=None),
@@ -90,8 +91,8 @@ def sizes(run: PointToPointRun) -> list[SizeOfPairs]:
 
 def headline_sizes(found: Sequence[SizeOfPairs]) -> tuple[SizeOfPairs | None, SizeOfPairs | None]:
     """Return (the one whose rate counts, the one whose latency counts), pairs between hosts first."""
-    sort = BETWEEN if any(one.sort == BETWEEN for one in found) else WITHIN
-    ours = [one for one in found if one.sort == sort]
+    sort = BETWEEN if any(one.between == BETWEEN for one in found) else WITHIN
+    ours = [one for one in found if one.between == sort]
     rated = [one for one in ours if one.rate is not None]
     late = [one for one in ours if one.latency is not None]
     return (rated[-1] if rated else None), (late[0] if late else None)
@@ -100,24 +101,13 @@ def headline_sizes(found: Sequence[SizeOfPairs]) -> tuple[SizeOfPairs | None, Si
 def document(run: PointToPointRun) -> dict[str, Any]:
     """Return the run and every size, as JSON values: medians over the pairs, and the worst pairs."""
 
-    def named(transfer: Transfer | None, field: str) -> dict[str, object] | None:
-        if transfer is None:
-            return None
-        return {"pair": run.pair_name(transfer), field: getattr(transfer, field)}
-
-    found = [
-        {
-            "size": one.size,
-            "between": one.sort,
-            "pairs": one.pairs,
-            "latency": one.latency,
-            "worst_latency": named(one.worst_latency, "latency"),
-            "rate": one.rate,
-            "best_rate": named(one.best_rate, "rate"),
-            "worst_rate": named(one.worst_rate, "rate"),
-        }
-        for one in sizes(run)
-    ]
+    found = []
+    for one in sizes(run):
+        row: dict[str, Any] = dict(vars(one))
+        for name in ("worst_latency", "best_rate", "worst_rate"):
+            pair, field = row[name], name.partition("_")[2]
+            row[name] = pair and {"pair": run.pair_name(pair), field: getattr(pair, field)}
+        found.append(row)
     return run_document(run, summary(run), found)
 
 
@@ -133,7 +123,7 @@ def summary(run: PointToPointRun) -> Summary:
         date=day(run.context.date),
         tiles=tuple(_tiles(run, rated, late)),
         cautions=tuple(_cautions(run)),
-        tables=(*_size_tables(run, found), *([] if rated is None else _pair_tables(run, rated))),
+        tables=tuple(_tables(run, found, rated)),
         findings=() if rated is None else tuple(_findings(run, rated, slow)),
         findings_title="What stands out",
         evidence=transport_tables([("", run.transport)]),
@@ -148,7 +138,7 @@ def summary(run: PointToPointRun) -> Summary:
 
 def _of_line(run: PointToPointRun, one: SizeOfPairs) -> float | None:
     """Return what the median rate is of the line rate, where there is one."""
-    if run.line_rate is None or one.rate is None or one.sort != BETWEEN:
+    if run.line_rate is None or one.rate is None or one.between != BETWEEN:
         return None
     return one.rate / run.line_rate
 
@@ -167,7 +157,7 @@ def _headline(
     if late is not None and late.latency is not None:
         parts.append(f"{seconds(late.latency)} for {byte_size(late.size)}")
     middle = "in the median, " if one.pairs > 1 else ""
-    text = f"{plural(one.pairs, 'direction')} {one.sort}: {middle}{' and '.join(parts)}"
+    text = f"{plural(one.pairs, 'direction')} {one.between}: {middle}{' and '.join(parts)}"
     if slow and rated is not None and rated.rate is not None:
         text += f"; {run.pair_name(slow[0])} does {percent(rate_of(slow[0]) / rated.rate)} of that rate"
     return text + "."
@@ -178,7 +168,7 @@ def _tiles(
 ) -> list[tuple[str, str]]:
     tiles = []
     if rated is not None and rated.rate is not None:
-        what = f"{rated.sort}, messages of {byte_size(rated.size)}"
+        what = f"{rated.between}, messages of {byte_size(rated.size)}"
         tiles.append((byte_rate(rated.rate), what + (", median of the pairs" if rated.pairs > 1 else "")))
         of_line = _of_line(run, rated)
         if of_line is not None:
@@ -195,7 +185,7 @@ def slow_pairs(run: PointToPointRun, one: SizeOfPairs) -> list[Transfer]:
     """Return the pairs of that size that are slow for certain, the slowest first."""
     if one.rate is None or one.pairs < 2:
         return []
-    there = [t for t in run.transfers if t.size == one.size and sort_of(run, t) == one.sort]
+    there = [t for t in run.transfers if t.size == one.size and sort_of(run, t) == one.between]
     bound = SLOW * one.rate
     slow = [t for t in there if t.rate is not None and max(t.rate, t.rate_high or 0.0) < bound]
     return sorted(slow, key=rate_of)
@@ -228,50 +218,46 @@ def _cautions(run: PointToPointRun) -> list[str]:
     return [*found, ONE_MACHINE] if run.context.one_machine else found
 
 
-def _size_tables(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> list[Table]:
+def _tables(run: PointToPointRun, found: Sequence[SizeOfPairs], rated: SizeOfPairs | None) -> Iterator[Table]:
+    """Yield the table of sizes, and the slowest pairs of the largest size; all of them where they are few."""
     if not found:
-        return []
-    both = len({one.sort for one in found}) > 1
+        return
+    both = len({one.between for one in found}) > 1
 
     def worst(one: SizeOfPairs, transfer: Transfer | None, text: Callable[[Transfer], str]) -> str:
-        is_one_of_many = transfer is not None and one.pairs > 1
-        return shown(transfer if is_one_of_many else None, lambda t: f"{text(t)} ({run.pair_name(t)})")
+        one_of_many = transfer if one.pairs > 1 else None
+        return shown(one_of_many, lambda t: f"{text(t)} ({run.pair_name(t)})")
 
-    rows = tuple(
+    yield table_of(
+        "numbers",
+        "By size",
+        found,
         (
-            byte_size(one.size),
-            one.sort if both else NONE,
-            shown(one.latency, seconds),
-            worst(one, one.worst_latency, lambda t: seconds(latency_of(t))),
-            shown(one.rate, gigabytes),
-            worst(one, one.worst_rate, lambda t: gigabytes(rate_of(t))),
-            shown(_of_line(run, one), percent),
-        )
-        for one in found
+            ("size", lambda one: byte_size(one.size)),
+            ("pairs", lambda one: one.between if both else NONE),
+            ("latency", lambda one: shown(one.latency, seconds)),
+            ("worst latency", lambda one: worst(one, one.worst_latency, lambda t: seconds(latency_of(t)))),
+            ("rate, GB/s", lambda one: shown(one.rate, gigabytes)),
+            ("worst rate, GB/s", lambda one: worst(one, one.worst_rate, lambda t: gigabytes(rate_of(t)))),
+            ("of the line", lambda one: shown(_of_line(run, one), percent)),
+        ),
+        note=f"Medians over {plural(found[0].pairs, 'direction')}. Latency is half a round trip. "
+        f"The rate is that of one direction alone, {run.window} messages under way.",
     )
-    names = ("size", "pairs", "latency", "worst latency", "rate, GB/s", "worst rate, GB/s", "of the line")
-    note = f"Medians over {plural(found[0].pairs, 'direction')}. Latency is half a round trip. "
-    note += f"The rate is that of one direction alone, {run.window} messages under way."
-    table = Table(key="numbers", title="By size", names=names, rows=rows, note=note)
-    return [table.without_empty_columns()]
-
-
-def _pair_tables(run: PointToPointRun, rated: SizeOfPairs) -> list[Table]:
-    """List the slowest pairs of the largest size, or all of them where they are few."""
+    if rated is None:
+        return
     there = sorted((t for t in run.transfers if t.size == rated.size and t.rate is not None), key=rate_of)
-    rows = tuple(
+    many = f"The {LONGEST} slowest of {len(there)} directions"
+    yield table_of(
+        "pairs",
+        f"{many if len(there) > LONGEST else 'Every pair'} at {byte_size(rated.size)}",
+        there[:LONGEST],
         (
-            run.pair_name(t),
-            gigabytes(rate_of(t)),
-            span(t.rate_low, t.rate_high, gigabytes),
-            shown(t.both_ways_rate, gigabytes),
-            shown(t.latency, seconds),
-            shown(t.latency_p99, seconds),
-        )
-        for t in there[:LONGEST]
+            ("from → to", run.pair_name),
+            ("rate, GB/s", lambda t: gigabytes(rate_of(t))),
+            ("low–high", lambda t: span(t.rate_low, t.rate_high, gigabytes)),
+            ("both ways, GB/s", lambda t: shown(t.both_ways_rate, gigabytes)),
+            ("latency", lambda t: shown(t.latency, seconds)),
+            ("99th percentile", lambda t: shown(t.latency_p99, seconds)),
+        ),
     )
-    title = f"Every pair at {byte_size(rated.size)}"
-    if len(there) > LONGEST:
-        title = f"The {LONGEST} slowest of {len(there)} directions at {byte_size(rated.size)}"
-    names = ("from → to", "rate, GB/s", "low–high", "both ways, GB/s", "latency", "99th percentile")
-    return [Table(key="pairs", title=title, names=names, rows=rows).without_empty_columns()]

@@ -23,7 +23,7 @@ from ringleader.report.scaling_sentences import (
     largest,
     limits,
 )
-from ringleader.report.summary import AGAIN, Summary, Table, day, facts, transport_tables
+from ringleader.report.summary import AGAIN, Summary, Table, day, facts, table_of, transport_tables
 from ringleader.scaling import NARROW, Run, Scaling, scalings, too_wide
 
 INTERVALS = "95 % confidence, Student's t on the logarithms of the repetitions"
@@ -63,7 +63,7 @@ def summary(run: Run) -> Summary:
                 after=[("Resumed", ", ".join(map(day, run.resumed)))],
             ),
         ),
-        details=tuple(_samples(run)),
+        details=_samples(run),
     )
 
 
@@ -100,46 +100,34 @@ def _named(size: Any) -> str:
 
 def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
     in_step = "; ranks in step exchange nothing either, but meet where they would"
-    table = Table(
-        key="numbers",
-        title="The numbers",
-        names=(
-            "hosts×slots",
-            "ranks",
-            f"{run.unit}/s",
-            "95 % interval",
-            "speed-up",
-            "efficiency",
-            "vs uncoupled",
-            "vs in step",
-            "step",
-            "exchange",
-            "waiting",
+    return table_of(
+        "numbers",
+        "The numbers",
+        results,
+        (
+            ("hosts×slots", _named),
+            ("ranks", lambda one: str(one.ranks)),
+            (f"{run.unit}/s", lambda one: thousands(one.rate.median)),
+            (
+                "95 % interval",
+                lambda one: shown(
+                    one.rate.interval, lambda between: span(between.low, between.high, thousands)
+                ),
+            ),
+            ("speed-up", lambda one: shown(one.speedup, lambda spread: _with_interval(spread, times, "×"))),
+            ("efficiency", lambda one: shown(one.efficiency, _ratio)),
+            ("vs uncoupled", lambda one: shown(one.against_uncoupled, _ratio)),
+            ("vs in step", lambda one: shown(one.against_in_step, _ratio)),
+            ("step", lambda one: shown(one.step and one.step.total, seconds)),
+            ("exchange", lambda one: shown(one.step and one.step.exchange, seconds)),
+            ("waiting", lambda one: shown(one.step and one.step.waiting, seconds)),
         ),
-        rows=tuple(_row(result) for result in results),
         note="Medians over the repetitions; in brackets 95 % intervals of the mean. Ratios are taken "
         "repetition by repetition, so that what drifts slowly cancels out: speed-up against "
         f"{baseline_text(run)}, efficiency {ideal_text(run)}, against uncoupled X(N)/U(N), where U are as "
         "many ranks that run the same script with the same binding and exchange nothing"
         f"{in_step if any(point.in_step for point in run.points) else ''}. Scaling is {kind_text(run)}.",
-    )
-    return table.without_empty_columns(keep=4)
-
-
-def _row(result: Scaling) -> tuple[str, ...]:
-    step, between = result.step, result.rate.interval
-    return (
-        _named(result),
-        str(result.ranks),
-        thousands(result.rate.median),
-        shown(between, lambda one: span(one.low, one.high, thousands)),
-        shown(result.speedup, lambda one: _with_interval(one, times, "×")),
-        shown(result.efficiency, _ratio),
-        shown(result.against_uncoupled, _ratio),
-        shown(result.against_in_step, _ratio),
-        shown(step, lambda one: seconds(one.total)),
-        shown(step, lambda one: shown(one.exchange, seconds)),
-        shown(step, lambda one: shown(one.waiting, seconds)),
+        keep=4,
     )
 
 
@@ -226,17 +214,20 @@ def _extent(spread: Spread) -> str:
     return "" if low == high else f" ({low} to {high})".replace(" to ", "\u00a0to\u00a0")
 
 
-def _samples(run: Run) -> list[Table]:
+def _samples(run: Run) -> tuple[Table, ...]:
     """Return every repetition's rate."""
-    rows = tuple(
-        (_named(point), kind, "  ".join(f"{sample.rate:,.1f}" for sample in samples))
-        for point in run.points
-        for kind, samples in point.kinds
-        if samples
+    measured = [(point, kind, ones) for point in run.points for kind, ones in point.kinds if ones]
+    table = table_of(
+        "samples",
+        f"Every repetition, {run.unit}/s",
+        measured,
+        (
+            ("hosts×slots", lambda one: _named(one[0])),
+            ("ranks are", lambda one: one[1]),
+            ("in order", lambda one: "  ".join(f"{sample.rate:,.1f}" for sample in one[2])),
+        ),
     )
-    title = f"Every repetition, {run.unit}/s"
-    names = ("hosts×slots", "ranks are", "in order")
-    return [Table(key="samples", title=title, names=names, rows=rows)] if rows else []
+    return (table,) if measured else ()
 
 
 def transport_lines(run: Run) -> list[str]:

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.transport_proof.judged_transport import summary as shares_text
@@ -16,6 +16,7 @@ from ringleader.fabric.transport_proof.proof import TransportProof, WireShares
 from ringleader.report.number_format import NONE, plural
 from ringleader.scaling import Context, HostContext, StoredRun
 
+T = TypeVar("T")
 ONE_MACHINE = (
     "All hosts share one machine: its cores and memory, not only the link between them, make these numbers."
 )
@@ -40,15 +41,31 @@ class Table:
     is_prose: bool = False
     """Cells are words, not numbers: they stand at the left and may break."""
 
-    def without_empty_columns(self, keep: int = 1) -> Table:
-        """Return it without columns that have no number at all; the first ``keep`` stay."""
-        columns = range(len(self.names))
-        found = [i for i in columns if i < keep or any(row[i] not in ("", NONE) for row in self.rows)]
-        return replace(
-            self,
-            names=tuple(self.names[i] for i in found),
-            rows=tuple(tuple(row[i] for i in found) for row in self.rows),
-        )
+
+def table_of(
+    key: str,
+    title: str,
+    items: Iterable[T],
+    columns: Sequence[tuple[str, Callable[[T], str]]],
+    *,
+    note: str = "",
+    keep: int = 1,
+    is_prose: bool = False,
+) -> Table:
+    """Return a table with a row for each item; columns that have no number are left out.
+
+    ``columns``: name, and the cell of an item. The first ``keep`` stay in any case.
+    """
+    rows = [tuple(cell(item) for _name, cell in columns) for item in items]
+    shown = [i for i in range(len(columns)) if i < keep or any(row[i] not in ("", NONE) for row in rows)]
+    return Table(
+        key=key,
+        title=title,
+        names=tuple(columns[i][0] for i in shown),
+        rows=tuple(tuple(row[i] for i in shown) for row in rows),
+        note=note,
+        is_prose=is_prose,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

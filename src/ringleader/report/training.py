@@ -29,8 +29,17 @@ from ringleader.report.drawing import (
     stacked_bars,
 )
 from ringleader.report.drawing import UNCOUPLED as HATCHED
-from ringleader.report.number_format import percent, plural, seconds, shown, span, thousands
-from ringleader.report.summary import Summary, Table, day, ended_early, facts, ranks_text, run_document
+from ringleader.report.number_format import NONE, percent, plural, seconds, shown, span, thousands
+from ringleader.report.summary import (
+    Summary,
+    Table,
+    day,
+    ended_early,
+    facts,
+    ranks_text,
+    run_document,
+    table_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +119,7 @@ def summary(run: TrainingRun) -> Summary:
         date=day(run.context.date),
         tiles=() if main is None else tuple(_tiles(run, main)),
         cautions=tuple(_cautions(run, found)),
-        tables=tuple(table for table in (_arm_table(run, found), _split_table(run)) if table.rows),
+        tables=_tables(run, found),
         findings=() if main is None or not main.is_coupled else tuple(_findings(run, main, found)),
         facts=facts(
             run.context,
@@ -121,7 +130,7 @@ def summary(run: TrainingRun) -> Summary:
             ("Optimizer", run.optimizer),
             ("Data", run.data),
         ),
-        details=tuple(table for table in (_repetitions(run), _layers(run)) if table.rows),
+        details=_details(run),
     )
 
 
@@ -221,49 +230,61 @@ def _versus(run: TrainingRun, main: str, other: str) -> str:
     return f"{main} is {word} than {other}: {percent(found.ratio)} of its rate ({extent(found.interval)})."
 
 
-def _arm_table(run: TrainingRun, found: list[ArmResult]) -> Table:
-    rows = tuple(
+def _tables(run: TrainingRun, found: list[ArmResult]) -> tuple[Table, ...]:
+    arms = table_of(
+        "numbers",
+        "The numbers",
+        found,
         (
-            one.name,
-            thousands(one.rate.median),
-            span(one.rate.low, one.rate.high if one.rate.count > 1 else None, thousands),
-            shown(one.against_uncoupled, _ratio),
-            shown(one.against_in_step, _ratio),
-            shown(one.step_seconds, seconds),
-        )
-        for one in found
-    )
-    names = ("arm", f"{run.unit}/s", "low–high", "of uncoupled", "of in step", "step")
-    note = (
-        "Medians over the repetitions, in which the arms take turns. Ratios are taken repetition by "
+            ("arm", lambda one: one.name),
+            (f"{run.unit}/s", lambda one: thousands(one.rate.median)),
+            (
+                "low–high",
+                lambda one: span(one.rate.low, one.rate.high, thousands) if one.rate.count > 1 else NONE,
+            ),
+            ("of uncoupled", lambda one: shown(one.against_uncoupled, _ratio)),
+            ("of in step", lambda one: shown(one.against_in_step, _ratio)),
+            ("step", lambda one: shown(one.step_seconds, seconds)),
+        ),
+        note="Medians over the repetitions, in which the arms take turns. Ratios are taken repetition by "
         "repetition, with their 95 % intervals. Uncoupled ranks exchange nothing; ranks in step only meet "
-        "once per step."
+        "once per step.",
     )
-    table = Table(key="numbers", title="The numbers", names=names, rows=rows, note=note)
-    return table.without_empty_columns()
-
-
-def _split_table(run: TrainingRun) -> Table:
-    rows = tuple(
+    rows = (
         (arm.name, *(seconds(getattr(arm.split, part)) for part in PARTS)) for arm in run.arms if arm.split
     )
-    note = "Means over steps and ranks. Exchange is what no computing hides."
-    return Table(key="split", title="Where a step's time goes", names=("arm", *PARTS), rows=rows, note=note)
-
-
-def _repetitions(run: TrainingRun) -> Table:
-    rows = tuple((arm.name, "  ".join(f"{rate:,.1f}" for rate in arm.rates)) for arm in run.arms if arm.rates)
-    title = f"Every repetition, {run.unit}/s"
-    return Table(key="samples", title=title, names=("arm", "in order"), rows=rows)
-
-
-def _layers(run: TrainingRun) -> Table:
-    rows = tuple(
-        (one.name, f"{one.parameters:,}", byte_size(one.bytes), seconds(one.backward_seconds))
-        for one in run.layers
+    split = Table(
+        key="split",
+        title="Where a step's time goes",
+        names=("arm", *PARTS),
+        rows=tuple(rows),
+        note="Means over steps and ranks. Exchange is what no computing hides.",
     )
-    names = ("part of the model", "parameters", "gradients", "backward")
-    return Table(key="layers", title="The model, in the order of forward", names=names, rows=rows)
+    return tuple(table for table in (arms, split) if table.rows)
+
+
+def _details(run: TrainingRun) -> tuple[Table, ...]:
+    repetitions = table_of(
+        "samples",
+        f"Every repetition, {run.unit}/s",
+        [arm for arm in run.arms if arm.rates],
+        (
+            ("arm", lambda arm: arm.name),
+            ("in order", lambda arm: "  ".join(f"{rate:,.1f}" for rate in arm.rates)),
+        ),
+    )
+    layers = table_of(
+        "layers",
+        "The model, in the order of forward",
+        run.layers,
+        (
+            ("part of the model", lambda one: one.name),
+            ("parameters", lambda one: f"{one.parameters:,}"),
+            ("gradients", lambda one: byte_size(one.bytes)),
+            ("backward", lambda one: seconds(one.backward_seconds)),
+        ),
+    )
+    return tuple(table for table in (repetitions, layers) if table.rows)
 
 
 def plots(run: TrainingRun) -> list[Plot]:
