@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ringleader.bench import run_file
 from ringleader.report.drawing import Plot
+from ringleader.report.kinds import plots
 from ringleader.report.page import render
-from ringleader.report.scaling_plots import plots
 from ringleader.scaling import Run
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs/images"

@@ -19,17 +19,7 @@ from ringleader.measurements.collective import (
     bus_factor,
     bus_limit,
 )
-from ringleader.report.drawing import (
-    INK,
-    MUTED,
-    SERIES,
-    Plot,
-    axes_of,
-    legend,
-    plot_of,
-    plot_style,
-    size_axis,
-)
+from ringleader.report.drawing import INK, MUTED, SERIES, Chart, Plot
 from ringleader.report.number_format import NONE, gigabytes, percent, plural, seconds, shown, span
 from ringleader.report.summary import (
     ONE_MACHINE,
@@ -312,18 +302,18 @@ def _sizes_text(sizes: list[int]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def plots(run: CollectiveRun) -> list[Plot]:
+def plots(run: CollectiveRun) -> Iterator[Plot]:
     """Draw the rate and the time of each size; nothing where there is but one."""
     curves = curves_of(run, least=1)
-    if not any(len(points) > 1 for points in curves.values()):
-        return []
-    with plot_style():
-        return [_bandwidth_plot(run, curves, limit_of(run)), _time_plot(curves)]
+    if any(len(points) > 1 for points in curves.values()):
+        yield _bandwidth_plot(run, curves, limit_of(run))
+        yield _time_plot(curves)
 
 
 def _bandwidth_plot(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -> Plot:
     names = len(curves) + (limit is not None)
-    figure, axes = axes_of(3.7, 0.72, above=0.42 if names <= 3 else 0.66)
+    chart = Chart(3.7, 0.72, above=0.42 if names <= 3 else 0.66)
+    axes = chart.axes
     caption = "Bus bandwidth as nccl-tests defines it, so that operations and numbers of ranks can be "
     caption += "compared. The thin line at each mark is from the slowest to the fastest batch of iterations."
     said, top = [], 0.0
@@ -345,14 +335,15 @@ def _bandwidth_plot(run: CollectiveRun, curves: dict[str, Curve], limit: float |
         said.append(f"the line allows {byte_rate(limit)}")
     axes.set_ylim(0, top * 1.06 or 1.0)
     axes.set_ylabel("busbw, GB/s")
-    size_axis(axes, [size for points in curves.values() for size, _ in points])
-    legend(axes)
+    chart.size_axis([size for points in curves.values() for size, _ in points])
+    chart.legend()
     about = f"Bus bandwidth of {run.operation} by size"
-    return plot_of(figure, "busbw", title="Bus bandwidth", caption=caption, about=about, said=said)
+    return chart.plot("busbw", title="Bus bandwidth", caption=caption, about=about, said=said)
 
 
 def _time_plot(curves: dict[str, Curve]) -> Plot:
-    figure, axes = axes_of(3.7, 0.72)
+    chart = Chart(3.7, 0.72)
+    axes = chart.axes
     for (name, points), (color, dash, marker) in zip(curves.items(), SERIES, strict=False):
         axes.plot([size for size, _ in points], [one.seconds for _, one in points], color=color,
                   linestyle=dash, marker=marker, markersize=5, linewidth=2, label=name)  # fmt: skip
@@ -360,15 +351,14 @@ def _time_plot(curves: dict[str, Curve]) -> Plot:
     axes.yaxis.set_major_formatter(lambda value, _: seconds(value).replace(".00", "").replace(".0 ", " "))
     axes.minorticks_off()
     axes.tick_params(axis="y", labelcolor=INK)
-    size_axis(axes, [size for points in curves.values() for size, _ in points])
-    legend(axes)
+    chart.size_axis([size for points in curves.values() for size, _ in points])
+    chart.legend()
     ends = {name: (points[0], points[-1]) for name, points in curves.items()}
     said = [
         f"{name}: " + ", ".join(f"{seconds(one.seconds)} for {byte_size(size)}" for size, one in both)
         for name, both in ends.items()
     ]
-    return plot_of(
-        figure,
+    return chart.plot(
         "time",
         title="Time",
         caption="Of one operation. Where the curve is flat, latency counts, not bandwidth.",

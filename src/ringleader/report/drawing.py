@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.metrics import Spread
@@ -100,55 +100,13 @@ class Plot:
 
 
 def plot_style() -> Any:
-    """Return the context in which all plots are drawn."""
+    """Return the context in which plots are drawn."""
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
-def axes_of(height: float, left: float, above: float = 0.42) -> tuple[Any, Any]:
-    """Return (figure, axes); ``left``: room for labels there, ``above``: for the legend; inches."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height))
-    figure.patch.set_alpha(0.0)
-    axes = figure.add_axes(
-        (left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + above) / height)
-    )
-    axes.patch.set_alpha(0.0)
-    return figure, axes
-
-
-def legend(axes: Any, ncols: int = 3, **handles: Any) -> None:
-    """Name the series, ``ncols`` in a row, above the drawing, from the figure's left edge."""
-    axes.legend(
-        **handles,
-        loc="upper left",
-        bbox_to_anchor=(0.0, 1.0),
-        bbox_transform=axes.figure.transFigure,
-        ncols=ncols,
-        borderpad=0.1,
-        borderaxespad=0,
-        handlelength=2.2,
-        handletextpad=0.5,
-        columnspacing=1.2,
-    )
-
-
-def bar_legend(axes: Any, *named: tuple[str, str | None, str], ncols: int = 3) -> None:
-    """Name the bars by their colours and hatches."""
-    from matplotlib.patches import Patch
-
-    hatched = {"edgecolor": SURFACE, "linewidth": 0}
-    handles = [
-        Patch(facecolor=color, label=name, **({"hatch": hatch, **hatched} if hatch else {}))
-        for color, hatch, name in named
-    ]
-    legend(axes, handles=handles, ncols=ncols)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
+class Bar(NamedTuple):
     """A horizontal bar up to a median, with every repetition and the interval of the mean."""
 
     y: float
@@ -164,26 +122,10 @@ class Bar:
     def drawn_high(self) -> float:
         """How far anything of it reaches."""
         interval = self.spread.interval
-        reach = self.spread.high if interval is None else min(interval.high, self.most)
-        return max(self.spread.high, reach)
+        return max(self.spread.high, min(interval.high, self.most) if interval else 0.0)
 
 
-def bars(axes: Any, drawn: Sequence[Bar], text: Callable[[float], str], at: float, ha: str = "left") -> None:
-    """Draw bars, each with its median written at ``at``."""
-    for bar in drawn:
-        axes.barh(bar.y, bar.spread.median, bar.thick, color=bar.color, hatch=bar.hatch, edgecolor=SURFACE,
-                  linewidth=0)  # fmt: skip
-        axes.plot(bar.values, [bar.y] * len(bar.values), linestyle="none", marker="o", markersize=3.8,
-                  markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9, zorder=5)  # fmt: skip
-    for bar in drawn:
-        axes.text(at, bar.y, text(bar.spread.median), va="center", ha=ha, fontsize=11.5)
-        if bar.spread.interval is not None:
-            ends = [max(0.0, bar.spread.interval.low), min(bar.most, bar.spread.interval.high)]
-            axes.plot(ends, [bar.y, bar.y], color=INK, linewidth=1.1, zorder=4)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackedPart:
+class StackedPart(NamedTuple):
     """A part of several bars."""
 
     name: str
@@ -193,64 +135,124 @@ class StackedPart:
     hatch: str | None
 
 
-def stacked_bars(
-    axes: Any,
-    names: Sequence[str],
-    parts: Sequence[StackedPart],
-    *,
-    edge: float = 0.0,
-    room: float = 1.28,
-    ticks: int = 5,
-) -> list[str]:
-    """Draw where the time of a step goes, a bar for each of ``names``; return the same in words."""
-    totals = [sum(row) for row in zip(*(part.seconds for part in parts), strict=True)] or [0.0] * len(names)
-    longest = max(totals) or 1.0
-    unit, scale = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
-    starts = [0.0] * len(names)
-    for part in parts:
-        axes.barh(range(len(names)), [one * scale for one in part.seconds], 0.5,
-                  left=[start * scale for start in starts], color=part.color, hatch=part.hatch,
-                  edgecolor=SURFACE, linewidth=edge, label=part.name)  # fmt: skip
-        starts = [start + one for start, one in zip(starts, part.seconds, strict=True)]
-    for index, total in enumerate(totals):
-        axes.text((total + 0.02 * longest) * scale, index, seconds(total), va="center", fontsize=11.5)
-    axes.set_xlim(0, longest * scale * room)
-    axes.locator_params(axis="x", nbins=ticks)
-    axes.set_xlabel(f"{unit} for each step")
-    legend(axes)
-    return [
-        f"{name}: {seconds(totals[index])}"
-        + "".join(
-            f", {part.name} {seconds(part.seconds[index])}" for part in parts if part.seconds[index] > 0
+class Chart:
+    """A figure with axes of matplotlib, as all plots have it."""
+
+    def __init__(self, height: float, left: float, above: float = 0.42) -> None:
+        """``left``: room for labels there, ``above``: for the legend; inches."""
+        from matplotlib.figure import Figure
+
+        figure: Any = Figure(figsize=(WIDTH, height))
+        figure.patch.set_alpha(0.0)
+        sides = (left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + above) / height)
+        self.axes = figure.add_axes(sides)
+        self.axes.patch.set_alpha(0.0)
+        self.figure = figure
+
+    def legend(self, ncols: int = 3, **handles: Any) -> None:
+        """Name the series, ``ncols`` in a row, above the drawing, from the figure's left edge."""
+        self.axes.legend(
+            **handles,
+            loc="upper left",
+            bbox_to_anchor=(0.0, 1.0),
+            bbox_transform=self.figure.transFigure,
+            ncols=ncols,
+            borderpad=0.1,
+            borderaxespad=0,
+            handlelength=2.2,
+            handletextpad=0.5,
+            columnspacing=1.2,
         )
-        for index, name in enumerate(names)
-    ]
 
+    def bar_legend(self, *named: tuple[str, str | None, str], ncols: int = 3) -> None:
+        """Name the bars by their colours and hatches."""
+        from matplotlib.patches import Patch
 
-def row_names(axes: Any, names: Sequence[str]) -> None:
-    """Name the bars at the left, the first on top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
+        hatched = {"edgecolor": SURFACE, "linewidth": 0}
+        handles = [
+            Patch(facecolor=color, label=name, **({"hatch": hatch, **hatched} if hatch else {}))
+            for color, hatch, name in named
+        ]
+        self.legend(handles=handles, ncols=ncols)
 
+    def bars(self, drawn: Sequence[Bar], text: Callable[[float], str], at: float, ha: str = "left") -> None:
+        """Draw bars, each with its median written at ``at``."""
+        axes = self.axes
+        for bar in drawn:
+            axes.barh(bar.y, bar.spread.median, bar.thick, color=bar.color, hatch=bar.hatch,
+                      edgecolor=SURFACE, linewidth=0)  # fmt: skip
+            axes.plot(bar.values, [bar.y] * len(bar.values), linestyle="none", marker="o", markersize=3.8,
+                      markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9,
+                      zorder=5)  # fmt: skip
+        for bar in drawn:
+            axes.text(at, bar.y, text(bar.spread.median), va="center", ha=ha, fontsize=11.5)
+            if bar.spread.interval is not None:
+                ends = [max(0.0, bar.spread.interval.low), min(bar.most, bar.spread.interval.high)]
+                axes.plot(ends, [bar.y, bar.y], color=INK, linewidth=1.1, zorder=4)
 
-def size_axis(axes: Any, sizes: Sequence[int]) -> None:
-    """Give the axis of message sizes powers of two, with as many names as there is room for."""
-    smallest, largest = max(1, min(sizes)), max(sizes)
-    first, last = smallest.bit_length() - 1, (largest - 1).bit_length()
-    every = max(1, -(-(last - first) // 5))
-    ticks = [1 << power for power in range(first, last + 1, every)]
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [byte_size(tick).replace(" bytes", " B").replace(" byte", " B") for tick in ticks])
-    axes.minorticks_off()
-    axes.set_xlim(smallest / 1.3, largest * 1.3)
-    axes.set_xlabel("size")
+    def stacked_bars(
+        self,
+        names: Sequence[str],
+        parts: Sequence[StackedPart],
+        *,
+        edge: float = 0.0,
+        room: float = 1.28,
+        ticks: int = 5,
+    ) -> list[str]:
+        """Draw where the time of a step goes, a bar for each of ``names``; return the same in words."""
+        axes = self.axes
+        totals = [sum(part.seconds[index] for part in parts) for index in range(len(names))]
+        longest = max(totals) or 1.0
+        unit, scale = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
+        starts = [0.0] * len(names)
+        for part in parts:
+            axes.barh(range(len(names)), [one * scale for one in part.seconds], 0.5,
+                      left=[start * scale for start in starts], color=part.color, hatch=part.hatch,
+                      edgecolor=SURFACE, linewidth=edge, label=part.name)  # fmt: skip
+            starts = [start + one for start, one in zip(starts, part.seconds, strict=True)]
+        for index, total in enumerate(totals):
+            axes.text((total + 0.02 * longest) * scale, index, seconds(total), va="center", fontsize=11.5)
+        axes.set_xlim(0, longest * scale * room)
+        axes.locator_params(axis="x", nbins=ticks)
+        axes.set_xlabel(f"{unit} for each step")
+        self.legend()
+        return [
+            ", ".join(
+                [
+                    f"{name}: {seconds(totals[index])}",
+                    *(
+                        f"{part.name} {seconds(part.seconds[index])}"
+                        for part in parts
+                        if part.seconds[index] > 0
+                    ),
+                ]
+            )
+            for index, name in enumerate(names)
+        ]
 
+    def row_names(self, names: Sequence[str]) -> None:
+        """Name the bars at the left, the first on top."""
+        self.axes.set_yticks(range(len(names)), names)
+        self.axes.set_ylim(len(names) - 0.45, -0.55)
+        self.axes.tick_params(axis="y", length=0)
+        self.axes.grid(visible=False, axis="y")
 
-def plot_of(figure: Any, name: str, *, title: str, caption: str, about: str, said: Sequence[str]) -> Plot:
-    """Return a figure as a plot. ``about``, ``said``: what it shows, for those who do not see it."""
-    return Plot(title=title, caption=caption, svg=svg(figure, name, about, "; ".join(said)))
+    def size_axis(self, sizes: Sequence[int]) -> None:
+        """Give the axis of message sizes powers of two, with as many names as there is room for."""
+        smallest, largest = max(1, min(sizes)), max(sizes)
+        first, last = smallest.bit_length() - 1, (largest - 1).bit_length()
+        every = max(1, -(-(last - first) // 5))
+        ticks = [1 << power for power in range(first, last + 1, every)]
+        names = [byte_size(tick).replace(" bytes", " B").replace(" byte", " B") for tick in ticks]
+        self.axes.set_xscale("log", base=2)
+        self.axes.set_xticks(ticks, names)
+        self.axes.minorticks_off()
+        self.axes.set_xlim(smallest / 1.3, largest * 1.3)
+        self.axes.set_xlabel("size")
+
+    def plot(self, name: str, *, title: str, caption: str, about: str, said: Sequence[str]) -> Plot:
+        """Return what was drawn. ``about``, ``said``: what it shows, for those who do not see it."""
+        return Plot(title=title, caption=caption, svg=svg(self.figure, name, about, "; ".join(said)))
 
 
 def svg(figure: Any, name: str, title: str, description: str) -> str:

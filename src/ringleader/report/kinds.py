@@ -1,40 +1,34 @@
 """The kinds of run that a report shows, and what is said, written as JSON and drawn of each.
 
-What a kind of run holds and what of it can be compared is in its class (`scaling.StoredRun`).
+What a kind of run holds, and what of it can be compared, is in its class (`scaling.StoredRun`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import collective, elastic, pair_map, pairs, scaling, scaling_plots, training
-from ringleader.report.drawing import Plot
+from ringleader.report.drawing import Plot, plot_style
 from ringleader.report.summary import Summary
 
 
-@dataclass(frozen=True, kw_only=True)
-class KindOfRun:
+class KindOfRun(NamedTuple):
     """How runs of one kind are shown."""
 
     summary: Callable[[Any], Summary]
-    """In words and tables."""
     document: Callable[[Any], dict[str, Any]]
-    """Its results as plain JSON values."""
-    plots: Callable[[Any], list[Plot]]
-    """Needs matplotlib."""
+    plots: Callable[[Any], Iterable[Plot]]
 
 
 KINDS = {
-    "scaling": KindOfRun(summary=scaling.summary, document=scaling.document, plots=scaling_plots.plots),
-    "collective": KindOfRun(summary=collective.summary, document=collective.document, plots=collective.plots),
-    "point-to-point": KindOfRun(summary=pairs.summary, document=pairs.document, plots=pair_map.plots),
-    "training": KindOfRun(summary=training.summary, document=training.document, plots=training.plots),
-    # Of an elastic job the table is the timeline.
-    "elastic": KindOfRun(summary=elastic.summary, document=elastic.document, plots=lambda run: []),
+    "scaling": KindOfRun(scaling.summary, scaling.document, scaling_plots.plots),
+    "collective": KindOfRun(collective.summary, collective.document, collective.plots),
+    "point-to-point": KindOfRun(pairs.summary, pairs.document, pair_map.plots),
+    "training": KindOfRun(training.summary, training.document, training.plots),
+    "elastic": KindOfRun(elastic.summary, elastic.document, lambda run: ()),  # its table is the timeline
 }
 
 
@@ -49,7 +43,6 @@ def document(run: AnyRun) -> dict[str, Any]:
 
 
 def plots(run: AnyRun, prediction: PredictionCurve | None = None) -> list[Plot]:
-    """Draw what a run has; ``prediction`` is of a scaling run."""
-    if prediction is not None:
-        return scaling_plots.plots(run, prediction)
-    return KINDS[run.kind].plots(run)
+    """Draw what a run has; ``prediction`` is of a scaling run. Needs matplotlib."""
+    with plot_style():
+        return list(scaling_plots.plots(run, prediction) if prediction else KINDS[run.kind].plots(run))

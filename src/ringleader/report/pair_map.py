@@ -7,7 +7,7 @@ fixed steps: so pairs that are alike look alike, and a slow one stands out, howe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ringleader.fabric.byte_size import byte_size
@@ -23,12 +23,8 @@ from ringleader.report.drawing import (
     SURFACE,
     UNCOUPLED,
     WIDTH,
+    Chart,
     Plot,
-    axes_of,
-    legend,
-    plot_of,
-    plot_style,
-    size_axis,
 )
 from ringleader.report.number_format import gigabytes, percent, seconds
 from ringleader.report.pairs import (
@@ -48,19 +44,16 @@ NUMBER_ROOM = 27.0
 """Points of a field's width from which on it carries its number."""
 
 
-def plots(run: PointToPointRun) -> list[Plot]:
+def plots(run: PointToPointRun) -> Iterator[Plot]:
     """Draw what the run has."""
     found = sizes(run)
     rated, late = headline_sizes(found)
-    drawn = []
-    with plot_style():
-        if rated is not None and len(run.places) > 1:
-            drawn.append(_rate_map(run, rated.size))
-        if late is not None and len(run.places) > 1:
-            drawn.append(_latency_map(run, late.size))
-        if len({one.size for one in found if one.rate is not None and one.size > 0}) > 1:
-            drawn.append(_rates_by_size(run, found))
-    return drawn
+    if rated is not None and len(run.places) > 1:
+        yield _rate_map(run, rated.size)
+    if late is not None and len(run.places) > 1:
+        yield _latency_map(run, late.size)
+    if len({one.size for one in found if one.rate is not None and one.size > 0}) > 1:
+        yield _rates_by_size(run, found)
 
 
 def heat_step(part: float) -> int:
@@ -81,7 +74,7 @@ def _parts(
 
 def _rate_map(run: PointToPointRun, size: int) -> Plot:
     there = [t for t in run.transfers if t.size == size and t.rate is not None]
-    figure, counted = _map(run, there, rate_of, [gigabytes(rate_of(t)) for t in there])
+    chart, counted = _map(run, there, rate_of, [gigabytes(rate_of(t)) for t in there])
     fast, slow = (pick(there, key=rate_of) for pick in (max, min))
     title = f"Rate of each pair at {byte_size(size)}"
     said = (
@@ -91,13 +84,13 @@ def _rate_map(run: PointToPointRun, size: int) -> Plot:
         counted,
     )
     caption = f"GB/s from the row's place to the column's. {_READING}"
-    return plot_of(figure, "rate-map", title=title, caption=caption, about=title, said=said)
+    return chart.plot("rate-map", title=title, caption=caption, about=title, said=said)
 
 
 def _latency_map(run: PointToPointRun, size: int) -> Plot:
     there = [t for t in run.transfers if t.size == size and t.latency is not None]
     texts = [seconds(latency_of(t)).removesuffix(" µs") for t in there]
-    figure, counted = _map(run, there, lambda t: 1 / (t.latency or 1.0), texts)
+    chart, counted = _map(run, there, lambda t: 1 / (t.latency or 1.0), texts)
     fast, slow = (pick(there, key=latency_of) for pick in (min, max))
     title = f"Latency of each pair at {byte_size(size)}"
     said = (
@@ -107,7 +100,7 @@ def _latency_map(run: PointToPointRun, size: int) -> Plot:
         counted,
     )
     caption = f"Half a round trip, in µs where no unit stands. {_READING}"
-    return plot_of(figure, "latency-map", title=title, caption=caption, about=title, said=said)
+    return chart.plot("latency-map", title=title, caption=caption, about=title, said=said)
 
 
 _READING = (
@@ -121,14 +114,15 @@ def _map(
     there: Sequence[Transfer],
     speed: Callable[[Transfer], float],
     texts: Sequence[str],
-) -> tuple[Any, str]:
-    """Return the figure, and how many pairs are far from the best."""
+) -> tuple[Chart, str]:
+    """Return the map, and how many pairs are far from the best."""
     names = short_names(names_of(run.places))
     count = len(names)
     font = 11.5 if count <= 12 else 8.5
     widest = max(len(name) for name in names) + (4 if _numbered(names) else 0)
     left = 0.2 + 0.0088 * font * widest
-    figure, axes = axes_of(WIDTH - left + 0.9, left, above=0.62)
+    chart = Chart(WIDTH - left + 0.9, left, above=0.62)
+    axes = chart.axes
     axes.grid(visible=False)
     axes.set_xlim(0, count)
     axes.set_ylim(count, 0)
@@ -148,9 +142,9 @@ def _map(
               linestyle="none", marker="x", color=INK,
               markersize=max(2.5, min(9, 120 / count)))  # fmt: skip
     _name_places(axes, names, font)
-    _scale(axes)
+    _scale(chart)
     below = sum(part < EDGES[2] for part in parts)
-    return figure, f"{below or 'all'} {'below' if below else 'above'} {percent(EDGES[2])} of the best"
+    return chart, f"{below or 'all'} {'below' if below else 'above'} {percent(EDGES[2])} of the best"
 
 
 def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) -> None:
@@ -204,7 +198,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}" for name in kept]
 
 
-def _scale(axes: Any) -> None:
+def _scale(chart: Chart) -> None:
     """Say above the map what each colour means."""
     from matplotlib.patches import Patch
 
@@ -218,11 +212,12 @@ def _scale(axes: Any) -> None:
         )
         for step in reversed(range(len(EDGES) + 1))
     ]
-    legend(axes, handles=handles)
+    chart.legend(handles=handles)
 
 
 def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
-    figure, axes = axes_of(3.7, 0.72)
+    chart = Chart(3.7, 0.72)
+    axes = chart.axes
     said = []
     top = 0.0
     for sort, color, marker in ((BETWEEN, COUPLED, "o"), (WITHIN, UNCOUPLED, "s")):
@@ -247,10 +242,9 @@ def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
         top = max(top, run.line_rate / 1e9)
     axes.set_ylim(0, top * 1.06)
     axes.set_ylabel("GB/s in one direction")
-    size_axis(axes, [one.size for one in found if one.size > 0])
-    legend(axes)
-    return plot_of(
-        figure,
+    chart.size_axis([one.size for one in found if one.size > 0])
+    chart.legend()
+    return chart.plot(
         "pair-rates",
         title="Rate by size",
         caption="Lines join the medians over the pairs; the band is from the slowest to the fastest pair.",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
@@ -18,34 +18,26 @@ from ringleader.report.drawing import (
     VIOLET,
     WAITING,
     Bar,
+    Chart,
     Plot,
     StackedPart,
-    axes_of,
-    bar_legend,
-    bars,
-    legend,
-    plot_of,
-    plot_style,
-    row_names,
-    stacked_bars,
 )
 from ringleader.report.number_format import percent, plural, times
 from ringleader.report.scaling_sentences import ONE, baseline_text
 from ringleader.scaling import Point, Run, Scaling, scalings
 
 
-def plots(run: Run, prediction: PredictionCurve | None = None) -> list[Plot]:
+def plots(run: Run, prediction: PredictionCurve | None = None) -> Iterator[Plot]:
     """Draw what the run has: speed-up (with the predicted one), efficiency, and where a step's time goes."""
     results = [result for result in scalings(run) if result.speedup is not None]
     several = [result for result in results if result.ranks > 1]
-    if not several:
-        return []
     # What is predicted is against one rank, as the run must be.
     predicted = prediction.sizes if prediction is not None and run.baseline == ONE else ()
-    with plot_style():
+    if several:
         height = max(3.4, 1.3 + 0.64 * len(results))
-        drawn = [_speedup_plot(run, results, height, predicted), _efficiency_plot(run, several, height)]
-        return [*drawn, *_step_plots(results, height)]
+        yield _speedup_plot(run, results, height, predicted)
+        yield _efficiency_plot(run, several, height)
+        yield from _step_plots(results, height)
 
 
 def _label(result: Scaling) -> str:
@@ -75,7 +67,8 @@ def _base(run: Run) -> Point:
 def _speedup_plot(
     run: Run, results: Sequence[Scaling], height: float, predicted: Sequence[PredictedSize]
 ) -> Plot:
-    figure, axes = axes_of(height, 0.62, above=0.66 if predicted else 0.42)
+    chart = Chart(height, 0.62, above=0.66 if predicted else 0.42)
+    axes = chart.axes
     by_ranks = sorted(results, key=lambda result: (result.ranks, result.hosts))
     ranks = sorted({result.ranks for result in by_ranks} | {size.ranks for size in predicted})
     base = _base(run)
@@ -90,7 +83,7 @@ def _speedup_plot(
                       zorder=5)  # fmt: skip
     _rank_scale(axes, by_ranks, ranks, base.ranks)
     axes.set_ylabel(f"times the work of {baseline_text(run)}")
-    legend(axes)
+    chart.legend()
     said = [
         f"{_label(r)}, {plural(r.ranks, 'rank')}: {times(r.speedup.median)}"
         + (f", uncoupled {times(_alone(r, base.ranks))}" if r.uncoupled_efficiency else "")
@@ -112,7 +105,7 @@ def _speedup_plot(
             " Predicted: by the cost model, fitted to the measured sizes; the band is its 95 % interval."
         )
     about = "Speed-up against the number of ranks"
-    return plot_of(figure, "speedup", title="Speed-up", caption=caption, about=about, said=said)
+    return chart.plot("speedup", title="Speed-up", caption=caption, about=about, said=said)
 
 
 def _alone(result: Scaling, base: int) -> float:
@@ -171,7 +164,8 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     base, against = _base(run), baseline_text(run)
     both = any(result.against_uncoupled is not None for result in results)
     in_step = any(result.against_in_step is not None for result in results)
-    figure, axes = axes_of(height, 1.0, above=0.66 if in_step else 0.42)
+    chart = Chart(height, 1.0, above=0.66 if in_step else 0.42)
+    axes = chart.axes
     thick = 0.25 if in_step else 0.36
     spreads = [
         spread
@@ -192,22 +186,20 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
         for spread, values, color, hatch in looks:
             if spread is not None:
                 y = index + (row - (both + in_step) / 2) * thick * 1.08
-                bar = Bar(y=y, thick=thick, spread=spread, values=values, color=color, hatch=hatch, most=top)
-                drawn.append(bar)
+                drawn.append(Bar(y, thick, spread, values, color, hatch, most=top))
                 row += 1
-    bars(axes, drawn, percent, at=top + 0.27, ha="right")
+    chart.bars(drawn, percent, at=top + 0.27, ha="right")
     axes.axvline(1.0, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.3, zorder=3)
     axes.set_xlim(0, top + 0.27)
     axes.spines["bottom"].set_bounds(0, top)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.set_xticks([tick / 4 for tick in range(int(4 * top) + 1)])
-    row_names(axes, _names(results))
+    chart.row_names(_names(results))
     named: list[tuple[str, str | None, str]] = [(COUPLED, None, f"vs {against}")]
     named += [(UNCOUPLED, "////", "vs uncoupled ranks")] if both else []
     named += [(WAITING, "xxx", "vs ranks in step")] if in_step else []
-    bar_legend(axes, *named, ncols=2 if in_step else 3)
-    return plot_of(
-        figure,
+    chart.bar_legend(*named, ncols=2 if in_step else 3)
+    return chart.plot(
         "efficiency",
         title="Efficiency",
         caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean. "
@@ -252,23 +244,19 @@ def step_parts(results: Sequence[Scaling]) -> tuple[list[str], list[list[float]]
     return ["alone", "sharing", "communication"], rows
 
 
-def _step_plots(results: Sequence[Scaling], height: float) -> list[Plot]:
+def _step_plots(results: Sequence[Scaling], height: float) -> Iterator[Plot]:
     found = step_parts(results)
     if found is None:
-        return []
+        return
     names, rows = found
-    figure, axes = axes_of(height, 1.0)
+    chart = Chart(height, 1.0)
     looks = ((COUPLED, None), (UNCOUPLED, "////"), (WAITING, "xxx"))
-    parts = [
-        StackedPart(name=name, seconds=column, color=color, hatch=hatch)
-        for name, column, (color, hatch) in zip(names, zip(*rows, strict=True), looks, strict=False)
-    ]
-    said = stacked_bars(axes, [_label(result) for result in results], parts)
-    row_names(axes, _names(results))
-    caption = _STEP_CAPTIONS[names[0]]
-    return [
-        plot_of(figure, "step", title="Time of a step", caption=caption, about="Time of a step", said=said)
-    ]
+    columns = zip(names, zip(*rows, strict=True), looks, strict=False)
+    parts = [StackedPart(name, column, color, hatch) for name, column, (color, hatch) in columns]
+    said = chart.stacked_bars([_label(result) for result in results], parts)
+    chart.row_names(_names(results))
+    title, caption = "Time of a step", _STEP_CAPTIONS[names[0]]
+    yield chart.plot("step", title=title, caption=caption, about=title, said=said)
 
 
 _STEP_CAPTIONS = {

@@ -6,6 +6,7 @@ Plots need matplotlib. Of other kinds of run: `collective`, `pairs`, `scaling`, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,21 +14,7 @@ from ringleader.confidence_interval import Interval, RatioComparison
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.training import IN_STEP, PARTS, UNCOUPLED, Arm, StepSplit, TrainingRun
 from ringleader.metrics import Spread
-from ringleader.report.drawing import (
-    COUPLED,
-    MUTED,
-    PART_STYLES,
-    Bar,
-    Plot,
-    StackedPart,
-    axes_of,
-    bar_legend,
-    bars,
-    plot_of,
-    plot_style,
-    row_names,
-    stacked_bars,
-)
+from ringleader.report.drawing import COUPLED, MUTED, PART_STYLES, Bar, Chart, Plot, StackedPart
 from ringleader.report.drawing import UNCOUPLED as HATCHED
 from ringleader.report.number_format import NONE, percent, plural, seconds, shown, span, thousands
 from ringleader.report.summary import (
@@ -287,17 +274,19 @@ def _details(run: TrainingRun) -> tuple[Table, ...]:
     return tuple(table for table in (repetitions, layers) if table.rows)
 
 
-def plots(run: TrainingRun) -> list[Plot]:
+def plots(run: TrainingRun) -> Iterator[Plot]:
     """Draw what the run has."""
     found = arm_results(run)
     split = [arm for arm in run.arms if arm.split is not None]
-    with plot_style():
-        drawn = [_rate_plot(run, found)] if found else []
-        return drawn + ([_split_plot(split)] if split else [])
+    if found:
+        yield _rate_plot(run, found)
+    if split:
+        yield _split_plot(split)
 
 
 def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
-    figure, axes = axes_of(max(2.6, 1.25 + 0.5 * len(found)), 1.45)
+    chart = Chart(max(2.6, 1.25 + 0.5 * len(found)), 1.45)
+    axes = chart.axes
     drawn = [
         Bar(
             y=index,
@@ -311,14 +300,13 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
         for index, one in enumerate(found)
     ]
     top = max(bar.drawn_high for bar in drawn)
-    bars(axes, drawn, thousands, at=top * 1.06)
+    chart.bars(drawn, thousands, at=top * 1.06)
     axes.set_xlim(0, top * 1.3)
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel(f"{run.unit}/s over all ranks")
-    row_names(axes, _names([one.arm for one in found]))
-    bar_legend(axes, (COUPLED, None, "coupled"), (HATCHED, "////", "for comparison"))
-    return plot_of(
-        figure,
+    chart.row_names(_names([one.arm for one in found]))
+    chart.bar_legend((COUPLED, None, "coupled"), (HATCHED, "////", "for comparison"))
+    return chart.plot(
         "rates",
         title="Rates",
         caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean.",
@@ -328,17 +316,17 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
 
 
 def _split_plot(arms: list[Arm]) -> Plot:
-    figure, axes = axes_of(max(3.0, 1.9 + 0.6 * len(arms)), 1.45, above=0.95)
+    chart = Chart(max(3.0, 1.9 + 0.6 * len(arms)), 1.45, above=0.95)
+    axes = chart.axes
     parts = [
-        StackedPart(name=name, seconds=[getattr(arm.split, name) for arm in arms], color=color, hatch=hatch)
+        StackedPart(name, [getattr(arm.split, name) for arm in arms], color, hatch)
         for name, (color, hatch) in zip(PARTS, PART_STYLES, strict=True)
     ]
     parts = [part for part in parts if any(part.seconds)]
-    said = stacked_bars(axes, [arm.name for arm in arms], parts, edge=0.6, room=1.3, ticks=4)
+    said = chart.stacked_bars([arm.name for arm in arms], parts, edge=0.6, room=1.3, ticks=4)
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    row_names(axes, _names(arms))
-    return plot_of(
-        figure,
+    chart.row_names(_names(arms))
+    return chart.plot(
         "split",
         title="Time of a step",
         caption="Means over steps and ranks. Exchange is communication that no computing hides; waiting is "
