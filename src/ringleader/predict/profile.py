@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringleader.predict.models import Model
 
@@ -59,14 +60,11 @@ class Profile:
         return sum(segment.size for segment in self.segments)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """Gradients that are sent together."""
+class Bucket(NamedTuple):
+    """Gradients that are sent together: bytes, and when they are ready in seconds from the step's beginning."""
 
     size: int
-    """Bytes."""
     ready: float
-    """Seconds from the step's beginning."""
 
 
 def profile_of_model(model: Model, *, rate: float, batch: float, unit: str = "images") -> Profile:
@@ -88,9 +86,7 @@ def profile_of_model(model: Model, *, rate: float, batch: float, unit: str = "im
 
 def model_segments(model: Model, backward: float) -> tuple[Segment, ...]:
     """Return a model's layers, whose backward passes take so many seconds together."""
-    return tuple(
-        Segment(size=FLOAT32 * layer.parameters, backward=backward * layer.work) for layer in model.layers
-    )
+    return tuple(Segment(size=FLOAT32 * count, backward=backward * part) for count, part in model.layers)
 
 
 def even_segments(size: int, backward: float, count: int = 20) -> tuple[Segment, ...]:
@@ -111,13 +107,13 @@ def buckets_of(
     clock, held = profile.before, 0
     for segment in reversed(profile.segments):
         if at_most and held and held + segment.size > fusion_bytes:
-            found.append(Bucket(size=held, ready=clock))
+            found.append(Bucket(held, clock))
             held = 0
         clock += segment.backward
         held += segment.size
         if held >= fusion_bytes and not at_most:
-            found.append(Bucket(size=held, ready=clock))
+            found.append(Bucket(held, clock))
             held = 0
     if held:
-        found.append(Bucket(size=held, ready=clock))
+        found.append(Bucket(held, clock))
     return tuple(found)

@@ -9,9 +9,11 @@ than one rank. Efficiency is weak scaling's, as everywhere: E(N) = X(N) / (N · 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 from ringleader.metrics import efficiency
 from ringleader.option_fields import BEYOND, flag, option
@@ -19,6 +21,8 @@ from ringleader.predict.exchange_cost import ALGORITHMS, Shape, all_reduce_secon
 from ringleader.predict.networks import MeasuredAllReduce, Network
 from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of
 
+_COUNT: Mapping[str, Any] = {"metavar": "N", "wrong": BEYOND}
+_FROM_ZERO: Mapping[str, Any] = {"least": 0, "wrong": BEYOND}
 MOST_RANKS = 10_000_000
 """Of one job; nobody has more."""
 WIRE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -33,12 +37,7 @@ class Setup:
 
     network: Network
     per_host: int = option(
-        "Ranks on each host. Default: as measured, else 8.",
-        default=1,
-        metavar="N",
-        least=1,
-        most=1024,
-        wrong=BEYOND,
+        "Ranks on each host. Default: as measured, else 8.", default=1, least=1, most=1024, **_COUNT
     )
     algorithm: str = option(
         "How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
@@ -50,22 +49,14 @@ class Setup:
         "Standard deviation of a rank's step, in parts of it.",
         default=STRAGGLER,
         metavar="PART",
-        least=0,
         most=1,
-        wrong=BEYOND,
+        **_FROM_ZERO,
     )
     fixed: float = option(
-        "What each update costs on several ranks.",
-        default=0.0,
-        metavar="SECONDS",
-        least=0,
-        most=1e6,
-        wrong=BEYOND,
+        "What each update costs on several ranks.", default=0.0, metavar="SECONDS", most=1e6, **_FROM_ZERO
     )
     """Agreement, launches."""
-    micro_steps: int = option(
-        "Backward passes of an update.", default=1, metavar="N", least=1, most=1_000_000, wrong=BEYOND
-    )
+    micro_steps: int = option("Backward passes of an update.", default=1, least=1, most=1_000_000, **_COUNT)
     overlap: bool = flag("The exchange begins after backward.", "--no-overlap", default=True, negated=True)
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
@@ -78,10 +69,9 @@ class Setup:
         "Parameter servers. Default: one on each host.",
         default=0,
         metavar="N",
-        least=0,
         most=MOST_RANKS,
-        wrong=BEYOND,
         after="algorithm",
+        **_FROM_ZERO,
     )
     servers_apart: bool = flag("Parameter servers have hosts of their own.", after="servers")
 
