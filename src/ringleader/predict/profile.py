@@ -61,7 +61,7 @@ class Profile:
 
 
 class Bucket(NamedTuple):
-    """Gradients that are sent together: bytes, and when they are ready in seconds from the step's beginning."""
+    """Gradients that are sent together: bytes, and seconds from the step's beginning until they are ready."""
 
     size: int
     ready: float

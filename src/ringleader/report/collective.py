@@ -203,6 +203,10 @@ def _tables(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -
     def half(name: str) -> int:
         return next(size for size, one in curves[name] if one.busbw >= peaks[name][1].busbw / 2)
 
+    def first(name: str) -> str:
+        size, one = curves[name][0]
+        return f"{seconds(one.seconds)} ({byte_size(size)})"
+
     yield table_of(
         "implementations",
         "Implementations",
@@ -213,7 +217,7 @@ def _tables(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -
             ("at", lambda name: byte_size(peaks[name][0])),
             ("of the line", lambda name: NONE if limit is None else percent(peaks[name][1].busbw / limit)),
             ("half of it from", lambda name: byte_size(half(name))),
-            ("smallest size", lambda name: _timed(*curves[name][0])),
+            ("smallest size", first),
         ),
     )
 
@@ -244,10 +248,6 @@ def _tables(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -
                 note=f"As in nccl-tests: algbw is the size over the time, busbw is {factor:g} times that. "
                 "Low and high are the slowest and the fastest batch of iterations.",
             )
-
-
-def _timed(size: int, one: Bandwidth) -> str:
-    return f"{seconds(one.seconds)} ({byte_size(size)})"
 
 
 def _findings(run: CollectiveRun, curves: dict[str, Curve], limit: float | None) -> list[str]:

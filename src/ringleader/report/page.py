@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ringleader import __version__
@@ -17,22 +17,9 @@ from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report.compare import Comparison, differences, differences_table, notes, table
-from ringleader.report.drawing import Plot, prefixed
+from ringleader.report.drawing import prefixed
 from ringleader.report.kinds import plots, summary
 from ringleader.report.regression_guard import Guard
-from ringleader.report.summary import Summary
-
-
-@dataclass(frozen=True, kw_only=True)
-class Article:
-    """One run as the page shows it."""
-
-    prefix: str
-    """Of all its ids: empty where the page has one run."""
-    said: Summary
-    plots: tuple[Plot, ...]
-    machines: tuple[tuple[str, str], ...]
-    """(names of hosts, data URL of their drawing)."""
 
 
 @contextmanager
@@ -95,7 +82,7 @@ def render(
         _article(run, f"run{index + 1}-" if several else "", (predictions or {}).get(index))
         for index, run in enumerate(runs)
     ]
-    title = f"{len(articles)} runs" if several else articles[0].said.headline
+    title = f"{len(articles)} runs" if several else summary(runs[0]).headline
     compared: dict[str, Any] = {}
     if comparison is not None:
         title = comparison.headline
@@ -127,12 +114,13 @@ def render_failure(faults: Sequence[str], *, script: str = "", back: str = "") -
     return _rendered("failure.html", faults=faults, script=script, back=back)
 
 
-def _article(run: AnyRun, prefix: str, prediction: PredictionCurve | None) -> Article:
+def _article(run: AnyRun, prefix: str, prediction: PredictionCurve | None) -> dict[str, object]:
+    """Return one run as the page shows it; ``prefix``: of all its ids, empty where the page has one run."""
     with _extra():
         drawn = plots(run, prediction)
     if prefix:
         drawn = [replace(plot, svg=prefixed(plot.svg, prefix)) for plot in drawn]
-    return Article(prefix=prefix, said=summary(run), plots=tuple(drawn), machines=tuple(machines(run)))
+    return {"prefix": prefix, "said": summary(run), "plots": drawn, "machines": machines(run)}
 
 
 def machines(run: AnyRun) -> list[tuple[str, str]]:

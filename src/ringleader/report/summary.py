@@ -83,7 +83,7 @@ class Summary:
     cautions: tuple[str, ...] = ()
     """Why a number might deserve less trust."""
     tables: tuple[Table, ...] = ()
-    """What was measured; of those without rows only a text shows the header."""
+    """What was measured. Tables without rows are not shown."""
     findings: tuple[str, ...] = ()
     """What it means, a sentence or two each."""
     findings_title: str = "What limits it"
@@ -169,7 +169,7 @@ def transport_tables(proofs: Iterable[tuple[str, TransportProof | None]]) -> tup
     )
     if not any(size for size, *_ in rows):
         table = replace(table, names=table.names[1:], rows=tuple(row[1:] for row in rows))
-    return (table,) if rows else ()
+    return (table,)
 
 
 def _judged(proof: TransportProof) -> Iterator[tuple[str, ...]]:

@@ -46,8 +46,9 @@ def _tables(said: Summary, style: str, heading: str) -> list[str]:
     """Return a run's tables with their titles; the one table of a kind that has ``lines`` needs none."""
     if said.lines:
         return [_drawn(one, style) for one in said.tables]
-    titles = [one.title if style == "simple" else _escaped(one.title) for one in said.tables + said.evidence]
-    both = zip(titles, said.tables + said.evidence, strict=True)
+    tables = [one for one in said.tables + said.evidence if one.rows]
+    titles = [one.title if style == "simple" else _escaped(one.title) for one in tables]
+    both = zip(titles, tables, strict=True)
     return [f"{heading}{title}\n\n{_drawn(one, style)}" for title, one in both]
 
 

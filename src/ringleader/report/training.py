@@ -12,7 +12,7 @@ from typing import Any
 
 from ringleader.confidence_interval import Interval, RatioComparison
 from ringleader.fabric.byte_size import byte_size
-from ringleader.measurements.training import IN_STEP, PARTS, UNCOUPLED, Arm, StepSplit, TrainingRun
+from ringleader.measurements.training import IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
 from ringleader.metrics import Spread
 from ringleader.report.drawing import COUPLED, MUTED, PART_STYLES, Bar, Chart, Plot, StackedPart
 from ringleader.report.drawing import UNCOUPLED as HATCHED
@@ -31,25 +31,16 @@ from ringleader.report.summary import (
 
 @dataclass(frozen=True, kw_only=True)
 class ArmResult:
-    """What one arm gives."""
+    """What one arm gives; ratios are taken repetition by repetition."""
 
     arm: Arm
     rate: Spread
     against_uncoupled: RatioComparison | None
-    """Repetition by repetition."""
     against_in_step: RatioComparison | None
     step_seconds: float | None
     """Median over the repetitions."""
-
-    @property
-    def name(self) -> str:
-        """The arm's name."""
-        return self.arm.name
-
-    @property
-    def is_coupled(self) -> bool:
-        """Whether it trains: its ranks exchange gradients."""
-        return self.name not in (UNCOUPLED, IN_STEP)
+    is_coupled: bool
+    """It trains: its ranks exchange gradients."""
 
 
 def arm_results(run: TrainingRun) -> list[ArmResult]:
@@ -61,6 +52,7 @@ def arm_results(run: TrainingRun) -> list[ArmResult]:
             against_uncoupled=run.against(arm.name, UNCOUPLED) if arm.name != UNCOUPLED else None,
             against_in_step=run.against(arm.name, IN_STEP) if arm.name not in (UNCOUPLED, IN_STEP) else None,
             step_seconds=Spread.of(arm.step_seconds).median if arm.step_seconds else None,
+            is_coupled=arm.name not in (UNCOUPLED, IN_STEP),
         )
         for arm in run.arms
         if arm.rates
@@ -70,13 +62,19 @@ def arm_results(run: TrainingRun) -> list[ArmResult]:
 def document(run: TrainingRun) -> dict[str, Any]:
     """Return the run and what each arm gives, as JSON values."""
 
+    def bounds(interval: Interval | None) -> dict[str, float | None] | None:
+        """Return an interval as JSON values; what is beyond a float is ``None``."""
+        if interval is None:
+            return None
+        return {**vars(interval), "high": interval.high if math.isfinite(interval.high) else None}
+
     def compared(one: RatioComparison | None) -> dict[str, object] | None:
-        return None if one is None else {"ratio": one.ratio, "interval": interval_values(one.interval)}
+        return None if one is None else {"ratio": one.ratio, "interval": bounds(one.interval)}
 
     found = [
         {
-            "arm": one.name,
-            "rate": {**asdict(one.rate), "interval": interval_values(one.rate.interval)},
+            "arm": one.arm.name,
+            "rate": {**asdict(one.rate), "interval": bounds(one.rate.interval)},
             "against_uncoupled": compared(one.against_uncoupled),
             "against_in_step": compared(one.against_in_step),
             "step_seconds": one.step_seconds,
@@ -84,14 +82,6 @@ def document(run: TrainingRun) -> dict[str, Any]:
         for one in arm_results(run)
     ]
     return run_document(run, summary(run), found)
-
-
-def interval_values(interval: Interval | None) -> dict[str, float | None] | None:
-    """Return an interval as JSON values; what is beyond a float is ``None``."""
-    if interval is None:
-        return None
-    high = interval.high if math.isfinite(interval.high) else None
-    return {"low": interval.low, "high": high, "confidence": interval.confidence}
 
 
 def summary(run: TrainingRun) -> Summary:
@@ -125,7 +115,7 @@ def _headline(run: TrainingRun, main: ArmResult | None) -> str:
     who = f"{run.model} on {plural(run.ranks, 'rank')}"
     if main is None:
         return f"{who}: nothing was measured yet."
-    text = f"{who}: {main.name} does {thousands(main.rate.median)} {run.unit}/s"
+    text = f"{who}: {main.arm.name} does {thousands(main.rate.median)} {run.unit}/s"
     against = main.against_uncoupled
     if against is not None and against.interval is not None and not against.differs:
         text += f"; no difference to uncoupled ranks shows ({extent(against.interval)})"
@@ -151,7 +141,7 @@ def extent(interval: Interval) -> str:
 
 
 def _tiles(run: TrainingRun, main: ArmResult) -> list[tuple[str, str]]:
-    who = f"{run.unit}/s of {main.name} on {plural(run.ranks, 'rank')}"
+    who = f"{run.unit}/s of {main.arm.name} on {plural(run.ranks, 'rank')}"
     tiles = [(thousands(main.rate.median), who)]
     for one, what in ((main.against_uncoupled, "uncoupled ranks"), (main.against_in_step, "ranks in step")):
         if one is None:
@@ -177,33 +167,27 @@ def _cautions(run: TrainingRun, found: list[ArmResult]) -> list[str]:
     return said
 
 
-def _findings(run: TrainingRun, main: ArmResult, found: list[ArmResult]) -> list[str]:
-    said = []
-    against = main.against_uncoupled
+def _findings(run: TrainingRun, main: ArmResult, found: list[ArmResult]) -> Iterator[str]:
+    against, split = main.against_uncoupled, main.arm.split
     if against is not None and against.interval is not None:
-        said.append(_coupling(against, extent(against.interval)))
-    if main.arm.split is not None:
-        said.append(_split_words(main.arm.split))
-    return said + [_versus(run, main.name, one.name) for one in found if one.is_coupled and one is not main]
-
-
-def _coupling(against: RatioComparison, within: str) -> str:
-    if not against.differs:
-        return f"Coupling: no difference to uncoupled ranks shows ({within})."
-    if against.ratio > 1:
-        return f"Coupling: coupled ranks do {percent(against.ratio)} of uncoupled ones ({within})."
-    return f"Coupling the ranks costs {percent(1 - against.ratio)} of the rate ({within} is left)."
-
-
-def _split_words(split: StepSplit) -> str:
-    total = split.total
-    if not total > 0:
-        return "The steps took no time that could be split."
-    return (
-        f"In a step of {seconds(total)}, {seconds(split.exchange)} ({percent(split.exchange / total)}) are "
-        f"exchange that nothing hides and {seconds(split.waiting)} ({percent(split.waiting / total)}) "
-        "waiting for other ranks."
-    )
+        within = extent(against.interval)
+        if not against.differs:
+            yield f"Coupling: no difference to uncoupled ranks shows ({within})."
+        elif against.ratio > 1:
+            yield f"Coupling: coupled ranks do {percent(against.ratio)} of uncoupled ones ({within})."
+        else:
+            yield f"Coupling the ranks costs {percent(1 - against.ratio)} of the rate ({within} is left)."
+    if split is not None and split.total > 0:
+        exchange, waiting = (
+            f"{seconds(part)} ({percent(part / split.total)})" for part in (split.exchange, split.waiting)
+        )
+        step = f"In a step of {seconds(split.total)}, {exchange} are exchange that nothing hides"
+        yield f"{step} and {waiting} waiting for other ranks."
+    elif split is not None:
+        yield "The steps took no time that could be split."
+    for one in found:
+        if one.is_coupled and one is not main:
+            yield _versus(run, main.arm.name, one.arm.name)
 
 
 def _versus(run: TrainingRun, main: str, other: str) -> str:
@@ -223,7 +207,7 @@ def _tables(run: TrainingRun, found: list[ArmResult]) -> tuple[Table, ...]:
         "The numbers",
         found,
         (
-            ("arm", lambda one: one.name),
+            ("arm", lambda one: one.arm.name),
             (f"{run.unit}/s", lambda one: thousands(one.rate.median)),
             (
                 "low–high",
@@ -247,7 +231,7 @@ def _tables(run: TrainingRun, found: list[ArmResult]) -> tuple[Table, ...]:
         rows=tuple(rows),
         note="Means over steps and ranks. Exchange is what no computing hides.",
     )
-    return tuple(table for table in (arms, split) if table.rows)
+    return arms, split
 
 
 def _details(run: TrainingRun) -> tuple[Table, ...]:
@@ -271,7 +255,7 @@ def _details(run: TrainingRun) -> tuple[Table, ...]:
             ("backward", lambda one: seconds(one.backward_seconds)),
         ),
     )
-    return tuple(table for table in (repetitions, layers) if table.rows)
+    return repetitions, layers
 
 
 def plots(run: TrainingRun) -> Iterator[Plot]:
@@ -311,7 +295,7 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
         title="Rates",
         caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean.",
         about="Rate of each arm",
-        said=[f"{one.name}: {thousands(one.rate.median)} {run.unit}/s" for one in found],
+        said=[f"{one.arm.name}: {thousands(one.rate.median)} {run.unit}/s" for one in found],
     )
 
 
