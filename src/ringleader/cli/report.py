@@ -83,34 +83,26 @@ def serve(paths: Sequence[str], port: int) -> int:
     return 0
 
 
-def _tell(text: str) -> None:
-    print(f"ringleader: {text}", file=sys.stderr, flush=True)
+def _tell(*texts: str) -> None:
+    for text in texts:
+        print(f"ringleader: {text}", file=sys.stderr, flush=True)
 
 
 def source_of(given: Sequence[Path], path: str) -> Source | None:
-    """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory."""
-    if len(given) == 1 and is_directory_of_runs(given[0]):
-        return _of_directory(given[0], path)
-    if path:
-        return None
-    return Source(version=lambda: version_of(given), page=lambda script: _page(given, script))
-
-
-def is_directory_of_runs(path: Path) -> bool:
-    """Tell a directory whose directories hold runs from a run's own."""
-    return path.is_dir() and not (path / run_file.FILE).exists()
-
-
-def _of_directory(directory: Path, path: str) -> Source | None:
-    if not path:
+    """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory of runs."""
+    is_of_runs = len(given) == 1 and given[0].is_dir() and not (given[0] / run_file.FILE).exists()
+    if not path and is_of_runs:
         return Source(
-            version=lambda: version_of(runs_in(directory)), page=lambda script: _index(directory, script)
+            version=lambda: version_of(runs_in(given[0])), page=lambda script: _index(given[0], script)
         )
-    first, _, name = path.partition("/")
-    run = next((one for one in runs_in(directory) if one.name == name), None)
-    if first != "runs" or run is None:
+    shown, back = list(given), ""
+    if is_of_runs:
+        shown, back = [one for one in runs_in(given[0]) if path == f"runs/{one.name}"], "/"
+    elif path:
+        shown = []
+    if not shown:
         return None
-    return Source(version=lambda: version_of([run]), page=lambda script: _page([run], script, back="/"))
+    return Source(version=lambda: version_of(shown), page=lambda script: _page(shown, script, back))
 
 
 def runs_in(directory: Path) -> list[Path]:
@@ -138,7 +130,7 @@ def version_of(paths: Sequence[Path]) -> str:
     return " ".join("-".join(stamp) for stamp in stamps) or "none"
 
 
-def _page(paths: Sequence[Path], script: str, back: str = "") -> str:
+def _page(paths: Sequence[Path], script: str, back: str) -> str:
     runs, faults = _read(paths)
     told = [str(fault) for fault in faults]
     if not runs:
@@ -256,7 +248,7 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
     threshold = options.fail_below
     if threshold is not None and after.wrong:
         wrong = f"{plural(after.wrong, 'wrong element')} (#wrong)"
-        print(f"ringleader: {after.name}: {wrong}, so its rates mean nothing", file=sys.stderr)
+        _tell(f"{after.name}: {wrong}, so its rates mean nothing")
         return NOT_GOOD_ENOUGH
     result, guard = compare(before, after), None
     if threshold is not None:
@@ -271,8 +263,7 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
     _write(options, rendered)
     if guard is None:
         return 0
-    for text in (*guard.warnings, *guard.failures):
-        print(f"ringleader: {text}", file=sys.stderr)
+    _tell(*guard.warnings, *guard.failures)
     return 0 if guard.passed else NOT_GOOD_ENOUGH
 
 
