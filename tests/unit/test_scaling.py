@@ -217,7 +217,7 @@ NODES = replace(
 STRONG = replace(run_of(ONE, pair(taken(150, 151, 149), taken(180, 181, 179))), strong=True, global_batch=256)
 LATER = tuple(replace(one, sitting=1) for one in taken(180, 181, 182))
 LOSSES = [
-    # 23 points lost, 21 of them to coupling; exchange and waiting, 7 % of a step, are not called communication.
+    # 21 points are lost to coupling; exchange and waiting, 7 % of a step, are not called communication.
     (
         run_of(
             Point(hosts=1, slots=1, samples=taken(2432, 2432, 2432)),

@@ -26,7 +26,7 @@ from ringleader.report.compare import compare, incomparable
 from ringleader.report.number_format import plural
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
-from ringleader.report.regression_guard import judge
+from ringleader.report.regression_guard import Guard, judge
 from ringleader.report.text import FORMATS, comparison_text, runs_text
 from ringleader.scaling import Run
 from ringleader.text_files import write_text
@@ -250,7 +250,8 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
         wrong = f"{plural(after.wrong, 'wrong element')} (#wrong)"
         _tell(f"{after.name}: {wrong}, so its rates mean nothing")
         return NOT_GOOD_ENOUGH
-    result, guard = compare(before, after), None
+    result = compare(before, after)
+    guard: Guard | None = None
     if threshold is not None:
         guard = judge(result, threshold, run_failure=after.failure, allow_missing=options.allow_missing)
 

@@ -92,11 +92,40 @@ STYLE: Any = {
 class Plot:
     """One drawing with its words."""
 
+    name: str
     title: str
     caption: str
     """What to look at and how to read it, a sentence or two."""
-    svg: str
-    """An ``<svg role="img">`` element with title and description, no reference to anything outside it."""
+    about: str
+    """What it shows, for those who do not see it."""
+    said: str
+    """Its numbers, for the same."""
+    document: str
+    """The drawing as a whole SVG document."""
+
+    def svg(self, prefix: str = "") -> str:
+        """Return an ``<svg role="img">`` element with title and description, for a page that has others, too.
+
+        Its ids begin with ``prefix``, its colours are CSS variables, and nothing in it leads outside.
+        """
+        name = prefix + self.name
+        text = self.document[self.document.index("<svg") :].strip()
+        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+        text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+        text = text.replace("xlink:href", "href")
+        text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+        text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)
+        for color, variable in CSS_NAMES.items():
+            attribute = rf'(fill|stroke)="{color}"'
+            text = re.sub(attribute, rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
+            text = re.sub(color, f"var({variable})", text, flags=re.IGNORECASE)
+        text = re.sub(r"(font: [\d.]+px|font-family:) [^;\"]+", r"\1 var(--sans)", text)
+        opening = re.match(r'<svg[^>]*?(viewBox="[^"]+")[^>]*>', text)
+        assert opening is not None
+        head = f'<svg {opening[1]} role="img" aria-labelledby="{name}-title {name}-desc">'
+        head += f'<title id="{name}-title">{escape(self.about)}</title>'
+        return f'{head}<desc id="{name}-desc">{escape(self.said)}</desc>{text[opening.end() :]}'
 
 
 def plot_style() -> Any:
@@ -251,49 +280,17 @@ class Chart:
         self.axes.set_xlabel("size")
 
     def plot(self, name: str, *, title: str, caption: str, about: str, said: Sequence[str]) -> Plot:
-        """Return what was drawn. ``about``, ``said``: what it shows, for those who do not see it."""
-        return Plot(title=title, caption=caption, svg=svg(self.figure, name, about, "; ".join(said)))
+        """Return what was drawn, with its words; see `Plot`."""
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-
-def svg(figure: Any, name: str, title: str, description: str) -> str:
-    """Return the figure as an element that can stand in any page: unique ids, CSS colours, no addresses."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    out = io.StringIO()
-    canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return embedded(out.getvalue(), name, title, description)
-
-
-def prefixed(drawing: str, prefix: str) -> str:
-    """Return a drawing whose ids begin with ``prefix``, for a page that has the same plot of several runs."""
-    drawing = re.sub(r'\bid="', f'id="{prefix}', drawing)
-    drawing = re.sub(r'(href="|url\()#', rf"\1#{prefix}", drawing)
-    labels = re.compile(r'aria-labelledby="([^"]*)"')
-    return labels.sub(
-        lambda m: f'aria-labelledby="{" ".join(prefix + one for one in m[1].split())}"', drawing
-    )
-
-
-def embedded(text: str, name: str, title: str, description: str) -> str:
-    """Return a whole SVG document as an element that can stand in a page more than once."""
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
-    text = text.replace("xlink:href", "href")
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)
-    for color, variable in CSS_NAMES.items():
-        text = re.sub(rf'(fill|stroke)="{color}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
-        text = re.sub(color, f"var({variable})", text, flags=re.IGNORECASE)
-    text = re.sub(r"(font: [\d.]+px|font-family:) [^;\"]+", r"\1 var(--sans)", text)
-    opening = re.match(r"<svg[^>]*>", text)
-    assert opening is not None
-    box = re.search(r'viewBox="[^"]+"', opening[0])
-    assert box is not None
-    words = (
-        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
-    )
-    head = f'<svg {box[0]} role="img" aria-labelledby="{name}-title {name}-desc">'
-    return head + words + text[opening.end() :]
+        out = io.StringIO()
+        canvas: Any = FigureCanvasSVG(self.figure)
+        canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        return Plot(
+            name=name,
+            title=title,
+            caption=caption,
+            about=about,
+            said="; ".join(said),
+            document=out.getvalue(),
+        )

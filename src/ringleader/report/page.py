@@ -17,7 +17,6 @@ from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report.compare import Comparison, differences, differences_table, notes, table
-from ringleader.report.drawing import prefixed
 from ringleader.report.kinds import plots, summary
 from ringleader.report.regression_guard import Guard
 
@@ -118,8 +117,6 @@ def _article(run: AnyRun, prefix: str, prediction: PredictionCurve | None) -> di
     """Return one run as the page shows it; ``prefix``: of all its ids, empty where the page has one run."""
     with _extra():
         drawn = plots(run, prediction)
-    if prefix:
-        drawn = [replace(plot, svg=prefixed(plot.svg, prefix)) for plot in drawn]
     return {"prefix": prefix, "said": summary(run), "plots": drawn, "machines": machines(run)}
 
 

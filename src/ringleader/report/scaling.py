@@ -118,9 +118,9 @@ def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
             ("efficiency", lambda one: shown(one.efficiency, _ratio)),
             ("vs uncoupled", lambda one: shown(one.against_uncoupled, _ratio)),
             ("vs in step", lambda one: shown(one.against_in_step, _ratio)),
-            ("step", lambda one: shown(one.step and one.step.total, seconds)),
-            ("exchange", lambda one: shown(one.step and one.step.exchange, seconds)),
-            ("waiting", lambda one: shown(one.step and one.step.waiting, seconds)),
+            ("step", lambda one: shown(getattr(one.step, "total", None), seconds)),
+            ("exchange", lambda one: shown(getattr(one.step, "exchange", None), seconds)),
+            ("waiting", lambda one: shown(getattr(one.step, "waiting", None), seconds)),
         ),
         note="Medians over the repetitions; in brackets 95 % intervals of the mean. Ratios are taken "
         "repetition by repetition, so that what drifts slowly cancels out: speed-up against "
