@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,7 @@ def source_of(given: Sequence[Path], path: str) -> Source | None:
     is_of_runs = len(given) == 1 and given[0].is_dir() and not (given[0] / run_file.FILE).exists()
     if not path and is_of_runs:
         return Source(
-            version=lambda: version_of(runs_in(given[0])), page=lambda script: _index(given[0], script)
+            version=lambda: version_of(runs_in(given[0])), page=lambda follow: _index(given[0], follow)
         )
     shown, back = list(given), ""
     if is_of_runs:
@@ -102,7 +102,7 @@ def source_of(given: Sequence[Path], path: str) -> Source | None:
         shown = []
     if not shown:
         return None
-    return Source(version=lambda: version_of(shown), page=lambda script: _page(shown, script, back))
+    return Source(version=lambda: version_of(shown), page=lambda follow: _page(shown, follow, back))
 
 
 def runs_in(directory: Path) -> list[Path]:
@@ -130,22 +130,22 @@ def version_of(paths: Sequence[Path]) -> str:
     return " ".join("-".join(stamp) for stamp in stamps) or "none"
 
 
-def _page(paths: Sequence[Path], script: str, back: str) -> str:
+def _page(paths: Sequence[Path], follow: Mapping[str, object], back: str) -> str:
     runs, faults = _read(paths)
     told = [str(fault) for fault in faults]
     if not runs:
-        return render_failure(told, script=script, back=back)
-    return render(*runs, predictions=predictions_of(runs), faults=told, script=script, back=back)
+        return render_failure(told, follow, back)
+    return render(*runs, predictions=predictions_of(runs), faults=told, follow=follow, back=back)
 
 
-def _index(directory: Path, script: str) -> str:
+def _index(directory: Path, follow: Mapping[str, object]) -> str:
     rows: list[tuple[str, AnyRun]] = []
     faults: list[str] = []
     for path in runs_in(directory):
         found, wrong = _read([path])
         rows += [(f"/runs/{quote(os.fsencode(path.name), safe='')}", run) for run in found]
         faults += map(str, wrong)
-    return render_index(str(directory), rows, faults, script=script)
+    return render_index(str(directory), rows, faults, follow)
 
 
 NOT_GOOD_ENOUGH = 1

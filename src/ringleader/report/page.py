@@ -67,14 +67,14 @@ def render(
     comparison: Comparison | None = None,
     guard: Guard | None = None,
     faults: Sequence[str] = (),
-    script: str = "",
+    follow: Mapping[str, object] | None = None,
     back: str = "",
 ) -> str:
     """Return the page of some runs, with an index where there are several, and a comparison of two above.
 
     ``predictions``: index of a scaling run → its predicted speed-ups. For a page that is served, ``faults``:
-    what could not be read; ``script``: HTML at its end; ``back``: the address of the index. RefusedError
-    where jinja2 or matplotlib is missing.
+    what could not be read; ``follow``: what its script is made of; ``back``: the address of the index.
+    RefusedError where jinja2 or matplotlib is missing.
     """
     several = len(runs) > 1
     articles = [
@@ -95,22 +95,22 @@ def render(
         compared=compared,
         differs=next(iter(differences_table("what", [run.name for run in runs], found)), None),
         faults=faults,
-        script=script,
+        follow=follow,
         back=back,
     )
 
 
 def render_index(
-    directory: str, runs: Sequence[tuple[str, AnyRun]], faults: Sequence[str] = (), *, script: str = ""
+    directory: str, runs: Sequence[tuple[str, AnyRun]], faults: Sequence[str], follow: Mapping[str, object]
 ) -> str:
     """Return the page that leads to all runs of a directory: (address, run)."""
     rows = [(address, summary(run)) for address, run in runs]
-    return _rendered("index.html", directory=directory, rows=rows, faults=faults, script=script, back="")
+    return _rendered("index.html", directory=directory, rows=rows, faults=faults, follow=follow, back="")
 
 
-def render_failure(faults: Sequence[str], *, script: str = "", back: str = "") -> str:
+def render_failure(faults: Sequence[str], follow: Mapping[str, object], back: str) -> str:
     """Return the page that stands where no run can be read."""
-    return _rendered("failure.html", faults=faults, script=script, back=back)
+    return _rendered("failure.html", faults=faults, follow=follow, back=back)
 
 
 def _article(run: AnyRun, prefix: str, prediction: PredictionCurve | None) -> dict[str, object]:
