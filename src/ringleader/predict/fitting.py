@@ -205,7 +205,10 @@ def fit_together(
     if not all(series.points for series in machine):
         raise ValueError("no point to fit")
     spreads = UNCERTAINTY | dict(uncertainty or {})
-    machine = [_with_fixed(series) for series in machine]
+    fixed = [one.setup.fixed or FIXED_STATED * one.profile.step_seconds for one in machine]
+    machine = [
+        replace(one, setup=replace(one.setup, fixed=cost)) for one, cost in zip(machine, fixed, strict=True)
+    ]
     told = {_key(name, one) for name in spreads for one in machine if _matters(name, one)}
     jobs = [_Job(one, tuple(name for name in spreads if _key(name, one) in told)) for one in machine]
     sharers = Counter(_key(name, job.series) for job in jobs for name in job.names)
@@ -251,11 +254,6 @@ def fit_together(
         job.fit(mix @ best, mix @ covariance @ mix.T, spreads, evidence(best), error)
         for job, mix in zip(jobs, mixed, strict=True)
     )
-
-
-def _with_fixed(series: Series) -> Series:
-    fixed = series.setup.fixed if series.setup.fixed > 0 else FIXED_STATED * series.profile.step_seconds
-    return replace(series, setup=replace(series.setup, fixed=fixed))
 
 
 def _least_squares(
@@ -337,14 +335,27 @@ class _Job:
         evidence: float,
         model_error: float,
     ) -> Fit:
+        import numpy as np
+
         one, setup = self.series, self.setup(logarithms)
         errors = self.errors(logarithms)[self.is_point]
+        parameters = []
+        for name, at, variance in zip(self.names, map(float, logarithms), np.diag(covariance), strict=True):
+            stated, deviation = _value(one.setup, name), math.sqrt(variance)
+            middle, spread = stated * math.exp(at), math.exp(min(50.0, _NORMAL_95 * deviation))
+            parameters.append(
+                Parameter(
+                    name=name,
+                    value=middle,
+                    low=middle / spread,
+                    high=middle * spread,
+                    stated=stated,
+                    fitted=deviation < _FITTED_BELOW * spreads[name],
+                )
+            )
         return Fit(
             setup=setup,
-            parameters=tuple(
-                _parameter(name, _value(one.setup, name), at, math.sqrt(covariance[i][i]), spreads[name])
-                for i, (name, at) in enumerate(zip(self.names, map(float, logarithms), strict=True))
-            ),
+            parameters=tuple(parameters),
             residual=POINT_ERROR * math.sqrt(errors @ errors / max(1, len(errors))),
             evidence=evidence,
             largest=max(point.ranks for point in one.points),
@@ -352,18 +363,6 @@ class _Job:
             directions=tuple(map(tuple, covariance.tolist())),
             model_error=model_error,
         )
-
-
-def _parameter(name: str, stated: float, logarithm: float, deviation: float, before: float) -> Parameter:
-    middle, spread = stated * math.exp(logarithm), math.exp(min(50.0, _NORMAL_95 * deviation))
-    return Parameter(
-        name=name,
-        value=middle,
-        low=middle / spread,
-        high=middle * spread,
-        stated=stated,
-        fitted=deviation < _FITTED_BELOW * before,
-    )
 
 
 def interval(expected: NormalDist) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, refuse
 from ringleader.predict.fitting import (
     FARTHEST,
     UNKNOWN_BANDWIDTH,
@@ -95,10 +95,18 @@ def forecast(
     ``from_specifications``, the stated numbers are. ``network_known``: False where nobody named the network
     between hosts, so that measured points tell its bandwidth.
     """
-    _check_points(job.points, setup)
+    faults = [
+        Fault(
+            where="points",
+            what=f"{point.ranks} measured ranks do not fill hosts of {per_host}",
+            hint="say per_host at each point",
+        )
+        for point in job.points
+        if point.ranks > (per_host := point.per_host or setup.per_host) and point.ranks % per_host
+    ]
+    refuse(faults)
     faults = [fault for count in ranks if (fault := _fault(count, setup, job.points, from_specifications))]
-    if faults:
-        raise RequestError(faults)
+    refuse(faults)
     loose = {} if network_known else {"bandwidth between": UNKNOWN_BANDWIDTH}
     fitted = fit(job.profile, setup, job.points, uncertainty=loose) if len(job.points) > 1 else None
     known = _Known(job=job, stated=setup, fitted=fitted)
@@ -119,18 +127,6 @@ def forecast(
         tried=tuple(tried),
         below=None if until is None else known.below(until),
     )
-
-
-def _check_points(points: Sequence[Observation], setup: Setup) -> None:
-    wrong = [
-        f"{point.ranks} measured ranks do not fill hosts of {per_host}"
-        for point in points
-        if point.ranks > (per_host := point.per_host or setup.per_host) and point.ranks % per_host
-    ]
-    if wrong:
-        raise RequestError(
-            Fault(where="points", what=what, hint="say per_host at each point") for what in wrong
-        )
 
 
 def _fault(

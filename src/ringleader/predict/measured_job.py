@@ -74,7 +74,10 @@ def from_document(document: object, source: str, layers_of: Model | None = None)
             table.fault(str(key), "is not a field of a profile", f"fields: {', '.join(_KEYS)}")
     batch = table.number("batch", required=True) or 1.0
     before, backward, after = _times(table)
-    layers = [_layer(layer) for layer in table.tables("layers")]
+    layers = [
+        [layer.number(name, required=True, zero=True) or 0.0 for name in ("bytes", "backward_seconds")]
+        for layer in table.tables("layers")
+    ]
     size = table.number("gradient_bytes")
     if layers_of is None and not layers and size is None and "gradient_bytes" not in document:
         hint = "gradient_bytes, or a table of layers, or --model NAME"
@@ -104,7 +107,7 @@ def from_document(document: object, source: str, layers_of: Model | None = None)
 
 
 def _segments(
-    layers: Sequence[tuple[float, float]], size: float | None, backward: float, model: Model | None
+    layers: Sequence[Sequence[float]], size: float | None, backward: float, model: Model | None
 ) -> tuple[Segment, ...]:
     """Return the segments of a backward pass of so many seconds, from what is known best.
 
@@ -189,12 +192,6 @@ def _times(table: _Table) -> tuple[float, float, float]:
     if total == 0 and not table.faults:
         table.fault("parts", "take no time")
     return took["input"] + took["forward"], took["backward"], took["optimizer"]
-
-
-def _layer(table: _Table) -> tuple[float, float]:
-    """Return the bytes and the seconds of a layer."""
-    size = table.number("bytes", required=True, zero=True)
-    return size or 0.0, table.number("backward_seconds", required=True, zero=True) or 0.0
 
 
 def _point(table: _Table, batch: float) -> Observation:

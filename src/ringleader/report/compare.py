@@ -126,14 +126,29 @@ def compare(before: AnyRun, after: AnyRun) -> Comparison:
     if reason:
         raise RequestError(f"cannot be compared: {reason}", where=f"{before.name} and {after.name}")
     old, new = ({one.name: one for one in run.rates()} for run in (before, after))
-    matches = tuple(_match(old[name], new[name]) for name in old if name in new)
+    matches = []
+    for first, second in ((old[name], new[name]) for name in old if name in new):
+        ratio, low, high = _ratio(first, second)
+        matches.append(
+            Match(
+                name=first.name,
+                unit=second.unit,
+                before=first.spread,
+                after=second.spread,
+                ratio=ratio,
+                low=low,
+                high=high,
+                verdict=verdict(low, high),
+                is_coarse=first.is_coarse or second.is_coarse,
+            )
+        )
     units = {one.unit for one in (*old.values(), *new.values()) if not one.is_time}
     return Comparison(
         kind=before.kind,
         before=before.name,
         after=after.name,
         unit=units.pop() if len(units) == 1 else "",
-        matches=matches,
+        matches=tuple(matches),
         only_before=tuple(name for name in old if name not in new),
         only_after=tuple(name for name in new if name not in old),
         differences=tuple(
@@ -144,22 +159,7 @@ def compare(before: AnyRun, after: AnyRun) -> Comparison:
     )
 
 
-def _match(before: ComparableRate, after: ComparableRate) -> Match:
-    ratio, low, high = _ratio(before, after)
-    return Match(
-        name=before.name,
-        unit=after.unit,
-        before=before.spread,
-        after=after.spread,
-        ratio=ratio,
-        low=low,
-        high=high,
-        verdict=verdict(low, high),
-        is_coarse=before.is_coarse or after.is_coarse,
-    )
-
-
-def _headline(after: str, before: str, matches: tuple[Match, ...]) -> str:
+def _headline(after: str, before: str, matches: Sequence[Match]) -> str:
     if not matches:
         return f"{before} and {after} have no size in common."
     decided = [match for match in matches if match.is_decided]

@@ -28,7 +28,14 @@ def summary(run: ElasticRun) -> Summary:
         run.events,
         (
             ("at", lambda event: f"{event.at:.2f} s"),
-            ("what", _what),
+            (
+                "what",
+                lambda event: (
+                    f"generation {event.generation}, {plural(event.size, 'rank')}"
+                    if event.kind == "generation"
+                    else event.kind.replace("_", " ")
+                ),
+            ),
             ("who", lambda event: event.who),
             ("why", lambda event: event.why or NONE),
             ("without training", lambda event: seconds(event.seconds) if event in again else NONE),
@@ -60,9 +67,3 @@ def document(run: ElasticRun) -> dict[str, Any]:
 def _resets(run: ElasticRun) -> list[Event]:
     """Return the events by which ranks went on in another generation."""
     return [event for event in run.events if event.kind == "generation" and event.generation > 1]
-
-
-def _what(event: Event) -> str:
-    if event.kind == "generation":
-        return f"generation {event.generation}, {plural(event.size, 'rank')}"
-    return event.kind.replace("_", " ")

@@ -77,10 +77,13 @@ def render(
     RefusedError where jinja2 or matplotlib is missing.
     """
     several = len(runs) > 1
-    articles = [
-        _article(run, f"run{index + 1}-" if several else "", (predictions or {}).get(index))
-        for index, run in enumerate(runs)
-    ]
+    articles = []
+    for index, run in enumerate(runs):
+        with _extra():
+            drawn = plots(run, (predictions or {}).get(index))
+        prefix = f"run{index + 1}-" if several else ""  # of all ids of the article
+        article = {"prefix": prefix, "said": summary(run), "plots": drawn, "machines": machines(run)}
+        articles.append(article)
     title = f"{len(articles)} runs" if several else summary(runs[0]).headline
     compared: dict[str, Any] = {}
     if comparison is not None:
@@ -111,13 +114,6 @@ def render_index(
 def render_failure(faults: Sequence[str], follow: Mapping[str, object], back: str) -> str:
     """Return the page that stands where no run can be read."""
     return _rendered("failure.html", faults=faults, follow=follow, back=back)
-
-
-def _article(run: AnyRun, prefix: str, prediction: PredictionCurve | None) -> dict[str, object]:
-    """Return one run as the page shows it; ``prefix``: of all its ids, empty where the page has one run."""
-    with _extra():
-        drawn = plots(run, prediction)
-    return {"prefix": prefix, "said": summary(run), "plots": drawn, "machines": machines(run)}
 
 
 def machines(run: AnyRun) -> list[tuple[str, str]]:

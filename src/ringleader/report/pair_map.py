@@ -61,17 +61,6 @@ def heat_step(part: float) -> int:
     return sum(part >= edge for edge in EDGES)
 
 
-def _parts(
-    run: PointToPointRun, there: Sequence[Transfer], speed: Callable[[Transfer], float]
-) -> list[float]:
-    """Return what each transfer reaches of the best one of its sort."""
-    best: dict[str, float] = {}
-    for transfer in there:
-        sort = sort_of(run, transfer)
-        best[sort] = max(best.get(sort, 0.0), speed(transfer))
-    return [speed(transfer) / best[sort_of(run, transfer)] for transfer in there]
-
-
 def _rate_map(run: PointToPointRun, size: int) -> Plot:
     there = [t for t in run.transfers if t.size == size and t.rate is not None]
     chart, counted = _map(run, there, rate_of, [gigabytes(rate_of(t)) for t in there])
@@ -126,7 +115,10 @@ def _map(
     axes.grid(visible=False)
     axes.set_xlim(0, count)
     axes.set_ylim(count, 0)
-    parts = _parts(run, there, speed)
+    best: dict[str, float] = {}  # of the pairs of a sort
+    for t in there:
+        best[sort_of(run, t)] = max(best.get(sort_of(run, t), 0.0), speed(t))
+    parts = [speed(t) / best[sort_of(run, t)] for t in there]
     for step, color in enumerate(HEAT):
         alike = [t for t, part in zip(there, parts, strict=True) if heat_step(part) == step]
         _fields(axes, alike, color, count)

@@ -68,6 +68,9 @@ def judge(
         once = f"is {below}, but measured once: no ground to fail"
         return once if match.low is None else f"may be {below}: more repetitions would tell"
 
+    coarse = plural(len(doubtful) - len(named), "number")
+    coarse += " of messages below 64 KiB, or of fewer than 3 iterations: the batches lie too far apart to "
+    coarse += f"exclude a rate {below}"
     lost = [f"the run ended early: {run_failure.rstrip('.')}"] if run_failure else []
     lost += [] if allow_missing else lacks
     lost += [f"{len(failed)} of {count} {below} of {result.before}"] if failed else []
@@ -89,7 +92,7 @@ def judge(
         warnings=(
             *(lacks if allow_missing else ()),
             *_lines(result, named, doubt),
-            *_coarse(len(doubtful) - len(named), below),
+            *([coarse] if len(doubtful) > len(named) else []),
         ),
         headline=f"Failed: {'; '.join(lost)}." if lost else passed,
     )
@@ -113,9 +116,3 @@ def _lines(result: Comparison, matches: Sequence[Match], what: Callable[[Match],
         found.append(f"{match.name}: {match.ratio:.3f} of {result.before}{between} {what(match)}")
     rest = len(matches) - LONGEST
     return [*found, f"and {rest} more"] if rest > 0 else found
-
-
-def _coarse(count: int, below: str) -> list[str]:
-    """Return one line for all whose batches lie far apart by nature."""
-    what = f"{plural(count, 'number')} of messages below 64 KiB, or of fewer than 3 iterations"
-    return [f"{what}: the batches lie too far apart to exclude a rate {below}"] if count else []

@@ -32,6 +32,8 @@ INTERVALS = "95 % confidence, Student's t on the logarithms of the repetitions"
 def summary(run: Run) -> Summary:
     """Put a run into words and tables."""
     results = scalings(run)
+    warmups = {"images": "by the script itself", "batches": "the first epoch, where there are several"}
+    warmup = f"the first {percent(run.warmup)} of the time in which all ranks trained"
     has_intervals = any(result.rate.interval for result in results)
     return Summary(
         name=run.name,
@@ -59,7 +61,7 @@ def summary(run: Run) -> Summary:
                 ("Baseline", f"{baseline_text(run)}: efficiency is {ideal_text(run)}"),
                 ("Intervals", INTERVALS if has_intervals else ""),
                 ("Repetitions", f"{repetitions(run)}, sizes taken in turn, every second time backwards"),
-                ("Warm-up left out", _warmup(run)),
+                ("Warm-up left out", warmups.get(run.unit, warmup)),
                 after=[("Resumed", ", ".join(map(day, run.resumed)))],
             ),
         ),
@@ -160,11 +162,6 @@ def repetitions(run: Run) -> str:
         return f"{many}; all 95 % intervals are at most {percent(NARROW)} wide"
     budget = f"the budget of {seconds(run.budget)}"
     return f"{many}; {budget} did not bring every 95 % interval to {percent(NARROW)}: {wide}"
-
-
-def _warmup(run: Run) -> str:
-    told = {"images": "by the script itself", "batches": "the first epoch, where there are several"}
-    return told.get(run.unit, f"the first {percent(run.warmup)} of the time in which all ranks trained")
 
 
 def command_line(run: Run) -> tuple[str, ...]:

@@ -25,11 +25,6 @@ GAINS = {SLOWER: "computing faster in step than uncoupled"}
 """What a cause of loss is called where it is a gain."""
 
 
-def _said(*rows: tuple[object, str]) -> list[str]:
-    """Return the sentences whose conditions hold."""
-    return [sentence for holds, sentence in rows if holds]
-
-
 def _first(*rows: tuple[object, str]) -> str:
     """Return the first sentence whose condition holds."""
     return next(sentence for holds, sentence in rows if holds)
@@ -167,7 +162,16 @@ def _split(run: Run, top: Scaling, losses: Losses) -> str:
         lies = f"lies within the spread ({_extent(losses.total)} points)"
         return f"what is lost against {baseline_text(run)} {lies}"
     total = round(100 * losses.total.median)
-    causes = _causes(losses, f"sharing {_machine(run.context, top.hosts)}", run.strong)
+    sharing = f"sharing {_machine(run.context, top.hosts)}{' and smaller batches' if run.strong else ''}"
+    parts = [
+        ("the exchange", losses.exchange),
+        ("waiting for other ranks", losses.waiting),
+        (SLOWER, losses.slower_compute),
+    ]
+    inside = [(cause, part) for cause, part in parts if part is not None]
+    if len(inside) < len(parts):
+        inside = [("coupling the ranks", losses.coupling)]
+    causes = [(sharing, losses.sharing), *inside]
     certain = [(round(100 * part.median), cause) for cause, part in causes if part.clear_of(0.0)]
     certain = sorted(((points, cause) for points, cause in certain if points), reverse=True)
     doubtful = any(not part.clear_of(0.0) for _, part in causes)
@@ -185,19 +189,6 @@ def _split(run: Run, top: Scaling, losses: Losses) -> str:
     *before, last = lost + gains
     listed = f"{', '.join(before)} and {last}" if before else last
     return f"of the {total} points lost, {listed}" + ("; the rest lies within the spread" if rest > 0 else "")
-
-
-def _causes(losses: Losses, sharing: str, strong: bool) -> list[tuple[str, Spread]]:
-    """Return what a size can lose by, and how much of the ideal that is."""
-    found = [(f"{sharing} and smaller batches" if strong else sharing, losses.sharing)]
-    if losses.exchange is None or losses.waiting is None or losses.slower_compute is None:
-        return [*found, ("coupling the ranks", losses.coupling)]
-    return [
-        *found,
-        ("the exchange", losses.exchange),
-        ("waiting for other ranks", losses.waiting),
-        (SLOWER, losses.slower_compute),
-    ]
 
 
 def limits(run: Run) -> list[str]:
@@ -391,8 +382,14 @@ def cautions(run: Run) -> list[str]:
     apart = ", ".join(sorted({point.name for point, sample in samples if not sample.together}))
     differing = dict.fromkeys(f"At {point.name} {text}" for point, one in samples for text in one.differences)
     short = min((sample.seconds for _, sample in samples if sample.seconds), default=math.inf)
-    sittings = ", ".join(_sittings(run))
-    return found + _said(
+    # Repetitions that are compared were not made close to each other.
+    base = [sample.sitting for sample in run.base.samples] if run.resumed and run.base else []
+    sittings = ", ".join(
+        point.name
+        for point in run.points
+        if any(sample.sitting != sitting for sample, sitting in zip(point.samples, base, strict=False))
+    )
+    rows = (
         (
             most == 1,
             "One repetition: how far the numbers vary is unknown, so small differences mean nothing.",
@@ -423,13 +420,4 @@ def cautions(run: Run) -> list[str]:
             f"The shortest run was measured over {seconds(short)} only; let the script train longer.",
         ),
     )
-
-
-def _sittings(run: Run) -> list[str]:
-    """Return the sizes whose repetitions were not made close to those of the baseline."""
-    base = [sample.sitting for sample in run.base.samples] if run.resumed and run.base else []
-    return [
-        point.name
-        for point in run.points
-        if any(sample.sitting != sitting for sample, sitting in zip(point.samples, base, strict=False))
-    ]
+    return found + [sentence for holds, sentence in rows if holds]

@@ -21,7 +21,10 @@ FORMATS = ("table", "markdown", "json")
 def runs_text(runs: Sequence[AnyRun], form: str = "table") -> str:
     """Return runs in one of ``FORMATS``, one after the other, and what differs between several."""
     if form == "json":
-        return _runs_json(runs)
+        documents = [document(run) for run in runs]
+        found = [{"field": name, "values": list(texts)} for name, texts in differences(runs)]
+        whole = documents[0] if len(runs) == 1 else {"runs": documents, "differences": found}
+        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     several = differences(runs) if len(runs) > 1 else []
     different = differences_table("what differs", [run.name for run in runs], several)
     if form == "markdown":
@@ -32,14 +35,6 @@ def runs_text(runs: Sequence[AnyRun], form: str = "table") -> str:
         return texts[0]
     parts = [f"{run.name}\n{'=' * len(run.name)}\n\n{text}" for run, text in zip(runs, texts, strict=True)]
     return "\n".join([*parts, *(f"{_drawn(one, 'simple')}\n" for one in different)])
-
-
-def _runs_json(runs: Sequence[AnyRun]) -> str:
-    """Return one run's results, or ``runs`` and ``differences`` of several."""
-    documents = [document(run) for run in runs]
-    different = [{"field": name, "values": list(texts)} for name, texts in differences(runs)]
-    whole = documents[0] if len(runs) == 1 else {"runs": documents, "differences": different}
-    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
 def _tables(said: Summary, style: str, heading: str) -> list[str]:
