@@ -22,7 +22,7 @@ from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
 from ringleader.predict import models
 from ringleader.predict.fitting import Fit
-from ringleader.predict.forecast import Forecast, Row, forecast
+from ringleader.predict.forecast import Forecast, forecast
 from ringleader.predict.measured_job import MOST, SMALLEST, MeasuredJob, from_document, from_run
 from ringleader.predict.models import Model
 from ringleader.predict.networks import (
@@ -43,7 +43,7 @@ from ringleader.predict.profile import (
     profile_of_model,
 )
 from ringleader.predict.step_model import MOST_RANKS, Setup
-from ringleader.report.number_format import plural, seconds, thousands, times
+from ringleader.report.number_format import plural, seconds, span, thousands, times
 from ringleader.scaling import Run
 from ringleader.text_files import json_document, printed, read_text
 
@@ -310,7 +310,6 @@ def command(options: PredictOptions) -> None:
     show(where, as_document(found), lambda: as_text(found, form), inputs)
 
 
-NONE = "–"
 SCHEMA = 1
 """Version of the JSON."""
 
@@ -353,27 +352,27 @@ def as_text(found: Forecast, form: str = "simple") -> str:
 
 
 def _sizes(found: Forecast, form: str) -> str:
-    one = found.rows[0].prediction
-    alone = one.rate / one.ranks / one.efficiency
+    first = found.rows[0].prediction
+    alone = first.rate / first.ranks / first.efficiency
     rate = f"{found.profile.unit}/s"
     header = ("ranks", "hosts", rate, "speed-up", "efficiency", "95 %", "step", "exposed", "waiting", "from")
-    return table([_cells(row, alone) for row in found.rows], header, form=form, align="rrrrrrrrrl")
-
-
-def _cells(row: Row, alone: float) -> tuple[str, ...]:
-    one = row.prediction
-    return (
-        f"{one.ranks:,}",
-        f"{one.hosts:,}",
-        thousands(one.rate),
-        times(one.rate / alone),
-        f"{100 * one.efficiency:.1f} %",
-        NONE if row.low is None or row.high is None else f"{100 * row.low:.1f}–{100 * row.high:.1f}",
-        seconds(one.step),
-        seconds(one.exposed),
-        seconds(one.waiting),
-        row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %",
-    )
+    rows = [
+        (
+            f"{one.ranks:,}",
+            f"{one.hosts:,}",
+            thousands(one.rate),
+            times(one.rate / alone),
+            f"{100 * one.efficiency:.1f} %",
+            span(row.low, row.high, lambda part: f"{100 * part:.1f}"),
+            seconds(one.step),
+            seconds(one.exposed),
+            seconds(one.waiting),
+            row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %",
+        )
+        for row in found.rows
+        for one in (row.prediction,)
+    ]
+    return table(rows, header, form=form, align="rrrrrrrrrl")
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
