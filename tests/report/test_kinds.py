@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.report.conftest import pairs_of
@@ -19,12 +21,13 @@ from ringleader.measurements.point_to_point import Place, PointToPointRun, Silen
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
+from ringleader.metrics import Sample
 from ringleader.report.kinds import document, summary
 from ringleader.report.number_format import gigabytes
 from ringleader.report.page import render
 from ringleader.report.pair_map import heat_step
 from ringleader.report.text import runs_text
-from ringleader.scaling import Run
+from ringleader.scaling import Point, Run
 
 
 @pytest.fixture
@@ -167,37 +170,59 @@ def test_more_ranks_on_a_host_may_exceed_the_line(collective: CollectiveRun) -> 
     assert any("with 2 ranks on each host that allows 14.6 GB/s busbw" in text for text in said.findings)
 
 
+def bare(hosts: int, slots: int, *rates: float, uncoupled: tuple[float, ...] = ()) -> Point:
+    coupled, alone = (
+        tuple(Sample(rate=r, source="total", heard=1) for r in ones) for ones in (rates, uncoupled)
+    )
+    return Point(hosts=hosts, slots=slots, samples=coupled, uncoupled=alone)
+
+
+def only(run: Any, field: str, count: int, **change: Any) -> Any:
+    """A run of whose ``field`` the first few are left, each with a change."""
+    return replace(run, **{field: tuple(replace(one, **change) for one in getattr(run, field)[:count])})
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("kind", "change"),
     [
-        lambda run: replace(run, transfers=()),
-        lambda run: replace(run, transfers=run.transfers[:1]),
-        lambda run: replace(run, places=run.places[:1], transfers=()),
-        lambda run: replace(run, transfers=tuple(replace(t, rate=None) for t in run.transfers)),
-        lambda run: replace(run, transfers=tuple(replace(t, latency=None, size=0) for t in run.transfers)),
-        lambda run: replace(run, line_rate=None),
+        *(
+            ("run", partial(replace, points=points))
+            for points in (
+                (),
+                (bare(1, 1),),
+                (bare(1, 1, 10.0),),
+                (bare(2, 2, 10.0),),
+                (bare(1, 1, 10.0), bare(1, 2, 19.0)),
+                (bare(1, 1, 10.0), bare(1, 2, 25.0, uncoupled=(21.0,)), bare(2, 1, 18.0), bare(2, 2)),
+                tuple(bare(2**n, 1, 2.0**n, uncoupled=(2.0**n,) if n else ()) for n in range(8)),
+            )
+        ),
+        ("pairs", partial(only, field="transfers", count=0)),
+        ("pairs", partial(only, field="transfers", count=1)),
+        ("pairs", lambda run: replace(run, places=run.places[:1], transfers=())),
+        ("pairs", partial(only, field="transfers", count=99, rate=None)),
+        ("pairs", partial(only, field="transfers", count=99, latency=None, size=0)),
+        ("pairs", partial(replace, line_rate=None)),
+        ("collective", partial(replace, series=())),
+        (
+            "collective",
+            lambda run: replace(only(run, "series", 1, results=run.series[0].results[:1]), line_rate=None),
+        ),
+        ("collective", partial(replace, ranks=1, per_host=1)),
+        ("training", partial(replace, arms=())),
+        (
+            "training",
+            lambda run: replace(only(run, "arms", 1, rates=(1.0,), step_seconds=(), split=None), layers=()),
+        ),
+        ("training", lambda run: replace(run, arms=run.arms[3:])),
     ],
 )
-def test_any_stage_of_pairs_has_a_page(
-    pairs: PointToPointRun, change: Callable[[PointToPointRun], PointToPointRun]
+def test_any_stage_of_a_run_has_a_page(
+    request: pytest.FixtureRequest, kind: str, change: Callable[[AnyRun], AnyRun]
 ) -> None:
-    run = change(pairs)
-    assert read(render(run)) and runs_text([run]) and document(run)
-
-
-def test_any_stage_of_the_others_has_a_page(collective: CollectiveRun, training: TrainingRun) -> None:
-    one = replace(collective.series[0], results=collective.series[0].results[:1])
-    bare = replace(training.arms[0], rates=(1.0,), step_seconds=(), split=None)
-    stages: list[AnyRun] = [
-        replace(collective, series=()),
-        replace(collective, series=(one,), line_rate=None),
-        replace(collective, ranks=1, per_host=1),
-        replace(training, arms=()),
-        replace(training, arms=(bare,), layers=()),
-        replace(training, arms=training.arms[3:]),
-    ]
-    for run in stages:
-        assert read(render(run)) and runs_text([run]) and document(run)
+    run = change(request.getfixturevalue(kind))
+    assert [name for name, count in read(render(run)).ids.items() if count > 1] == []
+    assert runs_text([run]) and document(run)
 
 
 def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
