@@ -171,10 +171,10 @@ def test_more_ranks_on_a_host_may_exceed_the_line(collective: CollectiveRun) -> 
 
 
 def bare(hosts: int, slots: int, *rates: float, uncoupled: tuple[float, ...] = ()) -> Point:
-    coupled, alone = (
-        tuple(Sample(rate=r, source="total", heard=1) for r in ones) for ones in (rates, uncoupled)
-    )
-    return Point(hosts=hosts, slots=slots, samples=coupled, uncoupled=alone)
+    def taken(rates: tuple[float, ...]) -> tuple[Sample, ...]:
+        return tuple(Sample(rate=rate, source="total", heard=1) for rate in rates)
+
+    return Point(hosts=hosts, slots=slots, samples=taken(rates), uncoupled=taken(uncoupled))
 
 
 def only(run: Any, field: str, count: int, **change: Any) -> Any:
