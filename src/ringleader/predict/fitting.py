@@ -298,10 +298,11 @@ class _Job:
         return made
 
     @property
-    def is_point(self) -> list[bool]:
+    def is_point(self) -> Array:
         """Of each error, whether it is of an efficiency: of all points but the first, the baseline."""
-        count = len(self.series.points) - 1
-        return [at < count for at in range(len(self.errors([0.0] * len(self.names))))]
+        import numpy as np
+
+        return np.arange(len(self.errors(np.zeros(len(self.names))))) < len(self.series.points) - 1
 
     def errors(self, logarithms: Array) -> Array:
         """Return the errors of efficiencies, then those of the parts of a step, where they were measured."""

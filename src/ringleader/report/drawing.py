@@ -204,8 +204,10 @@ class Chart:
         ]
         self.legend(handles=handles, ncols=ncols)
 
-    def bars(self, drawn: Sequence[Bar], text: Callable[[float], str], at: float, ha: str = "left") -> None:
-        """Draw bars, each with its median written at ``at``."""
+    def bars(
+        self, drawn: Sequence[Bar], text: Callable[[float], str], at: float, *, ha: str, line: float
+    ) -> None:
+        """Draw bars, each with its median written at ``at``; ``line``: how thick an interval is."""
         axes = self.axes
         for bar in drawn:
             axes.barh(bar.y, bar.spread.median, bar.thick, color=bar.color, hatch=bar.hatch,
@@ -217,7 +219,7 @@ class Chart:
             axes.text(at, bar.y, text(bar.spread.median), va="center", ha=ha, fontsize=11.5)
             if bar.spread.interval is not None:
                 ends = [max(0.0, bar.spread.interval.low), min(bar.most, bar.spread.interval.high)]
-                axes.plot(ends, [bar.y, bar.y], color=INK, linewidth=1.1, zorder=4)
+                axes.plot(ends, [bar.y, bar.y], color=INK, linewidth=line, zorder=4)
 
     def stacked_bars(
         self,

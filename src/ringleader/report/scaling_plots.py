@@ -188,7 +188,7 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
                 y = index + (row - (both + in_step) / 2) * thick * 1.08
                 drawn.append(Bar(y, thick, spread, values, color, hatch, most=top))
                 row += 1
-    chart.bars(drawn, percent, at=top + 0.27, ha="right")
+    chart.bars(drawn, percent, at=top + 0.27, ha="right", line=1.1)
     axes.axvline(1.0, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.3, zorder=3)
     axes.set_xlim(0, top + 0.27)
     axes.spines["bottom"].set_bounds(0, top)

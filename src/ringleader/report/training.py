@@ -284,7 +284,7 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
         for index, one in enumerate(found)
     ]
     top = max(bar.drawn_high for bar in drawn)
-    chart.bars(drawn, thousands, at=top * 1.06)
+    chart.bars(drawn, thousands, at=top * 1.06, ha="left", line=1.2)
     axes.set_xlim(0, top * 1.3)
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel(f"{run.unit}/s over all ranks")
