@@ -83,8 +83,9 @@ def _value(setup: Setup, name: str) -> float:
 
 def _changed(setup: Setup, name: str, value: float) -> Setup:
     kind, _, side = name.partition(" ")
+    changed: dict[str, Any] = {kind: value}
     if not side:
-        return replace(setup, **{kind: value})
+        return replace(setup, **changed)
     link = replace(getattr(setup.network, side), efficiency=1.0, bandwidth=value)
     return replace(setup, network=replace(setup.network, **{side: link}))
 

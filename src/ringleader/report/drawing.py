@@ -197,7 +197,7 @@ class Chart:
         """Name the bars by their colours and hatches."""
         from matplotlib.patches import Patch
 
-        hatched = {"edgecolor": SURFACE, "linewidth": 0}
+        hatched: dict[str, Any] = {"edgecolor": SURFACE, "linewidth": 0}
         handles = [
             Patch(facecolor=color, label=name, **({"hatch": hatch, **hatched} if hatch else {}))
             for color, hatch, name in named

@@ -20,7 +20,7 @@ class KindOfRun(NamedTuple):
 
     summary: Callable[[Any], Summary]
     document: Callable[[Any], dict[str, Any]]
-    plots: Callable[[Any], Iterable[Plot]]
+    plots: Callable[..., Iterable[Plot]]
 
 
 KINDS = {
@@ -45,4 +45,4 @@ def document(run: AnyRun) -> dict[str, Any]:
 def plots(run: AnyRun, prediction: PredictionCurve | None = None) -> list[Plot]:
     """Draw what a run has; ``prediction`` is of a scaling run. Needs matplotlib."""
     with plot_style():
-        return list(scaling_plots.plots(run, prediction) if prediction else KINDS[run.kind].plots(run))
+        return list(KINDS[run.kind].plots(run, *([prediction] if prediction is not None else [])))
