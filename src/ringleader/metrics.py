@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
 from ringleader.dataclass_json import bounded
@@ -116,6 +116,17 @@ class ComparableRate:
     def is_time(self) -> bool:
         """True for seconds."""
         return self.unit == "s"
+
+
+T = TypeVar("T")
+
+
+def in_round(items: Sequence[T], number: int) -> Sequence[T]:
+    """Return what is measured in a round (from 0) in its order: every second round goes backwards.
+
+    So a machine that slows down or speeds up over the minutes treats all items alike.
+    """
+    return items[::-1] if number % 2 else items
 
 
 def speedup(rate: float, rate_of_one: float) -> float:

@@ -24,7 +24,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ringleader.confidence_interval import RatioComparison, compare_paired
 from ringleader.dataclass_json import bounded
@@ -32,8 +32,12 @@ from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.metrics import ComparableRate, Sample, Spread, efficiency, speedup
 
+COUPLED, UNCOUPLED, IN_STEP = "coupled", "uncoupled", "in step"
+"""Ranks that exchange gradients; that exchange nothing; that exchange nothing, but meet where they would."""
 IN_STEP_CHOICES = ("largest", "all", "none")
 """At which sizes ranks in step are measured."""
+_FIELDS = {COUPLED: "samples", UNCOUPLED: "uncoupled", IN_STEP: "in_step"}
+"""What ranks are → the field of a point with their samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +174,12 @@ class Point(Size):
     @property
     def kinds(self) -> tuple[tuple[str, tuple[Sample, ...]], ...]:
         """What was measured here, by what the ranks were."""
-        return ("coupled", self.samples), ("uncoupled", self.uncoupled), ("in step", self.in_step)
+        return tuple((kind, getattr(self, field)) for kind, field in _FIELDS.items())
+
+    def with_sample(self, kind: str, sample: Sample) -> Point:
+        """Return it with one more sample of such ranks."""
+        values: dict[str, Any] = {_FIELDS[kind]: (*getattr(self, _FIELDS[kind]), sample)}
+        return replace(self, **values)
 
     @property
     def size(self) -> Size:

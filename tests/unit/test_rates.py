@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.bench.rates import (
+from ringleader.bench.scale.rates import (
     Kind,
     Line,
     Progress,

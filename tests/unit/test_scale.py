@@ -12,11 +12,11 @@ import pytest
 from tests import fabric_hosts
 
 from ringleader.bench import run_file
-from ringleader.bench.grid import parse_grid
-from ringleader.bench.meter import Meter, Track
-from ringleader.bench.scale import Scale, faults_of, job_of, scale
-from ringleader.bench.turn_order import in_step_sizes, turns
-from ringleader.cli.scale.scale_options import script_name, threads_for
+from ringleader.bench.scale import measurement
+from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, faults_of, job_of, points_of, runs_left
+from ringleader.bench.scale.meter import Meter, Track
+from ringleader.bench.scale.sizes import parse_grid
+from ringleader.cli.scale.options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.fabric import facts as fabric_facts
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
@@ -24,14 +24,25 @@ from ringleader.fabric.wires import Wire
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, place
 from ringleader.report.table import repetitions
-from ringleader.scaling import Point, Run, scalings, too_wide
+from ringleader.scaling import COUPLED, IN_STEP, Context, Point, Request, Run, Size, scalings, too_wide
 
 GRID = parse_grid("1x1,1x2,2x2")
 HOSTS = tuple(Host(name=f"h{n}", slots=2) for n in (1, 2))
 MPI = Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/mpi/bin/mpirun", library="/mpi/lib/libmpi.so")
-ASKED = Scale(
-    name="r", job=Job(command=("python", "train.py"), hosts=HOSTS), grid=GRID, repeats=2, warmup=0.2
+RUN = Run(
+    name="r", context=Context(command=()), points=points_of(GRID), repeats=2, warmup=0.2, request=Request()
 )
+ASKED = ScaleRequest(job=Job(command=("python", "train.py"), hosts=HOSTS), run=RUN)
+
+
+def asked(job: Job = ASKED.job, **changes: object) -> ScaleRequest:
+    """What is asked for, with another job, or a run that differs in some fields."""
+    return replace(ASKED, job=job, run=replace(RUN, **changes))  # type: ignore[arg-type]
+
+
+def runs(**changes: object) -> tuple[SizeRun, ...]:
+    """All runs of a run that differs in some fields."""
+    return runs_left(replace(RUN, **changes))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +136,13 @@ class Scripted:
 
 
 def measure(
-    launcher: Scripted, asked: Scale = ASKED, stored: Run | None = None
+    launcher: Scripted, request: ScaleRequest = ASKED, stored: Run | None = None
 ) -> tuple[Run | None, list[Run], list[str], BaseException | None]:
     kept: list[Run] = []
     said: list[str] = []
     try:
-        run = scale(
-            asked,
+        run = measurement.measure(
+            request,
             launch=launcher,
             environ={},
             now=launcher.clock,
@@ -147,8 +158,7 @@ def measure(
 
 
 def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
-    order = [str(turn) for turn in turns(GRID, 2, uncoupled=True)]
-    assert order == [
+    assert [str(one) for one in runs()] == [
         "1x1 coupled, repetition 1",
         "1x2 coupled, repetition 1",
         "1x2 uncoupled, repetition 1",
@@ -160,14 +170,18 @@ def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
         "1x2 coupled, repetition 2",
         "1x1 coupled, repetition 2",
     ]
-    assert not any(turn.uncoupled for turn in turns(GRID, 3, uncoupled=False))
+    assert {one.kind for one in runs(repeats=3, uncoupled=False)} == {COUPLED}
 
 
 def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
-    assert in_step_sizes("none", GRID) == () == in_step_sizes("largest", GRID[:1])
-    assert in_step_sizes("largest", GRID) == GRID[2:] and in_step_sizes("all", GRID) == GRID[1:]
-    order = turns(GRID, 2, uncoupled=True, in_step=in_step_sizes("largest", GRID))
-    assert [str(turn) for turn in order[4:8]] == [
+    def sizes(in_step: str, **changes: object) -> tuple[Size, ...]:
+        order = runs(in_step=in_step, repeats=1, **changes)
+        return tuple(one.size for one in order if one.kind == IN_STEP)
+
+    assert sizes("none") == () == sizes("largest", points=RUN.points[:1])
+    assert sizes("largest") == GRID[2:] and sizes("all") == GRID[1:]
+    order = runs(in_step="largest")
+    assert [str(one) for one in order[4:8]] == [
         "2x2 uncoupled, repetition 1",
         "2x2 in step, repetition 1",
         "2x2 in step, repetition 2",
@@ -175,7 +189,7 @@ def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
     ]
     assert len(order) == 12
     launcher = Scripted()
-    run, _, _, error = measure(launcher, replace(ASKED, in_step="largest"))
+    run, _, _, error = measure(launcher, asked(in_step="largest"))
     assert error is None and run is not None
     assert [len(point.in_step) for point in run.points] == [0, 0, 2]
     assert [(job.np, job.uncoupled) for job in launcher.jobs if job.in_step] == [(4, True)] * 2
@@ -187,7 +201,7 @@ def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
 
 def test_ranks_in_step_that_fail_end_nothing() -> None:
     launcher = Scripted(at={6: lambda job, _meter: 3})
-    run, _, said, error = measure(launcher, replace(ASKED, in_step="largest"))
+    run, _, said, error = measure(launcher, asked(in_step="largest"))
     assert error is None and run is not None and not run.failure
     assert launcher.jobs[5].in_step and sum(job.in_step for job in launcher.jobs) == 1
     assert [len(point.in_step) for point in run.points] == [0, 0, 0]
@@ -213,7 +227,7 @@ def varying(launcher: Scripted, *, until: int, part: float = 0.3) -> Scripted:
 
 def test_a_wide_size_is_repeated_with_its_baseline_until_its_interval_is_narrow() -> None:
     launcher = varying(Scripted(), until=3)
-    run, kept, said, error = measure(launcher, replace(ASKED, budget=10_000.0))
+    run, kept, said, error = measure(launcher, asked(budget=10_000.0))
     assert error is None and run is not None and run == kept[-1]
     many = [(len(point.samples), len(point.uncoupled)) for point in run.points]
     one, two, four = many
@@ -232,10 +246,8 @@ def first(point: Point, count: int) -> Point:
 
 def test_no_repetition_ends_after_the_budget() -> None:
     launcher = varying(Scripted(), until=1000)
-    asked = replace(
-        ASKED, budget=62.0
-    )  # a run takes 4 s: 10 runs are asked for, a repetition of 2x2 has 3 more
-    run, _, _, error = measure(launcher, asked)
+    # A run takes 4 s: 10 runs are asked for, a repetition of 2x2 has 3 more.
+    run, _, _, error = measure(launcher, asked(budget=62.0))
     assert error is None and run is not None
     assert launcher.clock.now <= 62.0 < launcher.clock.now + 3 * 4.0
     assert [len(point.samples) for point in run.points] == [3, 2, 3]
@@ -245,14 +257,14 @@ def test_no_repetition_ends_after_the_budget() -> None:
 
 
 def test_a_run_with_a_budget_is_resumed_where_it_was_interrupted() -> None:
-    asked = replace(ASKED, budget=10_000.0)
-    whole = measure(varying(Scripted(), until=3), asked)[0]
+    request = asked(budget=10_000.0)
+    whole = measure(varying(Scripted(), until=3), request)[0]
     launcher = varying(Scripted(), until=3)
     launcher.at[12] = lambda _job, _meter: 3
-    _, kept, _, _ = measure(launcher, asked)
+    _, kept, _, _ = measure(launcher, request)
     del launcher.at[12]
     again = Scripted(clock=launcher.clock, at=launcher.at)
-    run = measure(again, asked, stored=kept[-1])[0]
+    run = measure(again, request, stored=kept[-1])[0]
     assert run is not None and whole is not None
     assert too_wide(run) == {} == too_wide(whole)
     assert [len({len(ones) for kind, ones in point.kinds if ones}) for point in run.points] == [1, 1, 1]
@@ -265,10 +277,10 @@ def test_without_a_budget_nothing_is_repeated_further() -> None:
 
 
 def test_coupled_and_uncoupled_differ_in_nothing_else() -> None:
-    coupled, uncoupled = (job_of(turn, ASKED) for turn in turns(GRID, 1, uncoupled=True)[3:])
+    coupled, uncoupled = (job_of(one, ASKED) for one in runs(repeats=1)[3:])
     assert replace(uncoupled, uncoupled=False) == coupled
     assert (coupled.np, coupled.hosts) == (4, HOSTS)
-    assert job_of(turns(GRID, 1, uncoupled=True)[1], ASKED).hosts == HOSTS[:1]
+    assert job_of(runs()[1], ASKED).hosts == HOSTS[:1]
 
 
 def test_what_is_measured_is_what_the_ranks_did() -> None:
@@ -432,14 +444,14 @@ def test_messages_are_thinned_evenly(count: int) -> None:
 def test_a_wire_is_required_of_the_sizes_that_can_have_it(
     words: tuple[str, ...], needed: dict[str, tuple[str, ...]]
 ) -> None:
-    asked = replace(ASKED, job=replace(ASKED.job, require=words))
-    jobs = {str(turn).partition(",")[0]: job_of(turn, asked) for turn in turns(GRID, 1, uncoupled=True)}
+    request = asked(replace(ASKED.job, require=words))
+    jobs = {str(one).partition(",")[0]: job_of(one, request) for one in runs(repeats=1)}
     assert {name: job.require for name, job in jobs.items() if job.require} == needed
 
 
 def test_a_wire_that_no_size_can_have_is_a_mistake() -> None:
-    asked = replace(ASKED, grid=parse_grid("1x1,1x2"), job=replace(ASKED.job, require=("rdma", "shm")))
-    (fault,) = faults_of(asked)
+    request = asked(replace(ASKED.job, require=("rdma", "shm")), points=RUN.points[:2])
+    (fault,) = faults_of(request)
     assert (fault.where, fault.what) == ("--require", "rdma says nothing of any of these sizes")
 
 
@@ -471,7 +483,7 @@ def test_a_stored_proof_that_is_none_is_refused(tmp_path: Path) -> None:
     assert run is not None
     document = run_file.to_document(run)
     document["points"][2]["transport"]["hosts"][0]["between"]["exchanged"] = "much"
-    with pytest.raises(RequestError, match="exchanged: .* is not a whole number"):
+    with pytest.raises(RequestError, match=r"exchanged: .* is not a whole number"):
         run_file.from_document(json.loads(json.dumps(document)), "r")
 
 
@@ -510,9 +522,8 @@ def test_every_size_gets_the_same_threads() -> None:
 
 def test_strong_scaling_gives_every_size_its_share_of_the_batch() -> None:
     job = replace(ASKED.job, command=("python", "train.py", "--batch={batch}", "{hosts}x{ranks}"))
-    asked = replace(ASKED, job=job, strong=True, global_batch=64)
     launcher = Scripted()
-    run, *_ = measure(launcher, asked)
+    run, *_ = measure(launcher, asked(job, strong=True, global_batch=64))
     assert run is not None and (run.strong, run.global_batch) == (True, 64)
     words = {job.np: job.command[2:] for job in launcher.jobs}
     assert words == {1: ("--batch=64", "1x1"), 2: ("--batch=32", "1x2"), 4: ("--batch=16", "2x4")}
@@ -527,9 +538,9 @@ def epochs(job: Job, listener: Meter) -> int:
 def test_batches_become_samples_where_a_batch_is_not_the_same_everywhere() -> None:
     launcher = Scripted(at=dict.fromkeys(range(1, 11), epochs))
     job = replace(ASKED.job, command=("python", "{batch}"))
-    run, *_ = measure(launcher, replace(ASKED, job=job, strong=True, global_batch=64))
+    run, *_ = measure(launcher, asked(job, strong=True, global_batch=64))
     assert run is not None and run.unit == "samples"
     assert [result.rate.median for result in scalings(run)] == [20 * 64, 2 * 20 * 32, 4 * 20 * 16]
     launcher = Scripted(at={1: epochs})
-    *_, error = measure(launcher, replace(ASKED, strong=True))
+    *_, error = measure(launcher, asked(strong=True))
     assert isinstance(error, RequestError) and "add --global-batch" in str(error)

@@ -1,6 +1,6 @@
-"""The options of ``ringleader scale``, how they become a ``Scale``, and what one call of it measures.
+"""The options of ``ringleader scale``, and how they become a request. Touches nothing.
 
-Touches nothing; `read_sitting` reads the rest.
+`session` reads the rest: hosts, scripts and the run that is resumed.
 """
 
 from __future__ import annotations
@@ -8,32 +8,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import PurePath
 
-from ringleader.bench.grid import (
+from ringleader.bench.scale.measurement import ScaleRequest, faults_of, points_of
+from ringleader.bench.scale.rates import WARMUP
+from ringleader.bench.scale.sizes import (
     ONE,
-    Size,
-    check_grid,
     default_grid,
+    faults_of_hosts,
     parse_baseline,
     parse_grid,
     with_baseline,
 )
-from ringleader.bench.rates import WARMUP
-from ringleader.bench.resumption import extended_grid
-from ringleader.bench.scale import Scale, faults_of
+from ringleader.cli.bench.bench_options import name_of_now
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.typed_command import REPLACE
-from ringleader.errors import Fault, collected, refuse
+from ringleader.errors import collected, refuse
 from ringleader.option_fields import flag, group, option
-from ringleader.plan.job import Host, Job
+from ringleader.plan.job import Job
 from ringleader.plan.job import faults_of as job_faults_of
-from ringleader.scaling import IN_STEP_CHOICES, Run
+from ringleader.scaling import IN_STEP_CHOICES, Context, Request, Run, Size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +90,19 @@ class ScaleOptions:
     follow: FollowOptions = group(FollowOptions, of="scale")
 
 
-def make_scale(
-    options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool, stored: Run | None = None
-) -> Scale:
+def make_request(
+    options: ScaleOptions,
+    job: Job,
+    request: Request,
+    *,
+    cores: int,
+    lab: bool = False,
+    image: str = "",
+    stored: Run | None = None,
+) -> ScaleRequest:
     """Return what was asked for; RequestError with everything wrong in it.
 
-    ``cores``: CPUs of this machine; ``stamp``: a time as file names have it; ``stored``: the run to resume.
+    ``cores``: CPUs of this machine; ``image``: of the Pods; ``stored``: the run to resume.
     """
     faults = Faults(found=list(job_faults_of(job)))
     if not job.command:
@@ -106,31 +111,30 @@ def make_scale(
             faults.add("COMMAND", "nothing to run", "ringleader scale --grid 1x1,1x2 python train.py")
     baseline, grid = ONE, tuple[Size, ...]()
     with collected(faults.found):
-        baseline = ONE if options.baseline is None else parse_baseline(options.baseline)
+        baseline = parse_baseline(options.baseline)
     with collected(faults.found):
         grid = with_baseline(_grid(options, job, cores, baseline, stored), baseline)
-        check_grid(grid, job.hosts, oversubscribe=job.oversubscribe)
-        _check_local(grid, job, cores)
+        faults.found += faults_of_hosts(grid, job.hosts, cores=cores, oversubscribe=job.oversubscribe)
     usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
-    name = options.name if options.name is not None else f"{script_name(job.command)}-{stamp}"
-    if stored is not None:
-        usual, name = stored.in_step, stored.name
-    asked = Scale(
-        name=name,
+    name = options.name if stored is None else stored.name
+    asked = ScaleRequest(
         job=replace(job, faults=()),
-        grid=grid,
-        repeats=options.repeats,
-        warmup=options.warmup,
-        budget=options.budget,
-        uncoupled=not options.no_uncoupled,
-        in_step=options.in_step or usual,
-        strong=options.strong,
-        global_batch=options.global_batch,
-        baseline=str(baseline),
-        lab=lab,
+        run=Run(
+            name=name_of_now(script_name(job.command)) if name is None else name,
+            context=Context(command=(), lab=lab, image=image),
+            points=points_of(grid),
+            repeats=options.repeats,
+            warmup=options.warmup,
+            budget=options.budget,
+            uncoupled=not options.no_uncoupled,
+            in_step=options.in_step or (usual if stored is None else stored.in_step),
+            strong=options.strong,
+            global_batch=options.global_batch,
+            baseline=str(baseline),
+            request=request,
+        ),
     )
-    faults.found += faults_of(asked)
-    refuse(faults.found)
+    refuse((*faults.found, *faults_of(asked)))
     return asked
 
 
@@ -146,20 +150,10 @@ def _grid(
     return tuple(size for size in sizes if size.hosts >= baseline.hosts and size.slots >= baseline.slots)
 
 
-def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:
-    """Raise RequestError where this machine alone has too few cores for a size."""
-    if job.hosts or job.oversubscribe:
-        return
-    found = [
-        Fault(
-            where="--grid",
-            what=f"{size} needs {size.slots} cores, this machine has {cores}",
-            hint="ask for a smaller size, or add --oversubscribe (it measures crowding, not scaling)",
-        )
-        for size in grid
-        if size.slots > cores
-    ]
-    refuse(found)
+def extended_grid(stored: Run, added: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the sizes of a stored run and behind them those that are new."""
+    known = tuple(point.size for point in stored.points)
+    return (*known, *(size for size in added if size not in known))
 
 
 def script_name(command: Sequence[str]) -> str:
@@ -184,13 +178,3 @@ def threads_for(
     if users is not None:
         return int(users) if re.fullmatch(r"[1-9][0-9]{0,5}", users) else None
     return max(1, min(cores, default=1) // max(size.slots for size in grid))
-
-
-def hosts_text(hosts: Sequence[Host], size: Size) -> str:
-    """``h1:2,h2:2`` of a size."""
-    return ",".join(f"{host.name}:{size.slots}" for host in hosts) or f"localhost:{size.slots}"
-
-
-def stamp() -> str:
-    """Return the time as file names have it."""
-    return datetime.now().strftime("%Y%m%d-%H%M%S")

@@ -1,10 +1,10 @@
-"""The command line of ``ringleader scale``, and the stored run it resumes, become a ``Sitting``."""
+"""One call of ``ringleader scale``: its command line and the run that it resumes become a `Session`."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,22 +15,21 @@ from click.core import ParameterSource
 from ringleader.agents.processors import usable_cpus
 from ringleader.agents.training_progress import cpu_model
 from ringleader.bench import run_file
-from ringleader.bench.resumption import changed_hosts, changed_request, host_words
-from ringleader.bench.scale import Scale, turns_of
-from ringleader.bench.turn_order import Turn, turns_left
+from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, runs_left
+from ringleader.bench.scale.sizes import host_words, hosts_for
 from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp, threads_for
+from ringleader.cli.scale.options import ScaleOptions, make_request, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.option_fields import parts
-from ringleader.plan.job import Job
+from ringleader.plan.job import Host, Job
 from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Request, Run
 
 if TYPE_CHECKING:
-    from ringleader.cli.scale.cluster_jobs import ClusterJobs
+    from ringleader.cli.scale.kubernetes_jobs import KubernetesJobs
 
 _CALL = "command grid repeats name output replace resume dry_run sizes json json_file no_page"
 _OF_THIS_CALL = frozenset(_CALL.split())
@@ -41,7 +40,7 @@ _HOW = (
     "start_timeout baseline context kubeconfig in_step budget"
 )
 _MAY_DIFFER = _OF_THIS_CALL | _NAMES_HOSTS | set(_HOW.split())
-"""Options that may be given anew: they change nothing that is measured, or ``bench.resumption`` compares."""
+"""Options that may be given anew: they change nothing that is measured, or `changed_request` compares."""
 
 
 def kept_words(ctx: click.Context) -> tuple[str, ...]:
@@ -144,67 +143,60 @@ def _shown(value: object) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sitting:
-    """What this call measures, and what it goes on with."""
+class Session:
+    """What this call measures, and what it resumes."""
 
-    wanted: Scale
+    asked: ScaleRequest
     stored: Run | None = None
     """The run that is resumed."""
     directory: Path | None = None
     """Of that run; a new one is made."""
-    cluster: ClusterJobs | None = None
+    cluster: KubernetesJobs | None = None
     """What starts the runs on Kubernetes; ``None``: they run on hosts."""
     in_allocation: bool = False
-    """A batch system gave the hosts, so that their names differ from one sitting to the next."""
+    """A batch system gave the hosts, so that their names differ from one session to the next."""
 
-    def turns_left(self, measured: Run | None) -> tuple[Turn, ...]:
+    def runs_left(self, measured: Run | None) -> tuple[SizeRun, ...]:
         """Return the runs that are still to be made where so much is measured."""
-        return turns_left(turns_of(self.wanted), measured)
+        return runs_left(self.asked.begun(measured))
 
 
-def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
+def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
     if options.resume is None:
         own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
         if wrong := misplaced_options(context, options.hosts.on, own):
             raise RequestError((*faults_of_words(context), *wrong))
-        return _sitting(options, kept_words(context), line)
+        return _session(options, kept_words(context), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)
     if not options.dry_run and not os.access(directory, os.W_OK):
         raise RefusedError("cannot be written to", where=str(directory))
     options, words = resumed_options(context, stored)
-    sitting = replace(_sitting(options, words, line, stored), directory=directory)
-    refuse(changed_request(stored, sitting.wanted, same_hosts=not sitting.in_allocation))
-    return sitting
+    session = replace(_session(options, words, line, stored), directory=directory)
+    refuse(changed_request(stored, session.asked, same_hosts=not session.in_allocation))
+    return session
 
 
-def _sitting(
+def _session(
     options: ScaleOptions, words: tuple[str, ...], line: ProgressLine, stored: Run | None = None
-) -> Sitting:
+) -> Session:
     """``words``: the options to be kept with the run."""
-    if options.hosts.on in PLACES:
-        from ringleader.cli.scale.cluster_jobs import cluster_sitting
-
-        wanted, cluster = cluster_sitting(options, words, stored)
-        return Sitting(wanted=wanted, stored=stored, cluster=cluster)
     where = options.hosts
+    if where.on in PLACES:
+        from ringleader.cli.scale.kubernetes_jobs import kubernetes_request
+
+        asked, cluster = kubernetes_request(options, words, stored)
+        return Session(asked=asked, stored=stored, cluster=cluster)
     job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
-    wanted = make_scale(options, job, cores=usable_cpus(), stamp=stamp(), lab=where.wants_lab, stored=stored)
     script, digest = script_of(job)
-    request = Request(
-        options=words,
-        workdir=job.workdir,
-        hosts=host_words(job.hosts),
-        script=script,
-        script_digest=digest,
-    )
-    return Sitting(
-        wanted=replace(wanted, cpu=cpu_model(), request=request),
-        stored=stored,
-        in_allocation=chosen.allocation is not None,
+    hosts = host_words(job.hosts)
+    request = Request(options=words, workdir=job.workdir, hosts=hosts, script=script, script_digest=digest)
+    asked = make_request(options, job, request, cores=usable_cpus(), lab=where.wants_lab, stored=stored)
+    return Session(
+        asked=replace(asked, cpu=cpu_model()), stored=stored, in_allocation=chosen.allocation is not None
     )
 
 
@@ -232,24 +224,106 @@ def script_of(job: Job) -> tuple[str, str]:
     return "", ""
 
 
-def with_threads(sitting: Sitting, line: ProgressLine) -> Sitting:
-    """Look at all hosts before anything long starts; give every rank the same threads at every size."""
-    wanted, stored = sitting.wanted, sitting.stored
-    if sitting.cluster is not None:
-        return sitting
+def with_threads(session: Session, line: ProgressLine) -> Session:
+    """Probe all hosts before anything long starts; give every rank the same threads at every size."""
+    asked, stored = session.asked, session.stored
+    if session.cluster is not None:
+        return session
     cores = {"localhost": usable_cpus()}
-    if wanted.job.hosts:
+    if asked.job.hosts:
         from ringleader.launch.host_probe.probe import probe
 
-        found = probe(wanted.job, environ=os.environ, progress=line.show)
+        found = probe(asked.job, environ=os.environ, progress=line.show)
         if found.ssh is not None:
             found.ssh.close()
         cores = {facts.host.name: len(facts.cpus) for facts in found.facts}
     if stored is None:
-        threads = threads_for(wanted.job, wanted.grid, list(cores.values()), os.environ)
+        threads = threads_for(asked.job, asked.sizes, list(cores.values()), os.environ)
     else:
         threads = stored.context.threads  # a larger size must not change those of the others
-        if sitting.in_allocation:  # a batch system gave others: each stands for one of those before
+        if session.in_allocation:  # a batch system gave others: each stands for one of those before
             cores = dict(zip((host.name for host in stored.context.hosts), cores.values(), strict=False))
         refuse(changed_hosts(stored, cores))
-    return replace(sitting, wanted=replace(wanted, job=replace(wanted.job, threads=threads)))
+    return replace(session, asked=replace(asked, job=replace(asked.job, threads=threads)))
+
+
+# --- what must not have changed ---------------------------------------------------------------------------
+
+_ANEW = "begin a new run with another --name; ringleader report compares the two"
+
+
+def changed_request(stored: Run, asked: ScaleRequest, *, same_hosts: bool) -> list[Fault]:
+    """Return what is asked for otherwise than the stored run was, so that its numbers would not belong to it.
+
+    ``same_hosts``: hosts must have the same names. In a batch allocation they change from job to job, and
+    only their cores count (``changed_hosts``).
+    """
+    run, before, now = asked.run, stored.request, asked.run.request or Request()
+    if before is None or not before.workdir:
+        what = "was kept by a version of Ringleader that could not resume"
+        return [Fault(where=stored.name, what=what, hint=_ANEW)]
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("COMMAND", " ".join(stored.context.command), " ".join(asked.job.command)),
+        ("working directory", before.workdir, now.workdir),
+        ("--warmup", stored.warmup, run.warmup),
+        ("--strong", stored.strong, run.strong),
+        ("--global-batch", stored.global_batch, run.global_batch),
+        ("--bind", stored.context.binding, asked.job.bind),
+        ("--no-uncoupled", not stored.uncoupled, not run.uncoupled),
+        ("--lab", stored.context.lab, run.context.lab),
+    )
+    found = [
+        Fault(where=where, what=f"was {_changed(old)}, is {_changed(new)} now", hint=_ANEW)
+        for where, old, new in pairs
+        if old != new
+    ]
+    is_same_call = not {"COMMAND", "working directory"} & {fault.where for fault in found}
+    if is_same_call and before.script_digest not in ("", now.script_digest):
+        what = f"{before.script} has changed since" if now.script_digest else "is not there any more"
+        found.append(Fault(where=before.script, what=what, hint=_ANEW))
+    if run.repeats < stored.repeats:
+        what = f"{run.repeats} repetitions; the run has {stored.repeats} already"
+        found.append(Fault(where="--repeats", what=what, hint="ask for as many or more"))
+    return found + (_other_hosts(stored, before, asked.job) if same_hosts else [])
+
+
+def _changed(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "not given" if value in (None, "") else str(value)
+
+
+def _other_hosts(stored: Run, before: Request, job: Job) -> list[Fault]:
+    """Return the sizes that would run on other hosts than their first repetitions did."""
+    found = []
+    hosts = tuple(map(_host, before.hosts))
+    for point in stored.points:
+        old, new = (hosts_for(point.size, one, oversubscribe=job.oversubscribe) for one in (hosts, job.hosts))
+        if any(samples for _kind, samples in point.kinds) and old != new:
+            what = f"ran on {_names(old)}, would run on {_names(new)} now"
+            found.append(Fault(where=point.name, what=what, hint="name the same hosts in the same order"))
+    return found
+
+
+def _host(word: str) -> Host:
+    name, _, slots = word.rpartition(":")
+    return Host(name=name, slots=int(slots)) if name and slots.isdigit() else Host(name=word)
+
+
+def _names(hosts: Sequence[Host] | None) -> str:
+    if hosts is None:
+        return "too few hosts"
+    return ", ".join(host.name for host in hosts) or "this machine"
+
+
+def changed_hosts(stored: Run, cores: Mapping[str, int]) -> list[Fault]:
+    """Return hosts that have another number of cores than before. ``cores``: by the name the user gives."""
+    return [
+        Fault(
+            where=host.name,
+            what=f"had {host.cores} cores for its ranks, has {cores[host.name]} now",
+            hint=_ANEW,
+        )
+        for host in stored.context.hosts
+        if host.cores is not None and cores.get(host.name, host.cores) != host.cores
+    ]

@@ -9,15 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ringleader.bench import scale
-from ringleader.bench.grid import Size, parse_baseline, parse_grid
-from ringleader.bench.launcher_log import LauncherLog
-from ringleader.bench.meter import Meter
-from ringleader.bench.resumption import host_words
-from ringleader.bench.turn_order import turns
+from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, job_of
+from ringleader.bench.scale.meter import LauncherLog, Meter
+from ringleader.bench.scale.sizes import host_words, parse_baseline, parse_grid
+from ringleader.cli.kubernetes import job_from_options
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
-from ringleader.cli.kubernetes.job_from_options import job_of, request_of
 from ringleader.cli.kubernetes.run_job import (
     Where,
     check_claims,
@@ -29,14 +26,14 @@ from ringleader.cli.kubernetes.run_job import (
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions
-from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
+from ringleader.cli.scale.options import ScaleOptions, make_request
 from ringleader.errors import RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.mpijob.model import MPIJob
 from ringleader.plan.job import Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
-from ringleader.scaling import Request, Run
+from ringleader.scaling import Request, Run, Size
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -48,9 +45,9 @@ START_TIMEOUT = 900.0
 """Seconds that the Pods of a size may take to run: a sweep must not wait for ever for one that never fits."""
 
 
-def cluster_sitting(
+def kubernetes_request(
     options: ScaleOptions, words: tuple[str, ...], stored: Run | None
-) -> tuple[scale.Scale, ClusterJobs]:
+) -> tuple[ScaleRequest, KubernetesJobs]:
     """Return what is measured on Kubernetes, and what starts it.
 
     RequestError with every fault of every size's job.
@@ -66,33 +63,31 @@ def cluster_sitting(
     # Workers stand for hosts: as many as the largest size needs, with room for its ranks.
     workers = tuple(Host(name=f"worker-{index}", slots=slots) for index in range(most))
     job = Job(command=options.job.command, hosts=workers, bind="none", threads=threads)
-    wanted = None
+    request = Request(
+        options=words, workdir=options.job.workdir or "the image's", hosts=host_words(job.hosts)
+    )
+    asked = None
     with collected(faults.found):
         coupled = replace(options, no_uncoupled=True, in_step=None)
-        wanted = make_scale(coupled, job, cores=1, stamp=stamp(), lab=False, stored=stored)
+        image = options.pods.image or ""
+        asked = make_request(coupled, job, request, cores=1, image=image, stored=stored)
     # Where the sizes are not known, one job shows what else is wrong.
     every = [replace(job, np=1, hosts=job.hosts[:1])]
-    if wanted is not None:
-        every = [scale.job_of(turn, wanted) for turn in turns(wanted.grid, 1, uncoupled=False)]
+    if asked is not None:
+        every = [job_of(SizeRun(size=size), asked) for size in asked.sizes]
     for one in every:
         with collected(faults.found, RingleaderError):
             jobs.mpijob(one, os.environ, suffix="xxxxx")
-    if wanted is None or faults.found:
+    if asked is None or faults.found:
         raise RequestError(dict.fromkeys(faults.found))
-    request = Request(
-        options=words,
-        workdir=options.job.workdir or "the image's",
-        hosts=host_words(job.hosts),
-    )
-    wanted = replace(wanted, request=request, image=options.pods.image or "")
-    return wanted, jobs
+    return asked, jobs
 
 
-def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
+def _jobs(on: Where, options: ScaleOptions) -> KubernetesJobs:
     """Return what starts the sizes' jobs."""
     asked = options.job
     job = Job(timeout=asked.timeout, workdir=asked.workdir, extra_mpirun_args=asked.extra_mpirun_args)
-    return ClusterJobs(
+    return KubernetesJobs(
         on=on,
         cluster=options.cluster,
         options=JobOptions(
@@ -111,12 +106,12 @@ def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
 
 def _sizes(options: ScaleOptions, stored: Run | None) -> list[Size]:
     """Return all sizes that are meant; what is wrong with them is found later."""
-    sizes = [Size(hosts=point.hosts, slots=point.slots) for point in (stored.points if stored else ())]
+    sizes = [point.size for point in (stored.points if stored else ())]
     faults = Faults()
     with collected(faults.found):
         sizes += parse_grid(options.grid or "1x1")
     with collected(faults.found):
-        sizes.append(parse_baseline(options.baseline or "1x1"))
+        sizes.append(parse_baseline(options.baseline))
     return sizes
 
 
@@ -132,7 +127,7 @@ GONE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterOutcome:
+class KubernetesOutcome:
     """How a job on a cluster ended, and on which nodes it was."""
 
     exit_code: int
@@ -145,8 +140,8 @@ class ClusterOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterJobs:
-    """Starts one job after the other; a launcher for ``bench.scale``."""
+class KubernetesJobs:
+    """Starts one job after the other; a launcher for `bench.scale.measurement`."""
 
     on: Where
     cluster: ClusterOptions
@@ -154,13 +149,13 @@ class ClusterJobs:
     """Without command, ranks and slots: those are the sizes'."""
     follow: FollowOptions
 
-    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> ClusterOutcome:
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> KubernetesOutcome:
         """Run the job to its end, telling the listener what its log says; nothing of it is left behind."""
         made = self.mpijob(job, environ, suffix=uuid.uuid4().hex[:5])
         log = LauncherLog(listener, job.np or 1)
         end, nodes = with_cluster(self.cluster, lambda one: self._measured(one, made, log, listener))
         log.end()
-        return ClusterOutcome(
+        return KubernetesOutcome(
             exit_code=end.exit_code,
             whose=end.whose,
             reason=end.reason,
@@ -172,7 +167,7 @@ class ClusterJobs:
         faults = Faults()
         asked = replace(self.options.job, command=job.command, np=job.np, threads=job.threads)
         options = replace(self.options, job=asked, slots_per_worker=job.hosts[0].slots)
-        request = request_of(
+        request = job_from_options.request_of(
             options,
             faults=faults,
             namespace=self.cluster.namespace or "",
@@ -182,7 +177,7 @@ class ClusterJobs:
         )
         check_claims(request, faults)
         request = replace(request, env=(*request.env, ("RINGLEADER_REPORT_LINES", "1")))
-        made = job_of(request, faults)
+        made = job_from_options.job_of(request, faults)
         if self.on == "pods":
             check_operatorless(made, self.follow)
         return made
