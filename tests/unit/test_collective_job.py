@@ -15,11 +15,11 @@ import pytest
 from ringleader.bench import run_file
 from ringleader.bench.collective_job import measure, sweep_of
 from ringleader.bench.collective_plan import CollectivePlan, cases
-from ringleader.bench.operation_deadline import OperationDeadline
+from ringleader.bench.collective_program import OperationDeadline
 from ringleader.cli.bench.collectives import complaints, exit_code
 from ringleader.cli.main import main
+from ringleader.dataclass_json import from_document
 from ringleader.errors import RefusedError, StoppedError
-from ringleader.fabric.facts import from_document
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
 from ringleader.measurements.collective import CollectiveRun, Timing, WrongResult
@@ -68,12 +68,12 @@ class Cluster:
     def result(size: int, count: int, wrong: int) -> dict[str, Any]:
         timing = {"seconds": 1e-3, "low": 0.9e-3, "high": 1.1e-3, "wrong": 0}
         bad = {"implementation": "mpi", "size": size, "in_place": True, "rank": 1, "wrong": wrong}
+        at = {"size": size, "count": count}
         return {
             "size": size,
-            "count": count,
             "series": {
-                "ringleader": {"iterations": 20, "out_of_place": timing, "in_place": timing},
-                "mpi": {"iterations": 7, "in_place": timing | {"wrong": wrong}},
+                "ringleader": {**at, "iterations": 20, "out_of_place": timing, "in_place": timing},
+                "mpi": {**at, "iterations": 7, "in_place": timing | {"wrong": wrong}},
             },
             "wrong": [bad] if wrong else [],
         }
