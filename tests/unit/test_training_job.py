@@ -7,8 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from ringleader.bench.training.step_split import RankTimes
-from ringleader.bench.training.training_answers import TrainingAnswers
-from ringleader.bench.training.training_job import measure
+from ringleader.bench.training.training_job import TrainingAnswers, measure
 from ringleader.bench.training.training_plan import TrainingPlan
 from ringleader.errors import LaunchError, RankError, RequestError, StoppedError
 from ringleader.launch.outcome import Outcome

@@ -165,8 +165,3 @@ def chosen_arms(
         return {arm: "" for arm in ARMS if arm in plan.arms}, found
     shown = [arm for arm in ARMS if arm != SHARDED or not reasons.get(arm)]
     return {arm: reasons.get(arm, "") for arm in shown}, []
-
-
-def order_of(arms: tuple[str, ...], repetition: int) -> tuple[str, ...]:
-    """Return the order of the arms in a repetition (from 0): every second time backwards."""
-    return arms[::-1] if repetition % 2 else arms
