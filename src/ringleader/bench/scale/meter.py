@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.agents.training_progress import LOG_MARK
 from ringleader.bench.scale.rates import (
+    PROGRESS,
+    STEPS,
     Line,
-    Progress,
+    Report,
     Stamped,
-    StepTimes,
-    aligned,
     common_window,
     number_in,
     parse_line,
+    reports_of,
     sample_apart,
     sample_from_lines,
     sample_from_progress,
@@ -119,14 +120,10 @@ class Meter:
         kind = message.get("kind")
         try:
             if kind == "progress":
-                for name in ("samples", "seconds"):
-                    number_in(message, name)
-                self._keep(self._reports, rank, message)
+                self._keep(self._reports, rank, message, ("samples", "seconds"))
                 self._show_rate()
             elif kind == "step":
-                for name in ("steps", "step_seconds", "exchange_seconds", "waiting_seconds"):
-                    number_in(message, name)
-                self._keep(self._steps, rank, message)
+                self._keep(self._steps, rank, message, STEPS)
             elif kind == "consistency":
                 self._differences.append(str(message.get("text", "")))
                 self._warn(self._differences[-1])
@@ -139,7 +136,11 @@ class Meter:
             known = {name: value for name, value in message.items() if name != "kind"}
             self.contexts.setdefault(rank, {}).update(known)
 
-    def _keep(self, where: dict[int, Track], rank: int, message: Mapping[str, Any]) -> None:
+    def _keep(
+        self, where: dict[int, Track], rank: int, message: Mapping[str, Any], needed: Sequence[str]
+    ) -> None:
+        for name in needed:
+            number_in(message, name)
         where.setdefault(rank, Track()).add((self._now(), message))
 
     def progress(self, text: str) -> None:
@@ -166,42 +167,24 @@ class Meter:
         sample = self.sample()
         self._say("training" if sample is None else f"{sample.rate:,.1f}/s so far")
 
-    def _progress_series(self) -> dict[int, list[Progress]]:
-        return {
-            rank: [
-                Progress(time=at, samples=float(m["samples"]), steps=float(m.get("steps", 0)))
-                for at, m in aligned(track.kept())
-            ]
-            for rank, track in self._reports.items()
-        }
-
     def sample(self) -> Sample | None:
         """Return the rate that can be read from all that was heard, or ``None``.
 
         Progress reports win over printed lines: their warm-up and their window are ours.
         """
+
+        def reports(tracks: dict[int, Track], names: Sequence[str]) -> dict[int, list[Report]]:
+            return {rank: reports_of(track.kept(), names) for rank, track in tracks.items()}
+
         found: Sample | None = None
-        series = self._progress_series()
+        series = reports(self._reports, PROGRESS)
         window = common_window(series, self._ranks, self._warmup)
         if window is not None and shares_enough(series, window, self._warmup):
             found = sample_from_progress(series, window)
         if found is None:
             found = sample_apart(series, self._ranks, self._warmup)
         if found is not None and window is not None:
-            steps = {
-                rank: [
-                    StepTimes(
-                        time=at,
-                        steps=float(m["steps"]),
-                        step_seconds=float(m["step_seconds"]),
-                        exchange_seconds=float(m["exchange_seconds"]),
-                        waiting_seconds=float(m["waiting_seconds"]),
-                    )
-                    for at, m in aligned(track.kept())
-                ]
-                for rank, track in self._steps.items()
-            }
-            parts = step_parts(steps, window)
+            parts = step_parts(reports(self._steps, STEPS), window)
             if parts is not None:
                 found = replace(found, exchange_seconds=parts[1], waiting_seconds=parts[2])
         if found is None:

@@ -88,28 +88,25 @@ class Line:
     """Steps of the epoch that the line is of."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """One progress report: cumulative numbers at a time."""
-
-    time: float
-    """Seconds on a clock that all ranks of the job share (see ``aligned``)."""
-    samples: float
-    steps: float
+PROGRESS = ("samples", "steps")
+STEPS = ("steps", "step_seconds", "exchange_seconds", "waiting_seconds")
+"""Numbers of a progress report, and of one of the engine's step reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTimes:
-    """One of the engine's step reports: cumulative numbers at a time."""
+class Report:
+    """Cumulative numbers of a rank at a time; those that it did not report are 0."""
 
     time: float
-    steps: float
-    step_seconds: float
-    exchange_seconds: float
-    waiting_seconds: float
+    """Seconds on a clock that all ranks of the job share (see ``reports_of``)."""
+    samples: float = 0.0
+    steps: float = 0.0
+    step_seconds: float = 0.0
+    exchange_seconds: float = 0.0
+    waiting_seconds: float = 0.0
 
 
-ORIGIN = StepTimes(time=-math.inf, steps=0, step_seconds=0, exchange_seconds=0, waiting_seconds=0)
+ORIGIN = Report(time=-math.inf)
 """Where every rank's cumulative numbers begin."""
 
 
@@ -209,23 +206,25 @@ Stamped = tuple[float, Mapping[str, Any]]
 """A rank's message with the time of its arrival."""
 
 
-def aligned(stamped: Sequence[Stamped]) -> list[Stamped]:
-    """Put one rank's messages, given with their times of arrival, on the receiver's clock.
+def reports_of(stamped: Sequence[Stamped], names: Sequence[str]) -> list[Report]:
+    """Return one rank's messages, given with their times of arrival, by the receiver's clock.
 
     A rank's ``seconds`` have their own zero on each host. The message that travelled fastest tells it best:
     zero = min(arrival − seconds). Messages without ``seconds`` keep their time of arrival.
     """
-    zeros = [at - float(m["seconds"]) for at, m in stamped if isinstance(m.get("seconds"), int | float)]
-    if not zeros:
-        return list(stamped)
-    zero = min(zeros)
+    own = [m["seconds"] if isinstance(m.get("seconds"), int | float) else None for _, m in stamped]
+    pairs = list(zip(stamped, own, strict=True))
+    zero = min((at - seconds for (at, _), seconds in pairs if seconds is not None), default=0.0)
     return [
-        (zero + float(m["seconds"]) if isinstance(m.get("seconds"), int | float) else at, m)
-        for at, m in stamped
+        Report(
+            time=at if seconds is None else zero + seconds,
+            **{name: float(message.get(name, 0)) for name in names},
+        )
+        for (at, message), seconds in pairs
     ]
 
 
-def common_window(series: Mapping[int, Sequence[Progress]], ranks: int, warmup: float) -> Window | None:
+def common_window(series: Mapping[int, Sequence[Report]], ranks: int, warmup: float) -> Window | None:
     """Return the time in which all ``ranks`` trained, without its first part ``warmup`` (0 ≤ w < 1).
 
     ``None`` where a rank never reported, or where no time is common to all.
@@ -238,7 +237,7 @@ def common_window(series: Mapping[int, Sequence[Progress]], ranks: int, warmup: 
     return Window(start=start, end=end) if end > start else None
 
 
-def _at(reports: Sequence[Progress], time: float, of: str) -> float:
+def _at(reports: Sequence[Report], time: float, of: str) -> float:
     """Return a cumulative number at a time within the reports, linear between two of them."""
     index = bisect_left(reports, time, key=lambda report: report.time)
     if index == len(reports):
@@ -252,7 +251,7 @@ def _at(reports: Sequence[Progress], time: float, of: str) -> float:
     return low + part * (high - low)
 
 
-def sample_from_progress(series: Mapping[int, Sequence[Progress]], window: Window) -> Sample | None:
+def sample_from_progress(series: Mapping[int, Sequence[Report]], window: Window) -> Sample | None:
     """Return the job's rate over ``window``; ``None`` where nothing was trained in it."""
     length = window.end - window.start
     rates, steps = [], []
@@ -271,7 +270,7 @@ def sample_from_progress(series: Mapping[int, Sequence[Progress]], window: Windo
     )
 
 
-def shares_enough(series: Mapping[int, Sequence[Progress]], window: Window | None, warmup: float) -> bool:
+def shares_enough(series: Mapping[int, Sequence[Report]], window: Window | None, warmup: float) -> bool:
     """Tell whether the common time is long enough to stand for the run."""
     if window is None:
         return False
@@ -279,7 +278,7 @@ def shares_enough(series: Mapping[int, Sequence[Progress]], window: Window | Non
     return window.end - window.start >= TOGETHER * (1 - warmup) * longest
 
 
-def sample_apart(series: Mapping[int, Sequence[Progress]], ranks: int, warmup: float) -> Sample | None:
+def sample_apart(series: Mapping[int, Sequence[Report]], ranks: int, warmup: float) -> Sample | None:
     """Return the sum of the ranks' rates, each over its own time; ``None`` where one has no rate."""
     found = []
     for rank, reports in series.items():
@@ -302,9 +301,7 @@ def sample_apart(series: Mapping[int, Sequence[Progress]], ranks: int, warmup: f
     )
 
 
-def step_parts(
-    series: Mapping[int, Sequence[StepTimes]], window: Window
-) -> tuple[float, float, float] | None:
+def step_parts(series: Mapping[int, Sequence[Report]], window: Window) -> tuple[float, float, float] | None:
     """Return (step, exchange, waiting) seconds of one step, means over the ranks that told them.
 
     Taken between a rank's first and last report inside the window. The engine reports about once a second;
@@ -318,14 +315,8 @@ def step_parts(
         if chosen[-1].steps <= chosen[0].steps:
             continue
         first, last = chosen[0], chosen[-1]
-        steps = last.steps - first.steps
-        found.append(
-            (
-                (last.step_seconds - first.step_seconds) / steps,
-                (last.exchange_seconds - first.exchange_seconds) / steps,
-                (last.waiting_seconds - first.waiting_seconds) / steps,
-            )
-        )
+        taken = [getattr(last, name) - getattr(first, name) for name in STEPS[1:]]
+        found.append([value / (last.steps - first.steps) for value in taken])
     if not found:
         return None
     total, exchange, waiting = (statistics.fmean(values) for values in zip(*found, strict=True))
