@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringleader.bench.nccl_tests.parsed_output import (
-    LEAST_RATE_SHOWN,
     ParsedTable,
     ParsedTest,
     Row,
+    factor_of,
     operation_named,
 )
 from ringleader.errors import Fault, RequestError
@@ -96,15 +96,15 @@ def _row(value: Any, place: str) -> Row:
     out, inside = row.get("out_of_place"), row.get("in_place")
     iterations = row.get("actual_iterations")
     return Row(
-        size=_whole(row, "size", place),
-        count=_whole(row, "count", place),
+        size=_whole(row.get("size"), f"{place}.size"),
+        count=_whole(row.get("count"), f"{place}.count"),
         dtype=str(row.get("type", "")),
         redop=str(row.get("redop", "none")),
-        root=_whole({"root": row.get("root", -1)}, "root", place),
+        root=_whole(row.get("root", -1), f"{place}.root"),
         out_of_place=_timing(out, f"{place}.out_of_place"),
         in_place=_timing(inside, f"{place}.in_place"),
         iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
-        factor=_factor(_object(out)) or _factor(_object(inside)),
+        factor=factor_of(*((one.get("alg_bw"), one.get("bus_bw")) for one in map(_object, (out, inside)))),
     )
 
 
@@ -122,13 +122,6 @@ def _timing(value: Any, place: str) -> Timing | None:
         high=None if high is None else _number(high, f"{place}.high") / 1e6,
         wrong=None if wrong is None else int(_number(wrong, f"{place}.nwrong")),
     )
-
-
-def _factor(cells: Mapping[str, Any]) -> float | None:
-    algorithm, bus = cells.get("alg_bw"), cells.get("bus_bw")
-    if isinstance(algorithm, int | float) and isinstance(bus, int | float) and algorithm >= LEAST_RATE_SHOWN:
-        return bus / algorithm
-    return None
 
 
 def _sweep(config: Mapping[str, Any]) -> Sweep | None:
@@ -178,15 +171,11 @@ def _number(value: Any, place: str) -> float:
     return float(value)
 
 
-def _whole(row: Mapping[str, Any], name: str, place: str) -> int:
-    value = row.get(name)
+def _whole(value: Any, place: str) -> int:
+    """Return a whole number, which nccl-tests writes as text at times."""
     try:
-        return int(value.strip()) if isinstance(value, str) else int(_whole_number(value))
-    except (ValueError, TypeError):
-        raise _WrongError(f"{place}.{name}", f"{value!r:.40} is not a whole number") from None
-
-
-def _whole_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError
-    return value
+        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+            return int(value)
+    except ValueError:
+        pass
+    raise _WrongError(place, f"{value!r:.40} is not a whole number")

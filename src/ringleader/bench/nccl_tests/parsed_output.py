@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ringleader.bench.collective_plan import PARTED, dtype_named
 from ringleader.errors import Fault
@@ -70,6 +71,15 @@ class ParsedTest:
     """Its footer was there."""
     error: str = ""
     """What the program said of a failure."""
+
+
+def factor_of(*rates: tuple[Any, Any]) -> float | None:
+    """Return busbw over algbw (GB/s) of the first pair that is large enough to tell it."""
+    for algorithm, bus in rates:
+        is_known = isinstance(algorithm, int | float) and isinstance(bus, int | float)
+        if is_known and algorithm >= LEAST_RATE_SHOWN:
+            return float(bus / algorithm)
+    return None
 
 
 def operation_named(program: str) -> str:

@@ -18,10 +18,10 @@ import re
 from collections.abc import Sequence
 
 from ringleader.bench.nccl_tests.parsed_output import (
-    LEAST_RATE_SHOWN,
     ParsedTable,
     ParsedTest,
     Row,
+    factor_of,
     operation_named,
 )
 from ringleader.errors import Fault, RequestError
@@ -188,7 +188,9 @@ def row_of(columns: Sequence[str], words: Sequence[str], unit: float) -> Row:
         root=int(root),
         out_of_place=_timing(pairs[0], unit),
         in_place=_timing(pairs[1], unit),
-        factor=_factor(pairs),
+        factor=factor_of(
+            *((float(one["algbw"]), float(one["busbw"])) for one in pairs if not _is_missing(one))
+        ),
     )
 
 
@@ -206,10 +208,5 @@ def _timing(cells: dict[str, str], unit: float) -> Timing | None:
     return Timing(seconds=seconds, wrong=None if wrong == MISSING else int(float(wrong)))
 
 
-def _factor(pairs: Sequence[dict[str, str]]) -> float | None:
-    for cells in pairs:
-        if MISSING not in (cells["algbw"], cells["busbw"]):
-            algorithm = float(cells["algbw"])
-            if algorithm >= LEAST_RATE_SHOWN:
-                return float(cells["busbw"]) / algorithm
-    return None
+def _is_missing(cells: dict[str, str]) -> bool:
+    return MISSING in (cells["algbw"], cells["busbw"])
