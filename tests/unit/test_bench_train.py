@@ -210,8 +210,8 @@ def test_a_repetition_counts_when_all_ranks_have_timed_it():
     assert run.arm("ringleader").rates == (pytest.approx(8.0),) and run.arm("alone").rates == (4.0,)
     assert run.arm("ddp-nccl").note == "no GPU" and run.per_host == 2
     assert answers.rank_zero("ringleader") == ([], [2.0])
-    answers.take(1, "turn", {"arm": "ringleader", "repetition": 2})
-    answers.take(0, "turn", {"arm": "alone", "repetition": 0})
+    answers.take(1, "round", {"arm": "ringleader", "repetition": 2})
+    answers.take(0, "round", {"arm": "alone", "repetition": 0})
     assert answers.whereabouts() == "rank 0 in alone, warming up; rank 1 in ringleader, repetition 2 of 2"
 
 

@@ -39,7 +39,7 @@ def times(rank, repetition):
 
 
 def turn(rank, repetition):
-    return rank, "turn", {"arm": "ringleader", "repetition": repetition}
+    return rank, "round", {"arm": "ringleader", "repetition": repetition}
 
 
 def outcome(job, code):

@@ -1,4 +1,4 @@
-"""The models of ``ringleader bench train`` in plain torch; ``model_table`` says what they are fed."""
+"""The models of ``ringleader bench train`` in plain torch; `training_plan` says what they are fed."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ arms       {"ringleader": "", "ddp-nccl": "NCCL needs a GPU for each rank"}     
 host       {"hostname": …, "cpu": …, "cores": …, "python": …, "torch": …, "machine": …, "transport": …,
             "device": "cpu", "threads": 1}
 model      {"parameters": …}
-turn       {"arm": "ringleader", "repetition": 2}   begins; 0: warm-up
+round      {"arm": "ringleader", "repetition": 2}   begins; 0: warm-up
 times      {"arm": …, "repetition": …, "times": a ``RankTimes``}
 layers     [a ``LayerTime``, …]                  of rank 0
 digests    {"ringleader": "8c1f…"}               of the weights, at the end
@@ -113,7 +113,7 @@ class Rounds:
 
     def _train(self, name: str, repetition: int) -> None:
         """Make as many steps as the plan says; the first one, in cold caches, does not count."""
-        send("turn", {"arm": name, "repetition": repetition})
+        send("round", {"arm": name, "repetition": repetition})
         variant = self.variants.get(name)
         if variant is not None and (self._plan.warmup or repetition):
             variant.run(1 if repetition else self._plan.warmup)

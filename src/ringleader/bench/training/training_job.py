@@ -69,7 +69,7 @@ class TrainingAnswers:
             self.hosts[rank] = dict(value)
         elif name == "model":
             self.parameters = int(value["parameters"])
-        elif name == "turn":
+        elif name == "round":
             self.at[rank] = round_text(value["arm"], value["repetition"], self.plan.repeats)
         elif name == "times":
             place = (value["arm"], value["repetition"])
@@ -216,7 +216,7 @@ def measure(
     def answered(rank: int, word: str, value: Any) -> None:
         if answers.take(rank, word, value):
             keep(answers.run(name=name, context=context))
-        if word == "turn" and rank == 0:
+        if word == "round" and rank == 0:
             progress(round_text(value["arm"], value["repetition"], plan.repeats))
 
     try:

@@ -16,8 +16,7 @@ from ringleader.agents.processors import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
 from ringleader.bench.training.measured_profile import profile_text
-from ringleader.bench.training.model_table import MODELS
-from ringleader.bench.training.training_plan import SYNTHETIC, TrainingPlan, faults_of
+from ringleader.bench.training.training_plan import MODELS, SYNTHETIC, TrainingPlan, faults_of
 from ringleader.cli import interrupts
 from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
