@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
 from ringleader.bench.collective_job import measure, sweep_of
@@ -23,8 +24,7 @@ from ringleader.errors import RefusedError, StoppedError
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
 from ringleader.measurements.collective import CollectiveRun, Timing, WrongResult
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.plan.job import Host, Job
 from ringleader.scaling import Context
 
 PLAN = CollectivePlan(
@@ -62,7 +62,8 @@ class Cluster:
         for rank, step in self.stuck.items():
             what = "allreduce of 4 KiB by mpi, in place"
             say(rank, "stuck", {"step": step, "what": what, "seconds": 60.0})
-        return outcome_of(job, code=1 if self.stuck or self.refused else 0)
+        code = 1 if self.stuck or self.refused else 0
+        return outcome_of(job, code, whose="rank 0", reason="rank 0 ended with 1")
 
     @staticmethod
     def result(size: int, count: int, wrong: int) -> dict[str, Any]:
@@ -77,38 +78,6 @@ class Cluster:
             },
             "wrong": [bad] if wrong else [],
         }
-
-
-def outcome_of(job: Job, *, code: int) -> Outcome:
-    """Two hosts with one rank each."""
-    facts = tuple(
-        HostFacts(host=host, hostname=f"node{n}", identity=host.name, is_local=False, cpus=(0,), addresses=())
-        for n, host in enumerate(job.hosts)
-    )
-    ranks = tuple(
-        RankPlace(
-            rank=n,
-            host_index=n,
-            local_rank=0,
-            local_size=1,
-            cross_rank=n,
-            cross_size=2,
-            cpus=(0,),
-            threads=1,
-            gpu=None,
-        )
-        for n in range(len(job.hosts))
-    )
-    return Outcome(
-        exit_code=code,
-        whose="rank 0",
-        reason="rank 0 ended with 1" if code else "",
-        first_failure=None,
-        ends=(),
-        plan=Plan(hosts=facts, ranks=ranks),
-        mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
-        seconds=1.0,
-    )
 
 
 def measured(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests import fabric_hosts
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
 from ringleader.bench.scale import measurement
@@ -18,17 +19,15 @@ from ringleader.bench.scale.meter import Meter, Track
 from ringleader.bench.scale.sizes import parse_grid
 from ringleader.cli.scale.options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
-from ringleader.fabric import facts as fabric_facts
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan, place
+from ringleader.launch.outcome import Outcome
+from ringleader.plan.job import Host, Job
 from ringleader.report.table import repetitions
 from ringleader.scaling import COUPLED, IN_STEP, Context, Point, Request, Run, Size, scalings, too_wide
 
 GRID = parse_grid("1x1,1x2,2x2")
 HOSTS = tuple(Host(name=f"h{n}", slots=2) for n in (1, 2))
-MPI = Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/mpi/bin/mpirun", library="/mpi/lib/libmpi.so")
 RUN = Run(
     name="r", context=Context(command=()), points=points_of(GRID), repeats=2, warmup=0.2, request=Request()
 )
@@ -43,19 +42,6 @@ def asked(job: Job = ASKED.job, **changes: object) -> ScaleRequest:
 def runs(**changes: object) -> tuple[SizeRun, ...]:
     """All runs of a run that differs in some fields."""
     return runs_left(replace(RUN, **changes))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What the scripted launcher returns."""
-
-    exit_code: int
-    whose: str
-    reason: str
-    plan: Plan
-    mpi: Mpi = MPI
-    proof: TransportProof | None = None
-    devices: dict[str, fabric_facts.HostFacts] = field(default_factory=dict)
 
 
 class Clock:
@@ -78,24 +64,14 @@ class Scripted:
     rate: float = 0.0
     """Of the next run, where it is not 0."""
 
-    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Ended:
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Outcome:
         self.jobs.append(job)
-        facts = tuple(
-            HostFacts(host=host, hostname=host.name, identity=host.name, is_local=False, cpus=(0, 1))
-            for host in job.hosts
-        )
-        plan = place(job, facts)
+        number = len(self.jobs)
         listener.progress("hosts reached")
         listener.progress("")
-        code = self.at.get(len(self.jobs), self.train)(job, listener)
-        return Ended(
-            exit_code=code,
-            whose="rank 1" if code else "",
-            reason="it broke" if code else "",
-            plan=plan,
-            proof=self.proofs.get(len(self.jobs)),
-            devices={"h1": fabric_hosts.facts("hgx_ndr")} if len(self.jobs) == 1 else {},
-        )
+        code = self.at.get(number, self.train)(job, listener)
+        devices = {"h1": fabric_hosts.facts("hgx_ndr")} if number == 1 else {}
+        return outcome_of(job, code, reason="it broke", proof=self.proofs.get(number), devices=devices)
 
     def train(self, job: Job, listener: Meter) -> int:
         assert job.np is not None
