@@ -38,48 +38,39 @@ FLOAT32 = 4
 
 @dataclass
 class TrainingAnswers:
-    """Collects answers."""
+    """Collects answers; `rank_program` says what they are."""
 
     plan: TrainingPlan
-    ranks: int = 0
-    """0: no rank has said how many there are."""
-    per_host: int = 0
-    faults: dict[int, list[str]] = field(default_factory=dict)
-    arms: dict[str, str] = field(default_factory=dict)
-    """Arm → why it is missing; empty: it is not."""
-    hosts: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Rank → what it said of its host and of itself."""
-    parameters: int = 0
+    latest: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Rank → name → its latest answer, but for times."""
     times: dict[tuple[str, int], dict[int, RankTimes]] = field(default_factory=dict)
     """(arm, repetition) → rank → what it timed."""
-    digests: dict[int, dict[str, str]] = field(default_factory=dict)
-    layers: tuple[LayerTime, ...] = ()
-    at: dict[int, str] = field(default_factory=dict)
-    """Rank → what it had begun last."""
 
     def take(self, rank: int, name: str, value: Any) -> bool:
         """Keep an answer; return whether a repetition of an arm is complete with it."""
-        if name == "faults" and value:
-            self.faults[rank] = list(value)
-        elif name == "size":
-            self.ranks, self.per_host = int(value["ranks"]), int(value["per_host"])
-        elif name == "arms":
-            self.arms = dict(value)
-        elif name == "host":
-            self.hosts[rank] = dict(value)
-        elif name == "model":
-            self.parameters = int(value["parameters"])
-        elif name == "round":
-            self.at[rank] = round_text(value["arm"], value["repetition"], self.plan.repeats)
-        elif name == "times":
-            place = (value["arm"], value["repetition"])
-            self.times.setdefault(place, {})[rank] = from_document(RankTimes, value["times"])
-            return len(self.times[place]) == self.expected(value["arm"])
-        elif name == "layers":
-            self.layers = tuple(from_document(LayerTime, one) for one in value)
-        elif name == "digests":
-            self.digests[rank] = dict(value)
-        return False
+        if name != "times":
+            self.latest.setdefault(rank, {})[name] = value
+            return False
+        place = (value["arm"], value["repetition"])
+        self.times.setdefault(place, {})[rank] = from_document(RankTimes, value["times"])
+        return len(self.times[place]) == self.expected(value["arm"])
+
+    def of(self, name: str) -> dict[int, Any]:
+        """Return the latest answers of a name that are not empty, by rank."""
+        return {rank: own[name] for rank, own in sorted(self.latest.items()) if own.get(name)}
+
+    def _first(self, name: str) -> Any:
+        return next(iter(self.of(name).values()), {})
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are; 0: no rank has said it."""
+        return int(self._first("size").get("ranks", 0))
+
+    @property
+    def arms(self) -> dict[str, str]:
+        """Arm → why it is missing; empty: it is not."""
+        return dict(self._first("arms"))
 
     def expected(self, arm: str) -> int:
         """Return how many ranks time an arm."""
@@ -112,32 +103,36 @@ class TrainingAnswers:
     def run(self, *, name: str, context: Context, failure: str = "") -> TrainingRun:
         """Return everything so far."""
         plan = self.plan
-        threads = {told.get("threads") for told in self.hosts.values()}
+        hosts, parameters = self.of("host").values(), int(self._first("model").get("parameters", 0))
+        threads = {told.get("threads") for told in hosts}
         if context.threads is None and len(threads) == 1:
             context = replace(context, threads=threads.pop())
         return TrainingRun(
             name=name,
             context=context,
             model=plan.model,
-            parameters=self.parameters,
-            gradient_bytes=FLOAT32 * self.parameters,
+            parameters=parameters,
+            gradient_bytes=FLOAT32 * parameters,
             batch=plan.unit_batch,
             unit=plan.unit,
             precision=plan.precision,
             optimizer=plan.optimizer,
             data=plan.data,
             ranks=self.ranks,
-            per_host=self.per_host,
-            device=", ".join(sorted({str(told.get("device", "")) for told in self.hosts.values()})),
+            per_host=int(self._first("size").get("per_host", 0)),
+            device=", ".join(sorted({str(told.get("device", "")) for told in hosts})),
             arms=tuple(self.arm(arm) for arm in self.arms if arm != ALONE),
             alone=self.arm(ALONE) if ALONE in self.arms else None,
-            layers=self.layers,
+            layers=tuple(from_document(LayerTime, one) for one in self._first("layers")),
             failure=failure,
         )
 
     def whereabouts(self) -> str:
         """Return what ranks had begun last, those that had begun the same together; empty: nobody said."""
-        together = _by_word(sorted(self.at.items()))
+        together = _by_word(
+            (rank, round_text(at["arm"], at["repetition"], self.plan.repeats))
+            for rank, at in self.of("round").items()
+        )
         return "; ".join(f"{_ranks(ranks)} in {place}" for place, ranks in together.items())
 
     def rank_zero(self, arm: str) -> tuple[list[float], list[float]]:
@@ -161,8 +156,9 @@ def faults_of_training(answers: TrainingAnswers) -> list[str]:
         bad = [rank for rank, one in sorted(ranks.items()) if not all(map(math.isfinite, one.losses))]
         if bad:
             found.append(f"{arm}, repetition {repetition}: the loss of {_ranks(bad)} is not a finite number")
-    for arm in sorted({arm for own in answers.digests.values() for arm in own}):
-        held = _by_word((rank, own[arm]) for rank, own in sorted(answers.digests.items()) if arm in own)
+    digests = answers.of("digests")
+    for arm in sorted({arm for own in digests.values() for arm in own}):
+        held = _by_word((rank, own[arm]) for rank, own in digests.items() if arm in own)
         most = max(held.values(), key=len)
         others = sorted(rank for ranks in held.values() if ranks is not most for rank in ranks)
         if others and len(most) <= len(others):
@@ -232,15 +228,15 @@ def measure(
         if answers.times:
             keep(answers.run(name=name, context=context, failure=str(error)))
         raise
-    if answers.faults:
-        raise RequestError(rank_faults(answers.faults))
+    if faults := answers.of("faults"):
+        raise RequestError(rank_faults(faults))
     failures = [finished.failure] if finished.failure else []
-    if finished.failure and answers.at:
+    if finished.failure and answers.of("round"):
         failures.append(f"last heard: {answers.whereabouts()}")
     failures += faults_of_training(answers)
     outcome = finished.outcome
     if outcome is not None:
-        context = with_facts(context, outcome, answers.hosts)
+        context = with_facts(context, outcome, answers.of("host"))
     code = 3 if failures else 0
     if outcome is not None and outcome.exit_code:
         code = outcome.exit_code
