@@ -14,7 +14,7 @@ import pytest
 from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
-from ringleader.bench.collective_job import measure, sweep_of
+from ringleader.bench.collective_job import measure
 from ringleader.bench.collective_plan import CollectivePlan, cases
 from ringleader.bench.collective_program import OperationDeadline
 from ringleader.cli.bench.collectives import complaints, exit_code
@@ -23,7 +23,7 @@ from ringleader.dataclass_json import from_document
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.measurements.collective import CollectiveRun, Timing, WrongResult
+from ringleader.measurements.collective import CollectiveRun, Sweep, Timing, WrongResult
 from ringleader.plan.job import Host, Job
 from ringleader.scaling import Context
 
@@ -90,7 +90,7 @@ def measured(
         plan,
         Context(command=("ringleader", "bench", "allreduce")),
         name="x",
-        sweep=sweep_of(plan, maximum=4096, factor=4, step=0),
+        sweep=Sweep(minimum=1024, maximum=4096, step_factor=4),
         environ={},
         progress=lambda text: None,
         keep=kept.append,

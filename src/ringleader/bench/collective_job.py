@@ -82,19 +82,6 @@ def most_seconds(plan: CollectivePlan, ranks: int) -> float:
     return 300.0 + arms * steps
 
 
-def sweep_of(plan: CollectivePlan, *, maximum: int, factor: int, step: int) -> Sweep:
-    """Return the plan as nccl-tests' header tells it; ``maximum``: bytes, as asked for."""
-    return Sweep(
-        minimum=min(plan.sizes),
-        maximum=maximum,
-        step_factor=factor,
-        step_bytes=step,
-        warmup=plan.warmup,
-        iterations=plan.iterations,
-        checks=plan.checks,
-    )
-
-
 def measure(
     job: Job,
     plan: CollectivePlan,
