@@ -10,12 +10,10 @@ from typing import Any
 from ringleader.bench.nccl_tests.parsed_output import (
     ParsedTable,
     ParsedTest,
-    Row,
-    factor_of,
     operation_named,
 )
 from ringleader.errors import Fault, RequestError
-from ringleader.measurements.collective import RankProcess, Sweep, Timing
+from ringleader.measurements.collective import CollectiveResult, RankProcess, Sweep, Timing
 from ringleader.text_files import json_document
 
 
@@ -76,36 +74,31 @@ def _test(document: Any, place: str) -> ParsedTest:
 def _tables(document: Mapping[str, Any], ours: Mapping[str, Any], place: str) -> list[ParsedTable]:
     series = _list(ours.get("series"))
     if not series:
-        rows = [_row(one, f"{place}results[{at}]") for at, one in enumerate(document["results"])]
-        return [ParsedTable(rows=rows)]
-    return [
-        ParsedTable(
-            implementation=str(_object(one).get("implementation", "")),
-            note=str(_object(one).get("note", "")),
-            rows=[
-                _row(row, f"{place}ringleader.series[{at}].results[{index}]")
-                for index, row in enumerate(_list(_object(one).get("results")))
-            ],
+        return [_table(ParsedTable(), document["results"], f"{place}results")]
+    found = []
+    for at, one in enumerate(map(_object, series)):
+        table = ParsedTable(implementation=str(one.get("implementation", "")), note=str(one.get("note", "")))
+        rows = _list(one.get("results"))
+        found.append(_table(table, rows, f"{place}ringleader.series[{at}].results"))
+    return found
+
+
+def _table(table: ParsedTable, rows: list[Any], where: str) -> ParsedTable:
+    """Return the table with its rows."""
+    for at, row in enumerate(map(_object, rows)):
+        place, iterations = f"{where}[{at}]", row.get("actual_iterations")
+        out, inside = row.get("out_of_place"), row.get("in_place")
+        root = _whole(row.get("root", -1), f"{place}.root")
+        result = CollectiveResult(
+            size=_whole(row.get("size"), f"{place}.size"),
+            count=_whole(row.get("count"), f"{place}.count"),
+            out_of_place=_timing(out, f"{place}.out_of_place"),
+            in_place=_timing(inside, f"{place}.in_place"),
+            iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
         )
-        for at, one in enumerate(series)
-    ]
-
-
-def _row(value: Any, place: str) -> Row:
-    row = _object(value)
-    out, inside = row.get("out_of_place"), row.get("in_place")
-    iterations = row.get("actual_iterations")
-    return Row(
-        size=_whole(row.get("size"), f"{place}.size"),
-        count=_whole(row.get("count"), f"{place}.count"),
-        dtype=str(row.get("type", "")),
-        redop=str(row.get("redop", "none")),
-        root=_whole(row.get("root", -1), f"{place}.root"),
-        out_of_place=_timing(out, f"{place}.out_of_place"),
-        in_place=_timing(inside, f"{place}.in_place"),
-        iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
-        factor=factor_of(*((one.get("alg_bw"), one.get("bus_bw")) for one in map(_object, (out, inside)))),
-    )
+        rates = [(one.get("alg_bw"), one.get("bus_bw")) for one in map(_object, (out, inside))]
+        table.add((str(row.get("type", "")), str(row.get("redop", "none")), root), result, *rates)
+    return table
 
 
 def _timing(value: Any, place: str) -> Timing | None:

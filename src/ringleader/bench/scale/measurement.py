@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ringleader import __version__
 from ringleader.bench import run_file
@@ -26,12 +25,8 @@ MOST_REPEATS = 1000
 """More than this is taken for a mistake."""
 
 
-class Launcher(Protocol):
-    """``ringleader.launch.launch_job.launch``, or a scripted one in tests."""
-
-    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Outcome:
-        """Run the job to its end, telling the listener what the ranks print and report."""
-        ...
+Launcher = Callable[..., Outcome]
+"""Runs a job to its end, given ``environ`` and a `Meter` as ``listener``: `launch_job.launch` for example."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from ringleader.agents.training_progress import LOG_MARK
 from ringleader.bench.scale.rates import (
@@ -215,17 +215,10 @@ LONGEST_LINE = 1 << 16
 """Bytes of a line that are kept: a log without an end of line must not fill our memory."""
 
 
-class Listener(Protocol):
-    """The part of a meter that a log needs."""
-
-    def output(self, rank: int, stream: str, line: bytes) -> None: ...
-    def report(self, rank: int, message: dict[str, Any]) -> None: ...
-
-
 class LauncherLog:
-    """Cuts a log into lines and tells each to a listener."""
+    """Cuts a log into lines and passes each to a meter."""
 
-    def __init__(self, listener: Listener, ranks: int) -> None:
+    def __init__(self, listener: Meter, ranks: int) -> None:
         """``ranks``: of the job; reports of others are not believed."""
         self._listener, self._ranks = listener, ranks
         self._rest = b""
