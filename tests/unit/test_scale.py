@@ -77,37 +77,17 @@ class Scripted:
         assert job.np is not None
         rate = self.rate or (100.0 if job.uncoupled or job.np == 1 else 90.0)
         for rank in range(job.np):
-            listener.report(
-                rank,
-                {
-                    "kind": "context",
-                    "hostname": "h",
-                    "machine": "m",
-                    "cpu": "Example CPU",
-                    "python": "3.11.7",
-                    "torch": "",
-                },
-            )
+            context = {"hostname": "h", "machine": "m", "cpu": "Example CPU", "python": "3.11.7", "torch": ""}
+            listener.report(rank, {"kind": "context", **context})
         for step in range(1, 41):
             self.clock.now += 0.1
             for rank in range(job.np):
                 listener.output(rank, "stdout", b"step %d\n" % step)
-                seconds = 1000 * rank + self.clock.now
-                samples = rate * 0.1 * step
-                listener.report(
-                    rank, {"kind": "progress", "samples": samples, "steps": step, "seconds": seconds}
-                )
-                listener.report(
-                    rank,
-                    {
-                        "kind": "step",
-                        "steps": step,
-                        "step_seconds": 0.1 * step,
-                        "exchange_seconds": 0.01 * step,
-                        "waiting_seconds": 0.002 * step,
-                        "transport": "shared window",
-                    },
-                )
+                progress = {"samples": rate * 0.1 * step, "seconds": 1000 * rank + self.clock.now}
+                listener.report(rank, {"kind": "progress", "steps": step, **progress})
+                times = {"step_seconds": 0.1, "exchange_seconds": 0.01, "waiting_seconds": 0.002}
+                times = {name: seconds * step for name, seconds in times.items()}
+                listener.report(rank, {"kind": "step", "steps": step, **times, "transport": "shared window"})
         return 0
 
 
@@ -131,6 +111,15 @@ def measure(
     except BaseException as error:
         return None, kept, said, error
     return run, kept, said, None
+
+
+def measured(
+    launcher: Scripted | None = None, request: ScaleRequest = ASKED, stored: Run | None = None
+) -> Run:
+    """What a launcher that does not fail measures."""
+    run, _, _, error = measure(launcher or Scripted(), request, stored)
+    assert error is None and run is not None, error
+    return run
 
 
 def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
@@ -165,8 +154,7 @@ def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
     ]
     assert len(order) == 12
     launcher = Scripted()
-    run, _, _, error = measure(launcher, asked(in_step="largest"))
-    assert error is None and run is not None
+    run = measured(launcher, asked(in_step="largest"))
     assert [len(point.in_step) for point in run.points] == [0, 0, 2]
     assert [(job.np, job.uncoupled) for job in launcher.jobs if job.in_step] == [(4, True)] * 2
     last = scalings(run)[-1]
@@ -223,8 +211,7 @@ def first(point: Point, count: int) -> Point:
 def test_no_repetition_ends_after_the_budget() -> None:
     launcher = varying(Scripted(), until=1000)
     # A run takes 4 s: 10 runs are asked for, a repetition of 2x2 has 3 more.
-    run, _, _, error = measure(launcher, asked(budget=62.0))
-    assert error is None and run is not None
+    run = measured(launcher, asked(budget=62.0))
     assert launcher.clock.now <= 62.0 < launcher.clock.now + 3 * 4.0
     assert [len(point.samples) for point in run.points] == [3, 2, 3]
     assert repetitions(run).startswith(
@@ -247,8 +234,8 @@ def test_a_run_with_a_budget_is_resumed_where_it_was_interrupted() -> None:
 
 
 def test_without_a_budget_nothing_is_repeated_further() -> None:
-    run, *_ = measure(varying(Scripted(), until=1000))
-    assert run is not None and [len(point.samples) for point in run.points] == [2, 2, 2]
+    run = measured(varying(Scripted(), until=1000))
+    assert [len(point.samples) for point in run.points] == [2, 2, 2]
     assert repetitions(run) == "2"
 
 
@@ -277,8 +264,7 @@ def test_what_is_measured_is_what_the_ranks_did() -> None:
 
 
 def test_context_is_gathered_from_the_runs() -> None:
-    run, *_ = measure(Scripted())
-    assert run is not None
+    run = measured()
     assert [(host.name, host.cpu, host.cores) for host in run.context.hosts] == [
         ("h1", "Example CPU", 2),
         ("h2", "Example CPU", 2),
@@ -364,8 +350,7 @@ def test_printed_lines_do_where_nothing_is_reported() -> None:
         return 0
 
     launcher.at = dict.fromkeys(range(1, 11), printed)
-    run, *_ = measure(launcher)
-    assert run is not None
+    run = measured(launcher)
     assert run.unit == "images"
     assert [result.rate.median for result in scalings(run)] == [50, 100, 200]
 
@@ -437,39 +422,24 @@ def proof(part: float, *warnings: str) -> TransportProof:
     return TransportProof(hosts=(host,), between={Wire.TCP: part})
 
 
-def test_devices_of_hosts_are_kept_and_come_back_from_the_file(tmp_path: Path) -> None:
-    run, *_ = measure(Scripted())
-    run_file.write(run, tmp_path)
-    kept = [host.devices for host in run_file.read(tmp_path).context.hosts]
-    assert kept[0] == fabric_hosts.facts("hgx_ndr") and not any(kept[1:])
-
-
-def test_a_size_keeps_the_proof_that_has_a_warning(tmp_path: Path) -> None:
+def test_a_size_keeps_the_proof_that_has_a_warning_and_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     # Runs: 1x1, 1x2 coupled and uncoupled, 2x2 coupled and uncoupled; then backwards.
     proofs = {2: proof(0.1), 3: proof(0.2), 4: proof(0.3, "slow"), 7: proof(0.4), 9: proof(0.5)}
-    run, *_ = measure(Scripted(proofs=proofs))
-    assert run is not None
+    run = measured(Scripted(proofs=proofs))
     assert [point.transport for point in run.points] == [None, proof(0.5), proof(0.3, "slow")]
+    devices = [host.devices for host in run.context.hosts]
+    assert devices[0] == fabric_hosts.facts("hgx_ndr") and not any(devices[1:])
     run_file.write(run, tmp_path / "r")
-    assert run_file.read(tmp_path / "r") == run
+    assert run_file.read(tmp_path / "r") == run == run_file.read(tmp_path / "r" / "run.json")
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["run.json"]
 
 
 def test_a_stored_proof_that_is_none_is_refused(tmp_path: Path) -> None:
-    run, *_ = measure(Scripted(proofs={4: proof(0.5)}))
-    assert run is not None
+    run = measured(Scripted(proofs={4: proof(0.5)}))
     document = run_file.to_document(run)
     document["points"][2]["transport"]["hosts"][0]["between"]["exchanged"] = "much"
     with pytest.raises(RequestError, match=r"exchanged: .* is not a whole number"):
         run_file.from_document(json.loads(json.dumps(document)), "r")
-
-
-def test_a_stored_run_comes_back_as_it_was(tmp_path: Path) -> None:
-    run, *_ = measure(Scripted())
-    assert run is not None
-    run_file.write(run, tmp_path / "r")
-    assert run_file.read(tmp_path / "r") == run
-    assert run_file.read(tmp_path / "r" / "run.json") == run
-    assert [path.name for path in (tmp_path / "r").iterdir()] == ["run.json"]
 
 
 @pytest.mark.parametrize(
@@ -499,8 +469,8 @@ def test_every_size_gets_the_same_threads() -> None:
 def test_strong_scaling_gives_every_size_its_share_of_the_batch() -> None:
     job = replace(ASKED.job, command=("python", "train.py", "--batch={batch}", "{hosts}x{ranks}"))
     launcher = Scripted()
-    run, *_ = measure(launcher, asked(job, strong=True, global_batch=64))
-    assert run is not None and (run.strong, run.global_batch) == (True, 64)
+    run = measured(launcher, asked(job, strong=True, global_batch=64))
+    assert (run.strong, run.global_batch) == (True, 64)
     words = {job.np: job.command[2:] for job in launcher.jobs}
     assert words == {1: ("--batch=64", "1x1"), 2: ("--batch=32", "1x2"), 4: ("--batch=16", "2x4")}
     assert run.context.command == job.command
@@ -514,8 +484,8 @@ def epochs(job: Job, listener: Meter) -> int:
 def test_batches_become_samples_where_a_batch_is_not_the_same_everywhere() -> None:
     launcher = Scripted(at=dict.fromkeys(range(1, 11), epochs))
     job = replace(ASKED.job, command=("python", "{batch}"))
-    run, *_ = measure(launcher, asked(job, strong=True, global_batch=64))
-    assert run is not None and run.unit == "samples"
+    run = measured(launcher, asked(job, strong=True, global_batch=64))
+    assert run.unit == "samples"
     assert [result.rate.median for result in scalings(run)] == [20 * 64, 2 * 20 * 32, 4 * 20 * 16]
     launcher = Scripted(at={1: epochs})
     *_, error = measure(launcher, asked(strong=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit import test_scale
-from tests.unit.test_scale import ASKED, Scripted, measure, runs
+from tests.unit.test_scale import ASKED, Scripted, measure, measured, runs
 
 from ringleader.bench import run_file
 from ringleader.bench.scale.measurement import ScaleRequest, points_of, runs_left
@@ -56,12 +56,10 @@ def test_what_is_left_is_measured_and_nothing_twice(at: int) -> None:
 
 
 def test_sizes_and_repetitions_are_added() -> None:
-    complete, *_ = measure(Scripted(), asked())
-    assert complete is not None
+    complete = measured(Scripted(), asked())
     more = asked(points=points_of(extended_grid(complete, parse_grid("2x1,1x2"))), repeats=3)
     assert [str(size) for size in more.sizes] == ["1x1", "1x2", "2x2", "2x1"]
-    run, *_ = measure(Scripted(), more, stored=complete)
-    assert run is not None
+    run = measured(Scripted(), more, stored=complete)
     assert [len(point.samples) for point in run.points] == [3, 3, 3, 3]
     assert run.points[0].samples[:2] == complete.points[0].samples
 
@@ -96,8 +94,7 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
     ],
 )
 def test_what_must_not_have_changed(changes: dict[str, object], said: list[str]) -> None:
-    stored, *_ = measure(Scripted(), asked())
-    assert stored is not None
+    stored = measured(Scripted(), asked())
     found = changed_request(stored, asked(**changes), same_hosts=True)  # type: ignore[arg-type]
     assert len(found) == len(said), found
     for fault, text in zip(found, said, strict=True):
@@ -105,8 +102,7 @@ def test_what_must_not_have_changed(changes: dict[str, object], said: list[str])
 
 
 def test_hosts_of_a_batch_system_may_have_other_names() -> None:
-    stored, *_ = measure(Scripted(), asked())
-    assert stored is not None
+    stored = measured(Scripted(), asked())
     others = asked(replace(ASKED.job, hosts=(Host(name="n7", slots=2), Host(name="n8", slots=2))))
     assert changed_request(stored, others, same_hosts=False) == []
     context = replace(stored.context, hosts=(HostContext(name="h1", cores=8), HostContext(name="h2")))
@@ -179,8 +175,7 @@ def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *("-H", "h1:2,h2:2", "--grid", "1x1,1x2", "--repeats", "2", "--warmup", "0.3", "--name", "r"),
         *("-x", "MY_TOKEN=secret", "-x", "A=1", "--bind", "none", "python", "train.py"),
     )
-    run, *_ = measure(Scripted(), replace(begun.asked, run=replace(begun.asked.run, repeats=1)))
-    assert run is not None
+    run = measured(Scripted(), replace(begun.asked, run=replace(begun.asked.run, repeats=1)))
     run_file.write(replace(run, repeats=2), tmp_path / "runs" / "r")
     return tmp_path
 
@@ -304,8 +299,7 @@ def test_a_run_goes_on_in_the_next_allocation(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     begun = session("--name", "r", "--repeats", "2", "python", "train.py")
-    run, *_ = measure(Scripted(), replace(begun.asked, run=replace(begun.asked.run, repeats=1)))
-    assert run is not None
+    run = measured(Scripted(), replace(begun.asked, run=replace(begun.asked.run, repeats=1)))
     run_file.write(replace(run, repeats=2), tmp_path / "runs" / "r")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[7-8]")
     found = session("--resume", "runs/r")
