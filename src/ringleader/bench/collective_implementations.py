@@ -32,7 +32,7 @@ class Call:
     result: Callable[[Any], Array]
     """Returns the bytes that this rank got, from what ``run`` returned."""
     note: str = ""
-    """What it is made of, where the implementation has no such operation of its own."""
+    """What it is made of, where the implementation has no such operation."""
 
 
 MEAN_NOTE = "avg is a sum that each rank divides"
@@ -254,7 +254,7 @@ class TorchDistributed:
     def __init__(self, backend: str, *, seconds: float) -> None:
         """``backend``: ``gloo`` or ``nccl``; ``seconds``: until an operation counts as failed.
 
-        The ranks meet where the launcher's MASTER_ADDR and MASTER_PORT say, as in any script.
+        The ranks connect where the launcher's MASTER_ADDR and MASTER_PORT say, as in any script.
         """
         import torch.distributed
 

@@ -74,7 +74,7 @@ class CollectiveAnswers:
 
 
 def most_seconds(plan: CollectivePlan, ranks: int) -> float:
-    """Return what everything may take before the job is stopped; each step has a deadline of its own."""
+    """Return what everything may take before the job is stopped; each step has its own deadline."""
     arms = len(plan.implementations) * len(plan.places)
     steps = sum(
         2 * plan.seconds + plan.deadline(size, plan.checks + 2) for size, _count in cases(plan, ranks)
@@ -100,7 +100,7 @@ def measure(
     ``link``: bits per second of each host's only link, where that is known.
 
     Raises what the launcher raises where nothing was measured, and RefusedError where ranks cannot. A job
-    that ends badly later is told in ``CollectiveRun.failure``.
+    that ends badly later is reported in ``CollectiveRun.failure``.
     """
     ranks = job.np or 0
     empty = CollectiveRun(

@@ -42,12 +42,12 @@ from ringleader.measurements.collective import CollectiveResult, Timing, WrongRe
 
 T = TypeVar("T")
 OPEN_SECONDS = 120.0
-"""Until all ranks have imported their frameworks and met."""
+"""Until all ranks have imported their frameworks and connected."""
 ROUNDS = 5
 """In each of them every implementation is timed at one size: what drifts slowly meets all alike."""
 LOOK_SECONDS = 0.25
 TELL_SECONDS = 2.0
-"""Until a rank ends after it has told: the others' deadlines pass meanwhile, and they tell where they are."""
+"""Between a rank's report and its end: the others' deadlines pass meanwhile, and they report as well."""
 EXIT_CODE = 1
 
 
@@ -65,7 +65,7 @@ class OperationDeadline:
         end: Callable[[int], object] = os._exit,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``tell`` and ``end`` are replaced in tests."""
+        """Tests replace ``tell`` and ``end``."""
         self._tell, self._end, self._clock = tell, end, clock
         self._until: tuple[float, int, str, float] | None = None
         self._step = 0
@@ -73,7 +73,7 @@ class OperationDeadline:
 
     @contextmanager
     def within(self, seconds: float, what: str) -> Iterator[None]:
-        """Let what is done inside take up to so many seconds."""
+        """Let what is done inside take up to ``seconds``."""
         self._step += 1
         self._until = (self._clock() + seconds, self._step, what, seconds)
         try:
@@ -145,7 +145,7 @@ class CollectiveRounds:
         self._noted = set[tuple[str, str]]()
 
     def run(self) -> None:
-        """Measure all sizes; rank 0 tells each when it is done."""
+        """Measure all sizes; rank 0 reports each when it is done."""
         plan = self._plan
         for size, count in cases(plan, self._control.size):
             case = Case(
@@ -170,7 +170,7 @@ class CollectiveRounds:
             self._tell(size, count, [(timed, self._wrong(timed)) for timed in every])
 
     def _timed_calls(self, case: Case) -> list[TimedCall]:
-        """Return what is offered, each tried once on all ranks alike; what is not is told once."""
+        """Return what is offered, each tried once on all ranks alike; what is not is reported once."""
         found = []
         for name, implementation in self._implementations.items():
             for in_place in self._plan.places:
@@ -339,7 +339,7 @@ def arrays(plan: CollectivePlan, ranks: int) -> tuple[Memory, Memory]:
 
 
 def others(plan: CollectivePlan, control: Any, deadline: OperationDeadline) -> dict[str, Implementation]:
-    """Return the other implementations that all ranks can start; rank 0 tells of the rest."""
+    """Return the other implementations that all ranks can start; rank 0 reports the rest."""
     found: dict[str, Implementation] = {}
     seconds = plan.deadline(max(plan.sizes), plan.iterations)
     for name, make in others_of(plan.implementations[1:], seconds=seconds).items():

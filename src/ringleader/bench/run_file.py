@@ -1,7 +1,7 @@
 """What was measured, on disk: ``runs/<name>/run.json``, rewritten whole whenever there is more.
 
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
-like any other, with what was measured until then. Its ``kind`` tells what it holds: ``scaling`` (also where
+like any other, with what was measured until then. Its ``kind`` is what it holds: ``scaling`` (also where
 it is missing), ``point-to-point``, ``collective`` or ``training``.
 The outcome of an elastic job (``run --json-file``) is read as a run of the kind ``elastic``.
 """

@@ -95,7 +95,7 @@ class PointToPointRun(StoredRun):
     notes: tuple[str, ...] = ()
     """What was not measured, and why."""
     transport: TransportProof | None = None
-    """Which wires carried the bytes; ``None``: no rank told of any."""
+    """Which wires carried the bytes; ``None``: no rank reported any."""
     failure: str = ""
     schema: int = 1
 

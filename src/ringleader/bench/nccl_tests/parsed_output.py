@@ -39,7 +39,7 @@ class ParsedTable:
     rows: dict[Kind, list[CollectiveResult]] = field(default_factory=dict)
     note: str = ""
     factors: list[float] = field(default_factory=list)
-    """busbw / algbw of the rows that are large enough to tell it."""
+    """busbw / algbw of the rows that are large enough to show it."""
 
     def add(self, kind: Kind, result: CollectiveResult, *rates: tuple[Any, Any]) -> None:
         """Take a row; ``rates``: algbw and busbw as printed (GB/s), out of place and in place."""
@@ -72,7 +72,7 @@ class ParsedTest:
 
     @property
     def factor(self) -> float | None:
-        """busbw / algbw of the middle row; ``None``: too small to tell, or not there."""
+        """busbw / algbw of the middle row; ``None``: too small to show it, or not there."""
         found = [factor for table in self.tables for factor in table.factors]
         return statistics.median(found) if found else None
 
@@ -178,7 +178,7 @@ def _together(timings: Sequence[Timing | None]) -> Timing | None:
 
 
 def _ranks_from_factor(test: ParsedTest, operation: str) -> int | None:
-    """Return the number of ranks that busbw / algbw tells, where the operation's factor depends on it."""
+    """Return the number of ranks by busbw / algbw, where the operation's factor depends on it."""
     factor = test.factor
     if factor is None or not (operation == "allreduce" or operation in PARTED):
         return None

@@ -200,6 +200,6 @@ def _timing(cells: dict[str, str], unit: float) -> Timing | None:
         raise ValueError
     if not seconds:
         return None
-    # Before 2.13 there was no count, but the largest error: that tells no number of elements.
+    # Before 2.13 there was no count, but the largest error: that is not a number of elements.
     wrong = cells.get("#wrong", MISSING)
     return Timing(seconds=seconds, wrong=None if wrong == MISSING else int(float(wrong)))

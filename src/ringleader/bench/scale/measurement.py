@@ -36,10 +36,10 @@ class ScaleRequest:
     run: Run
     """What is to be measured; no point has a sample, and the context has only what is not the job's."""
     job: Job
-    """Hosts in it are those the sizes may use; its ``np`` is not looked at. ``{ranks}``, ``{hosts}`` and
+    """Hosts in it are those the sizes may use; its ``np`` is ignored. ``{ranks}``, ``{hosts}`` and
     ``{batch}`` in its command stand for each size's own."""
     cpu: str = ""
-    """Processor of the machine that launches, for ranks that do not tell theirs."""
+    """Processor of the machine that launches, for ranks that do not report theirs."""
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -193,8 +193,8 @@ def measure(
 
     A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
     it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason. Only
-    ranks in step that fail are left out, with a warning: a script may go by what it was told by others, and
-    these tell it nothing.
+    ranks in step that fail are left out, with a warning: a script may depend on what it
+    receives from others, and receives nothing from these.
     """
     run = asked.begun(stored, date)
     order = list(runs_left(run))
@@ -250,7 +250,7 @@ def _with_proof(point: Point, one: SizeRun, proof: TransportProof | None) -> Poi
 
 
 def _check_software(stored: Run | None, found: Context) -> None:
-    """Raise RequestError where a resumed run has met other software than before: its numbers are others."""
+    """Raise RequestError where a resumed run runs with other software than before."""
     changes = [] if stored is None else software_changes(stored.context, found)
     if changes:
         hint = "begin a new run with another --name; compare the two with ringleader report"
@@ -264,7 +264,7 @@ def _why(one: SizeRun, error: BaseException) -> str:
 
 
 def _sample(one: SizeRun, run: Run, outcome: Outcome, meter: Meter) -> Sample:
-    """Return what a finished run measured; RankError where it failed, RequestError where it told no rate."""
+    """Return what a finished run measured; RankError where it failed, RequestError without a rate."""
     if outcome.exit_code != 0:
         what = outcome.reason or f"{outcome.whose} ended with exit code {outcome.exit_code}"
         lines = "".join(f"\n    {line}" for line in meter.tail)

@@ -80,7 +80,7 @@ class Track:
 
 
 class Meter:
-    """Listens to one run of a job. ``now`` is a steady clock (s), ``warn`` and ``say`` tell people."""
+    """Listens to one run of a job. ``now`` is a steady clock (s), ``warn`` and ``say`` print."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Meter:
         self.tail: deque[str] = deque(maxlen=TAIL)
         self._differences: list[str] = []
         self.contexts: dict[int, dict[str, Any]] = {}
-        """What each rank told about its host and its engine."""
+        """What each rank reported of its host and its engine."""
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Take a line that a rank printed."""
@@ -116,7 +116,7 @@ class Meter:
             self._show_rate()
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
-        """Take a rank's report; one that cannot be read is told once and left out."""
+        """Take a rank's report; one that cannot be read is reported once and ignored."""
         kind = message.get("kind")
         try:
             if kind == "progress":

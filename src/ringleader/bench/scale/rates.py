@@ -22,7 +22,7 @@ number), on every rank; Horovod's prints on rank 0. So each rank that speaks giv
 
     X = N · mean_r x_r          (the sum of x_r where all ranks speak)
 
-**Keras' progress lines** at the end of an epoch tell the time of a step (a whole number of ms), and not how
+**Keras' progress lines** at the end of an epoch have the time of a step (in whole ms), and not how
 many samples are in it: x_r is in batches per second, and means something where batches are the same
 everywhere. x_r = 1 / median of the epochs' step times, without the first epoch, in which the step is
 compiled, where there are others. Epochs of another length than the first are an evaluation's.
@@ -52,7 +52,7 @@ _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\s*\d+)?\](?:<std\w+>)?:?|[^<\[\]]{0,40}(?
 
 
 class Kind(StrEnum):
-    """What a line tells."""
+    """What a line reports."""
 
     ROW = "row"
     """tf_cnn_benchmarks: one worker, since its warm-up."""
@@ -129,7 +129,7 @@ def untagged(text: str) -> str:
 
 
 def parse_line(text: str) -> Line | None:
-    """Return the rate a rank's output line tells, or ``None`` for any other line."""
+    """Return the rate in a rank's output line, or ``None`` for any other line."""
     for control in "\b\r":  # Keras writes a line over and over
         text = text.rstrip().rpartition(control)[2]
     if len(text) > 1000:
@@ -209,7 +209,7 @@ Stamped = tuple[float, Mapping[str, Any]]
 def reports_of(stamped: Sequence[Stamped], names: Sequence[str]) -> list[Report]:
     """Return one rank's messages, given with their times of arrival, by the receiver's clock.
 
-    A rank's ``seconds`` have their own zero on each host. The message that travelled fastest tells it best:
+    A rank's ``seconds`` have their own zero on each host. The fastest message shows it best:
     zero = min(arrival − seconds). Messages without ``seconds`` keep their time of arrival.
     """
     own = [m["seconds"] if isinstance(m.get("seconds"), int | float) else None for _, m in stamped]
@@ -302,7 +302,7 @@ def sample_apart(series: Mapping[int, Sequence[Report]], ranks: int, warmup: flo
 
 
 def step_parts(series: Mapping[int, Sequence[Report]], window: Window) -> tuple[float, float, float] | None:
-    """Return (step, exchange, waiting) seconds of one step, means over the ranks that told them.
+    """Return (step, exchange, waiting) seconds of one step, means over the ranks that reported them.
 
     Taken between a rank's first and last report inside the window. The engine reports about once a second;
     where a short run has fewer than two in the window, everything up to its last report counts, warm-up

@@ -93,7 +93,7 @@ def host_words(hosts: Sequence[Host]) -> tuple[str, ...]:
 def faults_of_hosts(
     sizes: Sequence[Size], hosts: Sequence[Host], *, cores: int, oversubscribe: bool = False
 ) -> list[Fault]:
-    """Return every size that the hosts cannot take; without hosts, this machine with so many cores."""
+    """Return every size that the hosts cannot take; without hosts, this machine with ``cores``."""
     found = []
     for size in sizes:
         if hosts_for(size, hosts, oversubscribe=oversubscribe) is None:

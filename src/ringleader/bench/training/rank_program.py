@@ -46,7 +46,7 @@ class Ranks:
     """All ranks of the job."""
 
     def __init__(self, wait_seconds: float) -> None:
-        """Make a communicator of its own: the engine's is the engine's. Collective."""
+        """Make a communicator beside the engine's. Collective."""
         from mpi4py import MPI
 
         self._comm, self._wait = MPI.COMM_WORLD.Dup(), wait_seconds

@@ -4,7 +4,7 @@ A step of a rank is cut at five moments: the batch is there, the loss is there, 
 gradients are those of all ranks, the weights are new. Between the third and the fourth nothing is computed:
 that is exposed communication, e_r on rank r. How much of it is waiting for the slowest rank
 
-* is told by the engine, which has a clock around its barrier (``told``);
+* is reported by the engine, which has a clock around its barrier (``told``);
 * else follows from the ranks together: who comes last waits for nobody, so in each step
   exchange = min over r of e_r, and waiting = e_r − that. No clocks of two hosts are compared.
 """

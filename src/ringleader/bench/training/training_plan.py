@@ -27,7 +27,7 @@ class ModelFacts:
     resizable: bool = False
     """It takes images of any size from ``smallest`` on."""
     classes: int | None = None
-    """Classes unless ``--num-classes`` says otherwise; ``None``: it tells no classes apart."""
+    """Classes unless ``--num-classes`` says otherwise; ``None``: it has no classes."""
     seq_len: int | None = None
     """Tokens of a sequence unless ``--seq-len`` says otherwise; ``None``: it takes no sequences."""
 
@@ -72,7 +72,7 @@ def _count(help: str, default: int, least: int, most: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What every rank is told; fields with an option are options of ``ringleader bench train``."""
+    """What every rank does; fields with an option are options of ``ringleader bench train``."""
 
     model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS), choices=MODELS)
     batch: int = _count("Samples of one rank's step. [default: the model's]", 0, 1, 2**31 - 1)

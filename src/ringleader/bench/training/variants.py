@@ -126,7 +126,7 @@ class TrainedVariant:
         hvd.barrier()
 
     def run(self, steps: int) -> RankTimes:
-        """Make so many steps; return what they took on this rank."""
+        """Make some steps; return what they took on this rank."""
         moments, told, losses = [], [], []
         for _ in range(steps):
             before = PROCESS.get().engine.times.waiting_seconds
@@ -181,7 +181,7 @@ class TrainedVariant:
         return taken[-1][1]
 
     def layer_times(self, steps: int) -> tuple[LayerTime, ...]:
-        """Return the layers with parameters in the order of forward; medians over so many further steps.
+        """Return the layers with parameters in the order of forward; medians over ``steps`` further ones.
 
         The rank must train alone, uncoupled. Bytes are those of float32 gradients.
         """

@@ -1,4 +1,4 @@
-"""``ringleader bench train``: training steps of a known model, coupled in several ways in turns."""
+"""``ringleader bench train``: training steps of a known model, coupled in several ways, round by round."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def training_plan(options: TrainOptions, faults: Faults) -> TrainingPlan:
 
 
 def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
-    """Return OMP_NUM_THREADS of each rank where all hosts share so many cores: an equal part of them.
+    """Return OMP_NUM_THREADS of each rank where all hosts share ``cores``: an equal part of them.
 
     ``None`` where the user's own reaches the ranks, or where how many ranks there will be is not known yet.
     """

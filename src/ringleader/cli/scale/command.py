@@ -145,7 +145,7 @@ def _measure(
     cluster = session.cluster
     if cluster is not None:
         line.keep(f"ringleader: {NOT_ON_A_CLUSTER}")
-    # Between two jobs there is no rank to tell; those on a cluster are followed with handlers of their own.
+    # Between two jobs no rank gets a signal; those on a cluster are followed with their own handlers.
     caught = signals.caught(signals.FORWARDED) if cluster is None else contextlib.nullcontext()
     try:
         with caught:

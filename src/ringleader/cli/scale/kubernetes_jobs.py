@@ -94,7 +94,7 @@ def _jobs(on: Where, options: ScaleOptions) -> KubernetesJobs:
             job=job,
             ranks=options.ranks,
             pods=options.pods,
-            clean_pod_policy="None",  # at the end they tell their nodes; then all is deleted
+            clean_pod_policy="None",  # at the end their nodes are read; then all is deleted
         ),
         follow=replace(
             options.follow,
@@ -267,7 +267,7 @@ class _MeterTerminal:
 def plan_of(nodes: list[str], job: Job, cores: Mapping[int, object]) -> Plan | None:
     """Return which rank was on which node, workers filled in order; ``None`` where a node is not known.
 
-    ``cores``: what ranks told of the CPUs that they may use, by rank.
+    ``cores``: what ranks reported of the CPUs that they may use, by rank.
     """
     slots = (job.hosts[0].slots or 1) if job.hosts else 1
     if len(nodes) < len(job.hosts) or not all(nodes):
