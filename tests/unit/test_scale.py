@@ -96,6 +96,8 @@ def measure(
 ) -> tuple[Run | None, list[Run], list[str], BaseException | None]:
     kept: list[Run] = []
     said: list[str] = []
+    if stored is not None:
+        request = resumed(request, stored)
     try:
         run = measurement.measure(
             request,
@@ -106,11 +108,17 @@ def measure(
             say=said.append,
             warn=said.append,
             keep=kept.append,
-            stored=stored,
         )
     except BaseException as error:
         return None, kept, said, error
     return run, kept, said, None
+
+
+def resumed(request: ScaleRequest, stored: Run) -> ScaleRequest:
+    """The request to resume a stored run, with the sizes and repetitions of another request."""
+    points, run = points_of(request.sizes, stored.points), request.run
+    own = {"repeats": run.repeats, "budget": run.budget, "request": run.request, "in_step": run.in_step}
+    return replace(request, run=replace(stored, points=points, failure="", **own))  # type: ignore[arg-type]
 
 
 def measured(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.test_scale_resume import session
 
-from ringleader.bench.scale.measurement import job_of
+from ringleader.bench.scale.measurement import job_of, runs_left
 from ringleader.cli.scale.kubernetes_jobs import plan_of
 from ringleader.errors import RequestError
 from ringleader.plan.job import Host, Job
@@ -26,7 +26,7 @@ def test_each_size_has_its_workers_slots_and_words() -> None:
     )
     assert found.cluster is not None and not found.asked.run.uncoupled
     shapes = []
-    for one in found.runs_left(None)[:2]:
+    for one in runs_left(found.asked.run)[:2]:
         job = found.cluster.mpijob(job_of(one, found.asked), {}, suffix="abcde")
         specs = job.spec.mpi_replica_specs
         assert specs.worker is not None

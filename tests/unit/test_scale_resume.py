@@ -80,7 +80,7 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
         ({}, []),
         ({"repeats": 5, "baseline": "1x2"}, []),
         ({"repeats": 1}, ["1 repetitions; the run has 2 already"]),
-        ({"warmup": 0.5, "strong": True}, ["was 0.2, is 0.5 now", "was off, is on now"]),
+        ({"job": replace(ASKED.job, bind="none")}, ["was auto, is none now"]),
         ({"job": Job(command=("python", "other.py"), hosts=ASKED.job.hosts)}, ["python other.py now"]),
         ({"request": replace(REQUEST, script_digest="bb")}, ["train.py has changed since"]),
         ({"request": replace(REQUEST, script_digest="")}, ["is not there any more"]),
@@ -95,7 +95,7 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
 )
 def test_what_must_not_have_changed(changes: dict[str, object], said: list[str]) -> None:
     stored = measured(Scripted(), asked())
-    found = changed_request(stored, asked(**changes), same_hosts=True)  # type: ignore[arg-type]
+    found = changed_request(stored, asked(**changes), lab=False, same_hosts=True)  # type: ignore[arg-type]
     assert len(found) == len(said), found
     for fault, text in zip(found, said, strict=True):
         assert text in fault.what
@@ -104,15 +104,17 @@ def test_what_must_not_have_changed(changes: dict[str, object], said: list[str])
 def test_hosts_of_a_batch_system_may_have_other_names() -> None:
     stored = measured(Scripted(), asked())
     others = asked(replace(ASKED.job, hosts=(Host(name="n7", slots=2), Host(name="n8", slots=2))))
-    assert changed_request(stored, others, same_hosts=False) == []
+    assert changed_request(stored, others, lab=False, same_hosts=False) == []
+    (fault,) = changed_request(stored, others, lab=True, same_hosts=False)
+    assert (fault.where, fault.what) == ("--lab", "was off, is on now")
     context = replace(stored.context, hosts=(HostContext(name="h1", cores=8), HostContext(name="h2")))
-    (fault,) = changed_hosts(replace(stored, context=context), {"h1": 4, "h2": 4})
+    (fault,) = changed_hosts(context, {"h1": 4, "h2": 4})
     assert (fault.where, fault.what) == ("h1", "had 8 cores for its ranks, has 4 now")
 
 
 def test_a_run_of_an_older_version_cannot_be_resumed() -> None:
     stored = replace(interrupted(2), request=None)
-    (fault,) = changed_request(stored, asked(), same_hosts=True)
+    (fault,) = changed_request(stored, asked(), lab=False, same_hosts=True)
     assert "could not resume" in fault.what
 
 
@@ -191,7 +193,7 @@ def test_a_run_is_resumed_as_it_was_asked_for(run_here: Path) -> None:
         assert dict(found.asked.job.env) == {"MY_TOKEN": "secret", "A": "1"}
         assert found.asked.job.command == ("python", "train.py")
         assert [host.name for host in found.asked.job.hosts] == ["h1", "h2"]
-        assert [str(one) for one in found.runs_left(found.stored)] == [
+        assert [str(one) for one in runs_left(found.asked.run)] == [
             "1x2 in step, repetition 2",
             "1x2 uncoupled, repetition 2",
             "1x2 coupled, repetition 2",
@@ -204,9 +206,9 @@ def test_ranks_in_step_may_be_added_or_left_out_later(
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
     found = session("--resume", "runs/r", "--in-step", "none")
-    assert [one.kind for one in found.runs_left(found.stored)] == ["uncoupled", "coupled", "coupled"]
+    assert [one.kind for one in runs_left(found.asked.run)] == ["uncoupled", "coupled", "coupled"]
     found = session("--resume", "runs/r", "--in-step", "all", "--grid", "2x2")
-    steps = [str(one) for one in found.runs_left(found.stored) if one.kind == IN_STEP]
+    steps = [str(one) for one in runs_left(found.asked.run) if one.kind == IN_STEP]
     assert "1x2 in step, repetition 2" in steps and "2x2 in step, repetition 1" in steps
 
 

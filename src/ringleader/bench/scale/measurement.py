@@ -13,7 +13,7 @@ from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.bench.scale.meter import Meter
 from ringleader.bench.scale.sizes import batch_faults, command_of, hosts_for
-from ringleader.errors import Fault, RankError, RequestError, RingleaderError
+from ringleader.errors import Fault, RankError, RequestError, RingleaderError, refuse
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
 from ringleader.measurements.run_context import Outcome, software_changes, with_facts
@@ -34,7 +34,8 @@ class ScaleRequest:
     """What was asked for."""
 
     run: Run
-    """What is to be measured; no point has a sample, and the context has only what is not the job's."""
+    """What is to be measured: a run without samples whose context has only what is not the job's, or the one
+    that is resumed."""
     job: Job
     """Hosts in it are those the sizes may use; its ``np`` is ignored. ``{ranks}``, ``{hosts}`` and
     ``{batch}`` in its command stand for each size's own."""
@@ -46,26 +47,25 @@ class ScaleRequest:
         """The sizes, in the order of the grid."""
         return tuple(point.size for point in self.run.points)
 
-    def begun(self, stored: Run | None, date: str = "") -> Run:
-        """Return the run before its next job: new, or with what is stored of it."""
-        if stored is None:
-            context = replace(
-                self.run.context,
-                command=self.job.command,
-                date=date,
-                ringleader=__version__,
-                binding=self.job.bind,
-                threads=self.job.threads,
-            )
-            return replace(self.run, context=context)
-        known = {point.size: point for point in stored.points}
-        points = tuple(known.get(point.size, point) for point in self.run.points)
-        return replace(self.run, context=stored.context, points=points, resumed=(*stored.resumed, date))
+    def begun(self, date: str) -> Run:
+        """Return the run before its next job."""
+        if self.run.context.command:
+            return replace(self.run, resumed=(*self.run.resumed, date))
+        context = replace(
+            self.run.context,
+            command=self.job.command,
+            date=date,
+            ringleader=__version__,
+            binding=self.job.bind,
+            threads=self.job.threads,
+        )
+        return replace(self.run, context=context)
 
 
-def points_of(sizes: Sequence[Size]) -> tuple[Point, ...]:
-    """Return sizes at which nothing is measured yet."""
-    return tuple(Point(hosts=size.hosts, slots=size.slots) for size in sizes)
+def points_of(sizes: Sequence[Size], known: Sequence[Point] = ()) -> tuple[Point, ...]:
+    """Return points of sizes: those that are known, and others without samples."""
+    found = {point.size: point for point in known}
+    return tuple(found.get(size) or Point(hosts=size.hosts, slots=size.slots) for size in sizes)
 
 
 def faults_of(asked: ScaleRequest) -> tuple[Fault, ...]:
@@ -187,17 +187,16 @@ def measure(
     say: Callable[[str], None],
     warn: Callable[[str], None],
     keep: Callable[[Run], None],
-    stored: Run | None = None,
 ) -> Run:
-    """Make all runs, or those that ``stored`` lacks, and return what was measured.
+    """Make all runs that are left, and return what was measured.
 
     A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
     it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason. Only
     ranks in step that fail are left out, with a warning: a script may depend on what it
     receives from others, and receives nothing from these.
     """
-    run = asked.begun(stored, date)
-    order = list(runs_left(run))
+    run = asked.begun(date)
+    before, order = run.context, list(runs_left(run))
     failed: set[Size] = set()
     begun = now()
 
@@ -220,7 +219,7 @@ def measure(
         try:
             outcome = launch(job_of(one, asked), environ=environ, listener=meter)
             context = with_facts(run.context, outcome, meter.contexts, cpu=asked.cpu)
-            _check_software(stored, context)
+            _check_software(before, context)
             point = next(point for point in run.points if point.size == one.size)
             point = _with_proof(point, one, outcome.proof)
             run = _with_point(replace(run, context=context), point)
@@ -249,12 +248,11 @@ def _with_proof(point: Point, one: SizeRun, proof: TransportProof | None) -> Poi
     return point if proof is None or one.kind != COUPLED or warned else replace(point, transport=proof)
 
 
-def _check_software(stored: Run | None, found: Context) -> None:
+def _check_software(before: Context, found: Context) -> None:
     """Raise RequestError where a resumed run runs with other software than before."""
-    changes = [] if stored is None else software_changes(stored.context, found)
-    if changes:
-        hint = "begin a new run with another --name; compare the two with ringleader report"
-        raise RequestError([Fault(where="--resume", what=change, hint=hint) for change in changes])
+    hint = "begin a new run with another --name; compare the two with ringleader report"
+    changes = software_changes(before, found)
+    refuse(Fault(where="--resume", what=change, hint=hint) for change in changes)
 
 
 def _why(one: SizeRun, error: BaseException) -> str:

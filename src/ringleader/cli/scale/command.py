@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ringleader.bench import run_file
-from ringleader.bench.scale.measurement import job_of, measure
+from ringleader.bench.scale.measurement import job_of, measure, runs_left
 from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
@@ -53,7 +53,7 @@ def _print_plan(session: Session) -> None:
     On Kubernetes the runs are comments, and what would be sent for each size is YAML.
     """
     job, cluster = session.asked.job, session.cluster
-    left = session.runs_left(session.stored)
+    left = runs_left(session.asked.run)
     for number, one in enumerate(left, 1):
         words = [f"# {number}" if cluster else str(number), str(one), plural(one.size.ranks, "rank")]
         if cluster is None:
@@ -130,9 +130,8 @@ def _measure(
         from ringleader.launch.launch_job import launch
         from ringleader.report.table import as_text, document
 
-    stored = session.stored
-    kept = [] if stored is None else [stored]
-    if not session.runs_left(stored):
+    kept = [session.asked.run] if session.directory else []
+    if not runs_left(session.asked.run):
         line.keep(f"ringleader: nothing is left to measure in {directory}; --repeats or --grid adds to it")
 
     def keep(run: Run) -> None:
@@ -158,11 +157,10 @@ def _measure(
                 say=say,
                 warn=lambda text: line.keep(f"ringleader: {text}"),
                 keep=keep,
-                stored=stored,
             )
     finally:
         line.clear()
-        if kept and session.runs_left(kept[-1]):
+        if kept and runs_left(kept[-1]):
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: go on with it: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):

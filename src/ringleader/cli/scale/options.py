@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from ringleader.bench.scale.measurement import ScaleRequest, faults_of, points_of
 from ringleader.bench.scale.rates import WARMUP
@@ -115,25 +116,29 @@ def make_request(
     with collected(faults.found):
         grid = with_baseline(_grid(options, job, cores, baseline, stored), baseline)
         faults.found += faults_of_hosts(grid, job.hosts, cores=cores, oversubscribe=job.oversubscribe)
-    usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
-    name = options.name if stored is None else stored.name
-    asked = ScaleRequest(
-        job=replace(job, faults=()),
-        run=Run(
-            name=name_of_now(script_name(job.command)) if name is None else name,
+    own: dict[str, Any] = {
+        "repeats": options.repeats,
+        "budget": options.budget,
+        "baseline": str(baseline),
+        "request": request,
+    }
+    if stored is not None:
+        points, in_step = points_of(grid, stored.points), options.in_step or stored.in_step
+        run = replace(stored, points=points, in_step=in_step, failure="", **own)
+    else:
+        usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
+        run = Run(
+            name=name_of_now(script_name(job.command)) if options.name is None else options.name,
             context=Context(command=(), lab=lab, image=image),
             points=points_of(grid),
-            repeats=options.repeats,
             warmup=options.warmup,
-            budget=options.budget,
             uncoupled=not options.no_uncoupled,
-            in_step=options.in_step or (usual if stored is None else stored.in_step),
+            in_step=options.in_step or usual,
             strong=options.strong,
             global_batch=options.global_batch,
-            baseline=str(baseline),
-            request=request,
-        ),
-    )
+            **own,
+        )
+    asked = ScaleRequest(job=replace(job, faults=()), run=run)
     refuse((*faults.found, *faults_of(asked)))
     return asked
 

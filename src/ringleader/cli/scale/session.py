@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from ringleader.agents.training_progress import cpu_model
 from ringleader.agents.usable_cores import usable_cpus
 from ringleader.bench import run_file
-from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, runs_left
+from ringleader.bench.scale.measurement import ScaleRequest
 from ringleader.bench.scale.sizes import host_words, hosts_for
 from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
@@ -26,7 +26,7 @@ from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.option_fields import parts
 from ringleader.plan.job import Host, Job
 from ringleader.render.rank_environment import is_secret
-from ringleader.scaling import Request, Run
+from ringleader.scaling import Context, Request, Run
 
 if TYPE_CHECKING:
     from ringleader.cli.scale.kubernetes_jobs import KubernetesJobs
@@ -147,18 +147,12 @@ class Session:
     """What this call measures, and what it resumes."""
 
     asked: ScaleRequest
-    stored: Run | None = None
-    """The run that is resumed."""
     directory: Path | None = None
-    """Of that run; a new one is made."""
+    """Of the run that is resumed; ``None``: one is made."""
     cluster: KubernetesJobs | None = None
     """What starts the runs on Kubernetes; ``None``: they run on hosts."""
     in_allocation: bool = False
     """A batch system gave the hosts, so that their names differ from one session to the next."""
-
-    def runs_left(self, measured: Run | None) -> tuple[SizeRun, ...]:
-        """Return the runs that are still to be made where so much is measured."""
-        return runs_left(self.asked.begun(measured))
 
 
 def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
@@ -175,7 +169,8 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
         raise RefusedError("cannot be written to", where=str(directory))
     options, words = resumed_options(context, stored)
     session = replace(_session(options, words, line, stored), directory=directory)
-    refuse(changed_request(stored, session.asked, same_hosts=not session.in_allocation))
+    lab, same_hosts = options.hosts.wants_lab, not session.in_allocation
+    refuse(changed_request(stored, session.asked, lab=lab, same_hosts=same_hosts))
     return session
 
 
@@ -188,16 +183,14 @@ def _session(
         from ringleader.cli.scale.kubernetes_jobs import kubernetes_request
 
         asked, cluster = kubernetes_request(options, words, stored)
-        return Session(asked=asked, stored=stored, cluster=cluster)
+        return Session(asked=asked, cluster=cluster)
     job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
     script, digest = script_of(job)
     hosts = host_words(job.hosts)
     request = Request(options=words, workdir=job.workdir, hosts=hosts, script=script, script_digest=digest)
     asked = make_request(options, job, request, cores=usable_cpus(), lab=where.wants_lab, stored=stored)
-    return Session(
-        asked=replace(asked, cpu=cpu_model()), stored=stored, in_allocation=chosen.allocation is not None
-    )
+    return Session(asked=replace(asked, cpu=cpu_model()), in_allocation=chosen.allocation is not None)
 
 
 def _resumed_directory(options: ScaleOptions) -> Path:
@@ -226,7 +219,7 @@ def script_of(job: Job) -> tuple[str, str]:
 
 def with_threads(session: Session, line: ProgressLine) -> Session:
     """Probe all hosts before anything long starts; give every rank the same threads at every size."""
-    asked, stored = session.asked, session.stored
+    asked, known = session.asked, session.asked.run.context
     if session.cluster is not None:
         return session
     cores = {"localhost": usable_cpus()}
@@ -237,13 +230,13 @@ def with_threads(session: Session, line: ProgressLine) -> Session:
         if found.ssh is not None:
             found.ssh.close()
         cores = {facts.host.name: len(facts.cpus) for facts in found.facts}
-    if stored is None:
+    if session.directory is None:
         threads = threads_for(asked.job, asked.sizes, list(cores.values()), os.environ)
     else:
-        threads = stored.context.threads  # a larger size must not change those of the others
+        threads = known.threads  # a larger size must not change those of the others
         if session.in_allocation:  # a batch system gave others: each stands for one of those before
-            cores = dict(zip((host.name for host in stored.context.hosts), cores.values(), strict=False))
-        refuse(changed_hosts(stored, cores))
+            cores = dict(zip((host.name for host in known.hosts), cores.values(), strict=False))
+        refuse(changed_hosts(known, cores))
     return replace(session, asked=replace(asked, job=replace(asked.job, threads=threads)))
 
 
@@ -252,11 +245,12 @@ def with_threads(session: Session, line: ProgressLine) -> Session:
 _ANEW = "begin a new run with another --name; ringleader report compares the two"
 
 
-def changed_request(stored: Run, asked: ScaleRequest, *, same_hosts: bool) -> list[Fault]:
+def changed_request(stored: Run, asked: ScaleRequest, *, lab: bool, same_hosts: bool) -> list[Fault]:
     """Return what is asked for otherwise than the stored run was, so that its numbers would not belong to it.
 
-    ``same_hosts``: hosts must have the same names. In a batch allocation they change from job to job, and
-    only their cores count (``changed_hosts``).
+    Its options are those of the stored run, and `resumed_options` compares those that are given again.
+    ``lab``: the hosts are a lab's. ``same_hosts``: they must have the same names. In a batch allocation they
+    change from job to job, and only their cores count (``changed_hosts``).
     """
     run, before, now = asked.run, stored.request, asked.run.request or Request()
     if before is None or not before.workdir:
@@ -265,12 +259,8 @@ def changed_request(stored: Run, asked: ScaleRequest, *, same_hosts: bool) -> li
     pairs: tuple[tuple[str, object, object], ...] = (
         ("COMMAND", " ".join(stored.context.command), " ".join(asked.job.command)),
         ("working directory", before.workdir, now.workdir),
-        ("--warmup", stored.warmup, run.warmup),
-        ("--strong", stored.strong, run.strong),
-        ("--global-batch", stored.global_batch, run.global_batch),
         ("--bind", stored.context.binding, asked.job.bind),
-        ("--no-uncoupled", not stored.uncoupled, not run.uncoupled),
-        ("--lab", stored.context.lab, run.context.lab),
+        ("--lab", stored.context.lab, lab),
     )
     found = [
         Fault(where=where, what=f"was {_changed(old)}, is {_changed(new)} now", hint=_ANEW)
@@ -316,7 +306,7 @@ def _names(hosts: Sequence[Host] | None) -> str:
     return ", ".join(host.name for host in hosts) or "this machine"
 
 
-def changed_hosts(stored: Run, cores: Mapping[str, int]) -> list[Fault]:
+def changed_hosts(known: Context, cores: Mapping[str, int]) -> list[Fault]:
     """Return hosts that have another number of cores than before. ``cores``: by the name the user gives."""
     return [
         Fault(
@@ -324,6 +314,6 @@ def changed_hosts(stored: Run, cores: Mapping[str, int]) -> list[Fault]:
             what=f"had {host.cores} cores for its ranks, has {cores[host.name]} now",
             hint=_ANEW,
         )
-        for host in stored.context.hosts
+        for host in known.hosts
         if host.cores is not None and cores.get(host.name, host.cores) != host.cores
     ]
