@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,20 +11,14 @@ from ringleader.bench.nccl_tests.parsed_output import (
     ParsedTest,
     operation_named,
 )
+from ringleader.bench.run_file import json_of
 from ringleader.errors import Fault, RequestError
 from ringleader.measurements.collective import CollectiveResult, RankProcess, Sweep, Timing
-from ringleader.text_files import json_document
 
 
 def parse_json(text: str, source: str) -> list[ParsedTest]:
     """Return the tests of a document, or of a list of them; RequestError names what cannot be read."""
-    try:
-        document = json_document(text)
-    except json.JSONDecodeError as error:
-        where = f"{source}:{error.lineno}:{error.colno}"
-        raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
-    except ValueError as error:
-        raise RequestError(Fault(where=source, what=f"cannot be read: {error}")) from None
+    document = json_of(text, source)
     every = document if isinstance(document, list) else [document]
     faults: list[Fault] = []
     tests = []

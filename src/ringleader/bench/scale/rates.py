@@ -40,6 +40,7 @@ from enum import StrEnum
 from typing import Any
 
 from ringleader.metrics import Sample
+from ringleader.text_files import printed, unprefixed
 
 TOGETHER = 0.2
 """Part of the longest rank's time that all ranks must share for their common window to be taken."""
@@ -48,7 +49,6 @@ WARMUP = 0.2
 """Part of the common time that is left out at its beginning unless asked otherwise."""
 
 _RATE = r"(?P<rate>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
-_PREFIX = re.compile(r"\s*(?:\[\d+(?:,\s*\d+)?\](?:<std\w+>)?:?|[^<\[\]]{0,40}(?:\[\d+,\d+\])?<std\w+>:)\s?")
 
 
 class Kind(StrEnum):
@@ -70,7 +70,6 @@ _PATTERNS = (
     (Kind.ITERATION, re.compile(rf"\s*Iter #\d+: {_RATE} img/sec per [CGT]PU\b")),
     (Kind.TOTAL, re.compile(rf"\s*Total img/sec on (?P<workers>\d+) [CGT]PU\(s\): {_RATE} \+-")),
 )
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _EPOCH = re.compile(r"\s*(?P<steps>\d+)/(?P=steps) .*?\b(?P<time>\d+(?:\.\d+)?)(?P<unit>s|ms|us|µs)/step\b")
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
@@ -118,16 +117,6 @@ class Window:
     end: float
 
 
-def untagged(text: str) -> str:
-    """Return a line without the tags mpirun puts in front (``[1,0]<stdout>:``, ``[0] ``, a time stamp)."""
-    for _ in range(3):
-        match = _PREFIX.match(text)
-        if not match:
-            break
-        text = text[match.end() :]
-    return text
-
-
 def parse_line(text: str) -> Line | None:
     """Return the rate in a rank's output line, or ``None`` for any other line."""
     for control in "\b\r":  # Keras writes a line over and over
@@ -135,10 +124,10 @@ def parse_line(text: str) -> Line | None:
     if len(text) > 1000:
         return None
     if "/step" in text:
-        return _parse_epoch(untagged(_COLOUR.sub("", text)))
+        return _parse_epoch(unprefixed(printed(text)))
     if "sec" not in text:
         return None
-    text = untagged(text)
+    text = unprefixed(text)
     for kind, pattern in _PATTERNS:
         if match := pattern.match(text):
             said = match.groupdict()
