@@ -92,7 +92,7 @@ def decoded(kind: type[T], values: Any, where: str = "") -> tuple[T | None, Faul
 
 
 @cache
-def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+def _fields(kind: Any) -> list[tuple[dataclasses.Field[Any], Any]]:
     hints = typing.get_type_hints(kind)
     return [(one, hints[one.name]) for one in dataclasses.fields(kind)]
 

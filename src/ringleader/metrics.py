@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
 from ringleader.dataclass_json import bounded
@@ -30,21 +30,21 @@ class Sample:
     rate: float = bounded(**RATE)
     """Samples per second over all ranks."""
     step_seconds: float | None = bounded(None, **TIME_OR_NONE)
-    """Mean time of one step on the slowest rank, where the script told its steps."""
+    """Mean time of one step on the slowest rank, where the script reported its steps."""
     exchange_seconds: float | None = bounded(None, **TIME_OR_NONE)
-    """Part of a step in which bytes were exchanged (mean over the ranks), where the engine told it."""
+    """Part of a step in which bytes were exchanged (mean over the ranks), where the engine reported it."""
     waiting_seconds: float | None = bounded(None, **TIME_OR_NONE)
-    """Part of a step in which ranks waited for others to arrive (mean over the ranks), where it told that."""
+    """Part of a step in which ranks waited for others to arrive (mean over the ranks), where it did."""
     slowest_rate: float | None = None
     """Samples per second of the slowest rank alone, where more than one was heard."""
     source: str = ""
-    """How the rate was told: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
+    """How the rate was reported: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
     heard: int = 0
-    """Ranks that told a rate; fewer than all where one rank spoke for the job."""
+    """Ranks that reported a rate; fewer than all where one rank spoke for the job."""
     seconds: float = bounded(0.0, **TIME_OR_NONE)
     """Length of the time the rate was taken over, warm-up left out; 0 where the script took it itself."""
     sitting: int = 0
-    """Which sitting measured it: 0 the first, 1 after the run was resumed once, and so on."""
+    """Which session measured it: 0 the first, 1 after the run was resumed once, and so on."""
     together: bool = True
     """False where the ranks hardly trained at the same time, so that their rates are from different times."""
     differences: tuple[str, ...] = ()
@@ -116,6 +116,17 @@ class ComparableRate:
     def is_time(self) -> bool:
         """True for seconds."""
         return self.unit == "s"
+
+
+T = TypeVar("T")
+
+
+def in_round(items: Sequence[T], number: int) -> Sequence[T]:
+    """Return what is measured in a round (from 0) in its order: every second round goes backwards.
+
+    So a machine that slows down or speeds up over the minutes treats all items alike.
+    """
+    return items[::-1] if number % 2 else items
 
 
 def speedup(rate: float, rate_of_one: float) -> float:

@@ -3,7 +3,7 @@
 Ratios are taken repetition by repetition and then summarised. The runs of one repetition follow each
 other closely, so what drifts slowly (clock rates, other users of the machine) cancels out:
 
-The formulas are told for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
+The formulas are given for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
 X(g) for X(1) and N / g for N.
 
     speed-up              S(N) = X(N) / X(1)
@@ -13,7 +13,7 @@ X(g) for X(1) and N / g for N.
     uncoupled efficiency  M(N) = U(N) / (N · X(1))      what sharing the machine leaves; E = C · M
 
 Of the ideal, 1 − M is lost to sharing the machine and M − E to coupling the ranks: together 1 − E.
-Where the engine told how a step of T seconds was spent, coupling is split further. Of a coupled step, x
+Where the engine reports how a step of T seconds was spent, coupling is split further. Of a coupled step, x
 seconds are exchange and w waiting; an uncoupled step takes C · T. In parts of the ideal, M · x / T is lost to
 exchange, M · w / T to waiting, and the rest of M − E to computing more slowly in step than uncoupled.
 """
@@ -24,7 +24,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ringleader.confidence_interval import RatioComparison, compare_paired
 from ringleader.dataclass_json import bounded
@@ -32,8 +32,12 @@ from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.metrics import ComparableRate, Sample, Spread, efficiency, speedup
 
+COUPLED, UNCOUPLED, IN_STEP = "coupled", "uncoupled", "in step"
+"""Ranks that exchange gradients; that exchange nothing; that only synchronize where they would exchange."""
 IN_STEP_CHOICES = ("largest", "all", "none")
 """At which sizes ranks in step are measured."""
+_FIELDS = {COUPLED: "samples", UNCOUPLED: "uncoupled", IN_STEP: "in_step"}
+"""What ranks are → the field of a point with their samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ class HostContext:
     cores: int | None = None
     """CPUs that ranks may use there."""
     machine: str = ""
-    """Equal for hosts that one kernel plays (containers, a lab), where ranks told it."""
+    """Equal for hosts that one kernel plays (containers, a lab), where ranks reported it."""
     devices: HostFacts | None = None
     """Its GPUs and NICs and what they hang on; ``None``: they were not read, as on hosts without RDMA."""
 
@@ -162,15 +166,20 @@ class Point(Size):
     samples: tuple[Sample, ...] = ()
     uncoupled: tuple[Sample, ...] = ()
     in_step: tuple[Sample, ...] = ()
-    """Of ranks that exchange nothing, but meet where they would."""
+    """Of ranks that exchange nothing, but synchronize where they would."""
     transport: TransportProof | None = None
     """Which wires carried the bytes of a coupled run: of the first that has a warning, else of the last one.
-    ``None``: no rank told of any."""
+    ``None``: no rank reported any."""
 
     @property
     def kinds(self) -> tuple[tuple[str, tuple[Sample, ...]], ...]:
         """What was measured here, by what the ranks were."""
-        return ("coupled", self.samples), ("uncoupled", self.uncoupled), ("in step", self.in_step)
+        return tuple((kind, getattr(self, field)) for kind, field in _FIELDS.items())
+
+    def with_sample(self, kind: str, sample: Sample) -> Point:
+        """Return it with one more sample of such ranks."""
+        values: dict[str, Any] = {_FIELDS[kind]: (*getattr(self, _FIELDS[kind]), sample)}
+        return replace(self, **values)
 
     @property
     def size(self) -> Size:
@@ -225,9 +234,9 @@ class Run(StoredRun):
     budget: float | None = None
     """Seconds for repetitions beyond ``repeats``, of sizes that are `too_wide`; ``None``: there are none."""
     request: Request | None = None
-    """What is needed to go on with it; ``None`` in files of older versions."""
+    """What is needed to resume it; ``None`` in files of older versions."""
     resumed: tuple[str, ...] = ()
-    """When it was gone on with, ISO 8601: one for each sitting after the first."""
+    """When it was resumed, ISO 8601: one for each session after the first."""
     schema: int = 1
 
     @property
@@ -271,7 +280,7 @@ class Step:
 
     total: float
     compute: float | None = None
-    """Total without exchange and waiting; ``None`` where the engine did not tell them."""
+    """Total without exchange and waiting; ``None`` where the engine did not report them."""
     exchange: float | None = None
     waiting: float | None = None
 
@@ -306,14 +315,14 @@ class Scaling:
     """Samples per second over all ranks."""
     speedup: Spread | None = None
     efficiency: Spread | None = None
-    """Against the run's baseline: one rank, unless told otherwise."""
+    """Against the run's baseline: one rank unless it says otherwise."""
     uncoupled_rate: Spread | None = None
     against_uncoupled: Spread | None = None
     """Against as many ranks that exchange nothing."""
     uncoupled_efficiency: Spread | None = None
     """Those uncoupled ranks against the same baseline."""
     against_in_step: Spread | None = None
-    """Against as many ranks that exchange nothing, but meet where they would."""
+    """Against as many ranks that exchange nothing, but synchronize where they would."""
     in_step_against_uncoupled: Spread | None = None
     """Those ranks in step against uncoupled ones: what meeting alone leaves."""
     step: Step | None = None
@@ -334,7 +343,7 @@ def _paired(
 
 
 def _step(samples: Sequence[Sample]) -> Step | None:
-    """Return the median step of the repetitions that told one."""
+    """Return the median step of the repetitions that have one."""
     totals = [sample.step_seconds for sample in samples if sample.step_seconds is not None]
     if not totals:
         return None

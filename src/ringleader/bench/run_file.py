@@ -1,7 +1,7 @@
 """What was measured, on disk: ``runs/<name>/run.json``, rewritten whole whenever there is more.
 
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
-like any other, with what was measured until then. Its ``kind`` tells what it holds: ``scaling`` (also where
+like any other, with what was measured until then. Its ``kind`` is what it holds: ``scaling`` (also where
 it is missing), ``point-to-point``, ``collective`` or ``training``.
 The outcome of an elastic job (``run --json-file``) is read as a run of the kind ``elastic``.
 """
@@ -71,7 +71,7 @@ def read_any(path: Path) -> AnyRun:
     """Return what is stored in a directory or a file; RequestError names the file and the place in it."""
     file = path / FILE if path.is_dir() else path
     try:
-        document = json_document(read_text(file))
+        text = read_text(file)
     except FileNotFoundError:
         hint = "give the directory that `ringleader scale` or `bench` wrote, for example runs/NAME"
         raise RequestError("there is no stored run here", where=str(path), hint=hint) from None
@@ -79,12 +79,18 @@ def read_any(path: Path) -> AnyRun:
         raise RequestError(f"cannot be read: {error.strerror}", where=str(file)) from None
     except UnicodeDecodeError:
         raise RequestError("is not UTF-8 text", where=str(file)) from None
+    return from_document(elastic_document(json_of(text, str(file)), file.stem), str(file))
+
+
+def json_of(text: str, source: str) -> Any:
+    """Return what a JSON text holds; RequestError names ``source`` and the place where it is none."""
+    try:
+        return json_document(text)
     except json.JSONDecodeError as error:
-        where = f"{file}:{error.lineno}:{error.colno}"
+        where = f"{source}:{error.lineno}:{error.colno}"
         raise RequestError(f"is not JSON: {error.msg}", where=where) from None
     except ValueError as error:
-        raise RequestError(f"cannot be read: {error}", where=str(file)) from None
-    return from_document(elastic_document(document, file.stem), str(file))
+        raise RequestError(f"cannot be read: {error}", where=source) from None
 
 
 def elastic_document(document: object, name: str) -> object:

@@ -20,12 +20,12 @@ from ringleader.metrics import BYTES, RANKS, RATE, TIME, ComparableRate, Spread
 from ringleader.scaling import Context, StoredRun
 
 SHORT, LEAST_ITERATIONS = 64 << 10, 3
-"""Bytes of a message, and iterations, below which the extent of batches tells little."""
+"""Bytes of a message, and iterations, below which the extent of batches means little."""
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall", "sendrecv")
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """Return busbw / algbw of an operation on so many ranks."""
+    """Return busbw / algbw of an operation on a number of ranks."""
     if operation == "allreduce":
         return 2 * (ranks - 1) / ranks
     if operation in ("allgather", "reducescatter", "alltoall"):
@@ -79,7 +79,7 @@ class CollectiveResult:
     out_of_place: Timing | None = None
     in_place: Timing | None = None
     iterations: int | None = None
-    """That were timed, of each; ``None``: not told. A large size may have had fewer than were asked for."""
+    """That were timed, of each; ``None``: unknown. A large size may have had fewer than were asked for."""
 
     @property
     def timings(self) -> tuple[Timing, ...]:
@@ -112,7 +112,7 @@ class RankProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What was asked for, as nccl-tests' header tells it; sizes in bytes."""
+    """What was asked for, as in nccl-tests' header; sizes in bytes."""
 
     minimum: int
     maximum: int
@@ -140,7 +140,7 @@ class WrongResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveRun(StoredRun):
-    """One sweep over sizes, complete or not; all series were measured in turns in the same job."""
+    """One sweep over sizes, complete or not; all series were measured round by round in the same job."""
 
     kind = "collective"
     settings = ("operation", "ranks", "per_host", "dtype", "redop", "line_rate")
@@ -165,7 +165,7 @@ class CollectiveRun(StoredRun):
     sweep: Sweep | None = None
     processes: tuple[RankProcess, ...] = ()
     wrong_results: tuple[WrongResult, ...] = ()
-    """Empty also where another program told no ranks."""
+    """Empty also where another program reported no ranks."""
     failure: str = ""
     schema: int = 1
 

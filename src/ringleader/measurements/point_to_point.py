@@ -95,7 +95,7 @@ class PointToPointRun(StoredRun):
     notes: tuple[str, ...] = ()
     """What was not measured, and why."""
     transport: TransportProof | None = None
-    """Which wires carried the bytes; ``None``: no rank told of any."""
+    """Which wires carried the bytes; ``None``: no rank reported any."""
     failure: str = ""
     schema: int = 1
 
@@ -123,7 +123,11 @@ class PointToPointRun(StoredRun):
     def impossible(self) -> Iterator[tuple[str, str]]:
         """See `StoredRun`."""
         count = len(self.places)
-        for name, pairs in (("transfers", self.transfers), ("silences", self.silences)):
+        every: dict[str, Sequence[Transfer | Silence]] = {
+            "transfers": self.transfers,
+            "silences": self.silences,
+        }
+        for name, pairs in every.items():
             for at, pair in enumerate(pairs):
                 for end, place in (("source", pair.source), ("target", pair.target)):
                     if not 0 <= place < count:

@@ -9,9 +9,8 @@ from ringleader.measurements.training import TrainingRun
 from ringleader.scaling import Run
 
 AnyRun = Run | PointToPointRun | CollectiveRun | TrainingRun | ElasticRun
-KINDS: dict[str, type[AnyRun]] = {
-    one.kind: one for one in (Run, PointToPointRun, CollectiveRun, TrainingRun, ElasticRun)
-}
+_CLASSES: tuple[type[AnyRun], ...] = (Run, PointToPointRun, CollectiveRun, TrainingRun, ElasticRun)
+KINDS = {one.kind: one for one in _CLASSES}
 
 
 def kind_of(run: AnyRun) -> str:

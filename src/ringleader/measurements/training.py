@@ -12,7 +12,7 @@ from ringleader.metrics import RANKS, RATE, TIME, ComparableRate
 from ringleader.scaling import Context, StoredRun
 
 UNCOUPLED, IN_STEP, ALONE = "uncoupled", "in step", "alone"
-"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step; one rank alone."""
+"""Arms: ranks that exchange nothing; ranks that only synchronize once per step; one rank alone."""
 RINGLEADER, SHARDED = "ringleader", "ringleader-sharded"
 DDP_GLOO, DDP_NCCL = "ddp-gloo", "ddp-nccl"
 COUPLED = (RINGLEADER, SHARDED, DDP_GLOO, DDP_NCCL)
@@ -112,7 +112,7 @@ class TrainingRun(StoredRun):
     arms: tuple[Arm, ...] = ()
     """Of all ranks."""
     alone: Arm | None = None
-    """Rank 0 while the others stand still, in turns with the arms: the rate and the step of one rank.
+    """Rank 0 while the others stand still, in each round: the rate and the step of one rank.
     ``None``: not measured; in a job of one rank the uncoupled arm is that."""
     layers: tuple[LayerTime, ...] = ()
     """Of one rank; empty: they were not timed."""
