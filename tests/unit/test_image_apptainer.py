@@ -28,7 +28,7 @@ from ringleader.images.instructions import (
     Workdir,
     write,
 )
-from ringleader.images.recipe_fields import LINE, TEXT
+from ringleader.images.recipe import LINE, TEXT
 
 pytestmark = pytest.mark.process
 

@@ -10,22 +10,14 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.images import bundled_recipes, image_assembly, recipe_parser
-from ringleader.images.blocks import KINDS, mpi
-from ringleader.images.blocks.account import Account
-from ringleader.images.blocks.downloads import Project, fetched
-from ringleader.images.blocks.ringleader import DEPENDENCIES, EXTRAS, OWN_MPI
+from ringleader.images.blocks.downloads import Project, fetched, projects, release
+from ringleader.images.blocks.system import DEPENDENCIES, EXTRAS, OWN_MPI, Account
 from ringleader.images.check import Level, check, selection_of
 from ringleader.images.instructions import Command, Copy, Env, Expose, Image, Run, User, Workdir
 from ringleader.images.tables import load
 
 ROOT = Path(__file__).resolve().parents[2]
-MODERN = tuple(
-    name
-    for name in bundled_recipes.names()
-    if not tomllib.loads(bundled_recipes.text(name)).get("historical", False)
-)
-
-
+MODERN = bundled_recipes.names()
 NCCL = '[nccl]\nversion = "2.27.7"'
 
 
@@ -280,9 +272,6 @@ def test_vendors_name_arm_machines_in_their_own_ways(text: str, build: int, ther
 def test_what_has_no_packages_for_arm_is_refused_before_a_build() -> None:
     with pytest.raises(RequestError, match="erdma are for linux/amd64 only, not for aarch64"):
         arm('[rdma]\nuser-space = "erdma"', "ubuntu:22.04")
-    old = recipe_parser.recipe(bundled_recipes.text("tensorflow-1.12-verbs"), "test")
-    with pytest.raises(RequestError, match="a historical image is for linux/amd64 only"):
-        image_assembly.image(old, "aarch64")
 
 
 @pytest.mark.parametrize("user_space", ["doca-ofed", "erdma"])
@@ -336,7 +325,7 @@ def test_nccl_of_the_system() -> None:
 
 ODD = (
     # recipe, base, what is said
-    ('[sshd]\nkeys = "in-image"', "debian:12", "only historical images"),
+    ('[sshd]\nkeys = "in-image"', "debian:12", "'in-image' is not one of mounted"),
     ('[packages]\nconda = ["ffmpeg"]', "debian:12", "no conda in the image"),
     ('[account]\nname = "www-data"', "debian:12", "of the system already"),
     ('[account]\nname = "sshd"', "debian:12", "of the system already"),
@@ -371,11 +360,11 @@ def test_a_base_whose_name_tells_nothing_may_have_a_compiler() -> None:
 # --- what is fetched -------------------------------------------------------------------------------------
 
 
-PROJECTS = [project for kind in KINDS for project in kind.projects]
+PROJECTS = projects().values()
 
 
 def test_every_checksum_is_one_and_no_two_are_the_same() -> None:
-    sums = [one for row in PROJECTS for one in row.sha256.values()]
+    sums = [one for row in PROJECTS for _, one in row.sha256]
     assert all(re.fullmatch(r"[0-9a-f]{64}", one) for one in sums)
     assert len(sums) == len(set(sums))
     assert all(row.source and (row.sha256 or row.versions) for row in PROJECTS)
@@ -384,14 +373,14 @@ def test_every_checksum_is_one_and_no_two_are_the_same() -> None:
 @pytest.mark.parametrize("row", PROJECTS, ids=lambda row: row.name)
 def test_every_release_has_an_address(row: Project) -> None:
     for version in row.known:
-        one = row.release(version, system="ubuntu22.04")
+        one = release(row.name, version, system="ubuntu22.04")
         assert re.fullmatch(r"https://[a-z0-9.-]+/[A-Za-z0-9._/+-]+", one.url)
         assert version in one.url
         assert ("sha256sum" in "\n".join(fetched(one, "/opt/build/x"))) == bool(row.sha256)
 
 
 def test_without_a_version_the_newest_is_taken() -> None:
-    assert mpi.OPENMPI.release().version == "5.0.9"
+    assert release("openmpi").version == "5.0.9"
 
 
 UNKNOWN = (

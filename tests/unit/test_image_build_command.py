@@ -7,10 +7,9 @@ import json
 import pytest
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images import build, build_command
-from ringleader.images.build_command import BuildEnvironment, BuildOptions, Isolation
+from ringleader.images import build
 from ringleader.images.build_progress import LAST_LINES, Progress, shortened
-from ringleader.images.builders import Builder
+from ringleader.images.builders import BuildEnvironment, Builder, BuildOptions, isolation, tag_of
 
 
 def builder(name: str, *options: str) -> Builder:
@@ -18,14 +17,8 @@ def builder(name: str, *options: str) -> Builder:
 
 
 def called(name: str, isolated: str = "", **options: object) -> list[str]:
-    return list(
-        build_command.argv(
-            BuildOptions(tag="t:1", **options),
-            builder(name),
-            directory="/c",
-            isolated=Isolation(value=isolated),
-        )
-    )
+    options = BuildOptions(tag="t:1", **options)
+    return list(builder(name).build_words(options, directory="/c", isolation=isolated))
 
 
 START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/image-id"]
@@ -65,12 +58,8 @@ def test_command_lines(words: list[str], expected: list[str]) -> None:
 
 
 def test_options_of_the_storage_come_before_the_sub_command() -> None:
-    words = build_command.argv(
-        BuildOptions(tag="t:1"),
-        builder("buildah", "--storage-driver", "vfs"),
-        directory="/c",
-        isolated=Isolation(value=""),
-    )
+    found = builder("buildah", "--storage-driver", "vfs")
+    words = found.build_words(BuildOptions(tag="t:1"), directory="/c", isolation="")
     assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")
 
 
@@ -101,7 +90,7 @@ def environment(**changes: object) -> BuildEnvironment:
     ],
 )
 def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, reason: str) -> None:
-    found = build_command.isolation(asked, builder(name), here)
+    found = isolation(asked, builder(name), here)
     assert found.value == value
     assert reason in found.reason
     assert bool(found.reason) == bool(reason)
@@ -117,7 +106,7 @@ def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, re
     ],
 )
 def test_tags(tag: str, expected: str) -> None:
-    assert build_command.tag_of(tag, "digits") == expected
+    assert tag_of(tag, "digits") == expected
 
 
 # --- progress ---------------------------------------------------------------------------------------------

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.cli.main import ringleader
-from ringleader.finding import fault, gone
+from ringleader.finding import fault
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
-from ringleader.images.check.frameworks import covers
+from ringleader.images.check.versions import covers
 from ringleader.images.tables import Cited, load
 from ringleader.images.tables.version_order import key
 
 UBUNTU = 'base = "ubuntu:24.04"\n'
 CUDA = 'base = "nvidia/cuda:12.8.1-base-ubuntu24.04"\n'
 DEVEL = 'build-base = "nvidia/cuda:{}-devel-ubuntu24.04"\n'
-OLD = 'historical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n[python]\n'
+OLD = 'base = "nvidia/cuda:9.0-devel-ubuntu16.04"\n[python]\n'
 
 
 def findings(text: str) -> tuple[Finding, ...]:
@@ -105,16 +105,16 @@ CASES = [
         *(
             "wheel-glibc",
             Level.FAULT,
-            'historical = true\nbase = "ubuntu:18.04"\n[python]\n' + torch("2.8.0"),
+            'base = "ubuntu:18.04"\n' + torch("2.8.0"),
         ),
-        'historical = true\nbase = "ubuntu:20.04"\n[python]\n' + torch("2.8.0"),
+        'base = "ubuntu:20.04"\n' + torch("2.8.0"),
     ),
     (
         *("image-cuda", Level.WARNING, 'base = "nvidia/cuda:13.0.2-base-ubuntu24.04"\n' + torch("2.8.0")),
         CUDA + torch("2.8.0"),
     ),
     (
-        *("image-cuda", Level.GONE, OLD + torch("1.3.0", variant="cu92")),
+        *("image-cuda", Level.FAULT, OLD + torch("1.3.0", variant="cu92")),
         OLD + torch("1.1.0", variant="cu90"),
     ),
     (
@@ -294,9 +294,9 @@ CASES = [
         *("cuda-deleted", Level.FAULT, 'base = "nvidia/cuda:10.2-base-ubuntu18.04"\n'),
         'base = "nvidia/cuda:11.2.2-base-ubuntu18.04"\n',
     ),
-    ("cuda-deleted", Level.GONE, OLD, OLD.replace("9.0-devel", "11.2.2-devel")),
+    ("cuda-deleted", Level.FAULT, OLD, OLD.replace("9.0-devel", "11.2.2-devel")),
     (
-        *("cuda-apt-key", Level.NOTE, OLD + '[cudnn]\nversion = "7.4.1.5"\n'),
+        *("cuda-apt-key", Level.FAULT, OLD + '[cudnn]\nversion = "7.4.1.5"\n'),
         OLD,
     ),
     (
@@ -316,10 +316,6 @@ CASES = [
         *("unverified", Level.NOTE, UBUNTU + '[rdma]\nuser-space = "mlnx-ofed"\n'),
         UBUNTU + f'[rdma]\nuser-space = "mlnx-ofed"\nsha256 = "{"ab" * 32}"\n',
     ),
-    ("account", Level.EXEMPTION, OLD, UBUNTU),
-    ("keys", Level.EXEMPTION, OLD + '[sshd]\nkeys = "in-image"\n', OLD + "[sshd]\n"),
-    ("self-test", Level.EXEMPTION, OLD, UBUNTU),
-    ("updates", Level.EXEMPTION, OLD, 'historical = true\nbase = "debian:12"\n'),
 ]
 
 
@@ -343,11 +339,11 @@ def test_every_rule_has_a_case() -> None:
     found = set()
     for name in bundled_recipes.names():
         selection = selection_of(recipe_parser.recipe(bundled_recipes.text(name), name))
-        found |= {one.where for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
+        found |= {one.where for one in clashes(selection, load())}
     for _, _, broken, sound in CASES:
         for text in (broken, sound):
             selection = selection_of(recipe_parser.recipe(f'name = "x"\n{text}', "x.toml"))
-            found |= {one.where for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
+            found |= {one.where for one in clashes(selection, load())}
     assert found <= {case[0] for case in CASES} | {"horovod-set", "base", "secret"}
 
 
@@ -380,9 +376,6 @@ def test_what_rests_on_an_unverified_row_is_a_warning() -> None:
     known, unknown = Cited(row="a", says="b", source="c"), Cited(row="d", says="e", source="")
     assert fault("x", "y", known).level is Level.FAULT
     assert fault("x", "y", known, unknown).level is Level.WARNING
-    assert gone(True, "x", "y", known).level is Level.GONE
-    assert gone(True, "x", "y", unknown).level is Level.WARNING
-    assert gone(False, "x", "y", known).level is Level.FAULT
 
 
 @pytest.mark.parametrize(
@@ -417,7 +410,6 @@ SELECTIONS = some.builds(
     network=some.sampled_from(["", "roce", "efa", "tcp"]),
     mpi=some.sampled_from(["", "openmpi", "mpich"]),
     rdma=some.sampled_from(["", *TABLES.user_spaces]),
-    historical=some.booleans(),
     has_ringleader=some.booleans(),
 )
 
@@ -458,18 +450,14 @@ def run(*words: str, text: str = "") -> Result:
 def test_all_profiles_are_checked_and_none_is_at_fault() -> None:
     done = run()
     assert done.exit_code == 0, done.output
-    for name in bundled_recipes.names():
+    for name in (*bundled_recipes.names(), *bundled_recipes.HISTORICAL):
         assert f"\n{name} " in done.output
     assert "cannot work" not in done.output
 
 
 def test_strict_takes_what_cannot_be_built_today_for_a_fault() -> None:
-    historical = [
-        name for name in bundled_recipes.names() if "historical = true" in bundled_recipes.text(name)
-    ]
-    assert len(historical) == 3
-    assert run(*historical).exit_code == 0
-    done = run("--strict", *historical)
+    assert run(*bundled_recipes.HISTORICAL).exit_code == 0
+    done = run("--strict", *bundled_recipes.HISTORICAL)
     assert done.exit_code == 2
     assert done.output.count("cannot be built today:") >= 3
 

@@ -13,6 +13,7 @@ from tests.unit.image_world import HEAD, docker_commands, docker_values, image_o
 
 from ringleader.errors import RequestError
 from ringleader.images import dockerfile
+from ringleader.images.dockerfile import chain
 from ringleader.images.instructions import (
     Command,
     Copy,
@@ -29,8 +30,7 @@ from ringleader.images.instructions import (
     shell,
     write,
 )
-from ringleader.images.recipe_fields import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, Sort
-from ringleader.images.shell_lines import chain
+from ringleader.images.recipe import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, TextKind
 
 NASTY = some.text(
     some.one_of(some.sampled_from("\"'\\$`;&|<>(){}[]*?!#%~= \tabAB0"), some.characters(codec="utf-8")),
@@ -42,7 +42,7 @@ REFERENCES = some.sampled_from(
 VALUES = some.one_of(NASTY, some.lists(some.one_of(NASTY, REFERENCES), max_size=4).map("".join))
 
 
-def fits(sort: Sort, value: str) -> bool:
+def fits(sort: TextKind, value: str) -> bool:
     return sort.pattern.fullmatch(value) is not None
 
 

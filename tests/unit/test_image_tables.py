@@ -14,9 +14,7 @@ from hypothesis import strategies as some
 
 from ringleader.finding import UNVERIFIED, Cited
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.tables import FILES, Tables, load
-from ringleader.images.tables.bases import bases
-from ringleader.images.tables.toml_rows import read, rows, rows_by
+from ringleader.images.tables import FILES, Tables, bases, load, read, rows, rows_by
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]

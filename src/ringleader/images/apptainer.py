@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ringleader.errors import Fault, RequestError
-from ringleader.images.dockerfile import REFERENCE
+from ringleader.errors import RequestError
+from ringleader.images.dockerfile import REFERENCE, heading, layer
 from ringleader.images.instructions import (
     Command,
     Copy,
@@ -25,8 +25,6 @@ from ringleader.images.instructions import (
     Workdir,
     shell,
 )
-from ringleader.images.rendered_files import heading
-from ringleader.images.shell_lines import layer
 
 WAITING = "/.copied"
 TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
@@ -41,9 +39,7 @@ def text(image: Image) -> str:
     found = TEMPLATE.search(whole)
     if found:
         what = f"Apptainer would take {found[0]} for a variable of its own"
-        raise RequestError(
-            Fault(where=image.name, what=what, hint="write it without one of the blanks or braces")
-        )
+        raise RequestError(what, where=image.name, hint="write it without one of the blanks or braces")
     return whole
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 LAST_LINES = 15
 """Of a failing step that are shown."""
-_STEP = re.compile(r"^(?:\[(\d+)/(\d+)\] )?STEP (\d+)/(\d+) ?: (.*)$|^Step (\d+)/(\d+) : (.*)$")
+_STEP = re.compile(r"^(?:\[(\d+/\d+)\] )?STEP (\d+)/(\d+) ?: (.*)$|^Step (\d+)/(\d+) : (.*)$")
 """buildah's and podman's ``[1/2] STEP 3/12: RUN …``, and the classical docker's ``Step 3/12 : RUN …``."""
-_VERTEX = re.compile(r"^#(\d+) \[(?:(\S+) )?(\d+)/(\d+)\] (.*)$")
-"""BuildKit's ``#7 [build 3/9] RUN …``; its steps run side by side."""
-_OF_VERTEX = re.compile(r"^#(\d+) (.*)$")
+_VERTEX = re.compile(r"^#(\d+) (?:\[(?:(\S+) )?(\d+)/(\d+)\] )?(.*)$")
+"""BuildKit's ``#7 [build 3/9] RUN …``, then ``#7 0.412 …``; its steps run side by side."""
 _CLOCK = re.compile(r"^\d+\.\d+ ")
 
 
@@ -38,46 +37,32 @@ class Progress:
 
     step: Step | None = None
     """The step that began last."""
-    failed: Step | None = None
-    """The step that BuildKit calls failed; others end with the one that began last."""
     _lines: dict[str, deque[str]] = field(default_factory=dict)
     _steps: dict[str, Step] = field(default_factory=dict)
-    _vertex: str = ""
+    _failed: str = ""
+    """The vertex that BuildKit calls failed; others end with the step that began last."""
 
     def feed(self, line: str) -> Step | None:
         """Take a line without its line feed; return the step that begins with it."""
-        step = self._plain(line) or self._buildkit(line)
-        self.step = step or self.step
-        return step
-
-    def _plain(self, line: str) -> Step | None:
-        found = _STEP.match(line)
-        if not found:
-            if not _OF_VERTEX.match(line):
-                self._remember("", line)
-            return None
-        stage, stages, number, count, command, *classical = found.groups()
-        if classical[0]:
-            number, count, command = classical
-        self._lines.pop("", None)
-        shown = f"{stage}/{stages}" if stage else ""
-        return Step(number=int(number), count=int(count), stage=shown, command=command)
-
-    def _buildkit(self, line: str) -> Step | None:
-        found = _VERTEX.match(line)
-        if found:
-            vertex, stage, number, count, command = found.groups()
-            step = Step(number=int(number), count=int(count), stage=stage or "", command=command)
-            known = vertex in self._steps
-            self._steps[vertex] = step
-            return None if known else step
-        of = _OF_VERTEX.match(line)
-        if of:
-            vertex, text = of.groups()
-            if text.startswith("ERROR") and vertex in self._steps:
-                self.failed, self._vertex = self._steps[vertex], vertex
-            self._remember(vertex, _CLOCK.sub("", text))
-        return None
+        begun = None
+        if found := _STEP.match(line):
+            stage, *modern = found.groups()[:4]
+            number, count, command = modern if modern[0] else found.groups()[4:]
+            begun = Step(number=int(number), count=int(count), stage=stage or "", command=command)
+            self._lines.pop("", None)
+        elif found := _VERTEX.match(line):
+            vertex, stage, number, count, text = found.groups()
+            if number is not None and vertex not in self._steps:
+                begun = Step(number=int(number), count=int(count), stage=stage or "", command=text)
+                self._steps[vertex] = begun
+            elif number is None:
+                if text.startswith("ERROR") and vertex in self._steps:
+                    self._failed = vertex
+                self._remember(vertex, _CLOCK.sub("", text))
+        else:
+            self._remember("", line)
+        self.step = begun or self.step
+        return begun
 
     def _remember(self, vertex: str, line: str) -> None:
         if line.strip():
@@ -86,12 +71,12 @@ class Progress:
     @property
     def at(self) -> Step | None:
         """Where the build stands, or failed."""
-        return self.failed or self.step
+        return self._steps.get(self._failed, self.step)
 
     @property
     def last_lines(self) -> tuple[str, ...]:
         """What the step where the build stands has printed last."""
-        return tuple(self._lines.get(self._vertex if self.failed else "", ()))
+        return tuple(self._lines.get(self._failed, ()))
 
 
 def shortened(text: str, width: int = 100) -> str:

@@ -10,19 +10,13 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ringleader.cli.image.recipe_options import (
-    NO_CHECK,
-    RecipeOptions,
-    opened,
-    recipe_argument,
-    refuse_what_clashes,
-)
+from ringleader.cli.image.recipe_options import NO_CHECK, RecipeOptions, opened_image, recipe_argument
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.output import JsonOptions, result_to, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
-from ringleader.images.build_command import BuildOptions, isolation, tag_of
+from ringleader.images.builders import BuildOptions, build_environment, find, isolation, tag_of
 from ringleader.option_fields import SECONDS, flag, group, option
 
 if TYPE_CHECKING:
@@ -118,7 +112,7 @@ def command(options: ImageOptions) -> None:
         return
     from ringleader.cli.doctor.command import table_of
     from ringleader.images.build import build as build_image
-    from ringleader.images.build_selftest import faults_of
+    from ringleader.images.build import faults_of
 
     with result_to(options.json) as result:
         display = BuildDisplay(stream=sys.stderr, is_tty=sys.stderr.isatty())
@@ -136,16 +130,14 @@ def command(options: ImageOptions) -> None:
 
 def build_task(options: ImageOptions) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
-    from ringleader.images import dockerfile, image_assembly
-    from ringleader.images.build import Task, build_environment
-    from ringleader.images.build_context import contents
-    from ringleader.images.builders import find
+    from ringleader.images.build import Task, contents
     from ringleader.images.lock_file import MACHINES
 
-    recipe, how = opened(options.recipe, options.changes), options.how
-    machine = (how.platform or platform.machine()).rpartition("/")[2]
-    image = image_assembly.image(recipe, MACHINES.get(machine, "x86_64"))
-    faults = _unreadable(options)
+    how = options.how
+    refuse(_unreadable(options))
+    machine = MACHINES.get((how.platform or platform.machine()).rpartition("/")[2], "x86_64")
+    found = opened_image(options.recipe, options.changes, checked=not options.no_check, machine=machine)
+    image, faults = found.image, []
     if options.test and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"
         faults.append(Fault(where="--test", what=what, hint="add [ringleader] to the recipe"))
@@ -153,19 +145,16 @@ def build_task(options: ImageOptions) -> Task:
         what = "Ringleader is not in the image, which would write the list"
         faults.append(Fault(where="--sbom", what=what, hint="add [ringleader] to the recipe"))
     refuse(faults)
-    if not options.no_check:
-        refuse_what_clashes(recipe)
-    inside = contents(image, recipe)
     timestamp, epoch = how.timestamp, os.environ.get("SOURCE_DATE_EPOCH", "")
     if timestamp is None and epoch.isdecimal():
         timestamp = int(epoch)
+    inside = contents(image, found.where, own_wheel=found.own_wheel)
     builder = find(options.builder or "", environ=os.environ, storage_driver=options.storage_driver)
     task = Task(
-        recipe=recipe,
         image=image,
-        dockerfile=dockerfile.text(image),
+        dockerfile=found.dockerfile,
         inside=inside,
-        options=replace(how, tag=tag_of(how.tag, recipe.name), timestamp=timestamp),
+        options=replace(how, tag=tag_of(how.tag, image.name), timestamp=timestamp),
         builder=builder,
         isolation=isolation(how.isolation, builder, build_environment(os.environ)),
         test=options.test,
@@ -178,7 +167,7 @@ def build_task(options: ImageOptions) -> Task:
 
 def _unreadable(options: ImageOptions) -> list[Fault]:
     """Return the options whose text is not of the kind that a builder takes."""
-    from ringleader.images.recipe_fields import REFERENCE
+    from ringleader.images.recipe import REFERENCE
 
     found = []
     tag, wanted = options.how.tag, options.how.platform
@@ -201,7 +190,7 @@ def dry_run_values(task: Task) -> dict[str, Any]:
         "builder": {"name": task.builder.name, "version": task.builder.version},
         "isolation": {"value": task.isolation.value, "reason": task.isolation.reason},
         "context": [
-            {"path": one.path, "from": str(one.source) if one.source else None} for one in task.inside
+            {"path": path, "from": str(source) if source else None} for path, source in task.inside.items()
         ],
         "dockerfile": task.dockerfile,
         "argv": list(task.argv()),
@@ -211,10 +200,8 @@ def dry_run_values(task: Task) -> dict[str, Any]:
 def dry_run_text(task: Task) -> str:
     """Return what would be done, as a text: a shell script in which the Dockerfile is a comment."""
     lines = ["# BUILD, a temporary directory of mode 0700:", "#   Dockerfile", "#   context/"]
-    for one in task.inside:
-        lines.append(
-            f"#   {one.path}  ({f'from {one.source}' if one.source else 'made of this installation'})"
-        )
+    for path, source in task.inside.items():
+        lines.append(f"#   {path}  ({f'from {source}' if source else 'made of this installation'})")
     lines += ["#", "# Dockerfile:", *(f"#   {line}".rstrip() for line in task.dockerfile.splitlines()), "#"]
     if task.isolation.reason:
         lines.append(f"# isolation {task.isolation.value}: {task.isolation.reason}")

@@ -1,15 +1,16 @@
-"""Rules: the base, the build-base, the images of CUDA, the Python of the image and of Ringleader. Pure."""
+"""Rules: base, build-base and images of CUDA, the image's Python, secrets, what hardening is left. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ringleader.finding import Finding, fault, gone, note, warning
+from ringleader.finding import Finding, fault, note, warning
 from ringleader.images.base_image import find_base, find_cuda_image, name_and_tag
-from ringleader.images.check.version_lookup import VersionLookup
+from ringleader.images.check.selection import VersionLookup
 from ringleader.images.tables.version_order import at_least, matches, series
 
-KEY_FETCHED = "historical recipes fetch 3bf863cc.pub, and trust it, before anything is installed"
+STILL_THERE = "a base with a CUDA that is still there (11.0 and newer)"
 
 
 def _system(lookup: VersionLookup) -> Iterator[Finding]:
@@ -20,7 +21,7 @@ def _system(lookup: VersionLookup) -> Iterator[Finding]:
         yield warning("base", what)
     elif lookup.base.end_of_life and lookup.base.end_of_life <= lookup.tables.rules["as-of"].value:
         what = f"{lookup.base.name} has had no free updates since {lookup.base.end_of_life}"
-        yield (note if lookup.selection.historical else warning)("base-old", what, lookup.base.cited())
+        yield warning("base-old", what, lookup.base.cited())
 
 
 def _images(lookup: VersionLookup) -> Iterator[Finding]:
@@ -54,13 +55,11 @@ def _image(lookup: VersionLookup, reference: str) -> Iterator[Finding]:
         what = f"{reference} can no longer be pulled"
         if system and system.name not in row.bases:
             what = f"nvidia/cuda {row.cuda} was never on {system.name}, and the others are gone"
-        hint = "a copy of your own by digest, or a base with a CUDA that is still there (11.0 and newer)"
-        yield gone(lookup.selection.historical, "cuda-deleted", what, cited, hint=hint)
+        yield fault("cuda-deleted", what, cited, hint=f"a copy of your own by digest, or {STILL_THERE}")
         if lookup.selection.cudnn or lookup.selection.nccl:
             key = lookup.tables.rules["cuda-apt-key"]
             what = "NVIDIA's apt repository refuses the image until its key is replaced"
-            told = note if lookup.selection.historical else fault
-            yield told("cuda-apt-key", what, key.cited(), hint=KEY_FETCHED)
+            yield fault("cuda-apt-key", what, key.cited(), hint=STILL_THERE)
     elif system and system.name not in row.bases:
         what = f"nvidia/cuda {row.cuda} has no image on {system.name}"
         yield fault("cuda-image", what, cited, hint=f"on {' or '.join(row.bases)}")
@@ -131,7 +130,61 @@ def _certificates(lookup: VersionLookup) -> Iterator[Finding]:
         yield warning("apt-https", what, hint=hint)
 
 
-BASE_IMAGE = (_system, _images, _python)
-"""What does not fit between the base and what stands on it."""
-BUILD_BASE = (_other_system, _cudas, _certificates)
-"""What does not fit between the build stage and the image, or cannot be fetched."""
+VARIABLE = re.compile(
+    r"(^|_)(token|secret|passwd|passphrase|api_?key|access_key(_id)?|secret_key|private_key|credentials)(_\d+)?$"
+    r"|password(_\d+)?$",
+    re.IGNORECASE,
+)
+"""Names of variables that hold a secret. A path or a number is none: it says where one is, or counts."""
+NOT_SECRET = re.compile(r"(^|_)(eos|bos|pad|unk|mask|sep|cls)_token$", re.IGNORECASE)
+"""Tokens of texts, which language models know."""
+FILE = re.compile(
+    r"(^|/)(id_(rsa|dsa|ecdsa|ed25519)(_sk)?|\.netrc|\.env(\.\w+)?|\.pgpass|\.git-credentials|\.pypirc|\.npmrc"
+    r"|\.?kube/?config|kubeconfig|\.docker/config\.json|\.dockerconfigjson|\.aws/credentials"
+    r"|\.ssh|\.gnupg|[^/]+\.(pem|key|p12|pfx|jks))$",
+    re.IGNORECASE,
+)
+"""Files and directories that hold keys, passwords or tokens."""
+PUBLIC = re.compile(
+    r"(^|[/._-])(ca|cert|certs|certificate|chain|bundle|root|public|pub)([._-]|$)", re.IGNORECASE
+)
+"""Words in names of certificates, which are no secrets."""
+AT_START = "give it to the containers when they start: docker run --env NAME, a Secret of Kubernetes"
+MOUNTED = "mount it into the containers, from a Secret of Kubernetes or the host"
+
+
+def _secrets(lookup: VersionLookup) -> Iterator[Finding]:
+    """Yield each variable and each copied file that looks like a secret; values are in no message."""
+    for name, value in lookup.selection.variables:
+        holds = value and not value.startswith(("/", "${")) and not value.isdecimal()
+        if holds and VARIABLE.search(name) and not NOT_SECRET.search(name):
+            what = f"files.env.{name} would be in the image: whoever can pull it can read it"
+            yield fault("secret", what, hint=AT_START)
+    for path in lookup.selection.copied:
+        name = path.rstrip("/").rpartition("/")[2]
+        if FILE.search(path.rstrip("/")) and not PUBLIC.search(name):
+            what = f"files.copy has {path}: whoever can pull the image can read it"
+            yield fault("secret", what, hint=MOUNTED)
+
+
+UNPRIVILEGED = 1024
+"""The first port that needs no privilege, unless net.ipv4.ip_unprivileged_port_start says less."""
+
+
+def _hardening(lookup: VersionLookup) -> Iterator[Finding]:
+    """Yield what of the hardening is left to the recipe."""
+    choice = lookup.selection
+    if "@sha256:" not in choice.base:
+        yield note("pinned", f"{choice.base} may change: pin it with @sha256:…")
+    if not choice.lock:
+        what = "Python packages are not locked: `image lock -o FILE`, then packages.lock in the recipe"
+        yield note("lock", what)
+    if 0 < choice.port < UNPRIVILEGED and not choice.is_root:
+        what = f"sshd on port {choice.port} without root: only where containers may bind it"
+        yield warning("port", what, hint=f"a port from {UNPRIVILEGED} on, or account root")
+    for one in choice.unverified:
+        yield note("unverified", f"nothing verifies {one}: give its checksum as sha256")
+
+
+SYSTEM = (_system, _images, _python, _other_system, _cudas, _certificates, _secrets, _hardening)
+"""What does not fit between the stages, their bases and what stands on them; what the image gives away."""

@@ -1,27 +1,100 @@
-"""Rules: frameworks ↔ CUDA ↔ cuDNN ↔ NCCL ↔ Python ↔ glibc ↔ GPUs, Horovod, frameworks together. Pure."""
+"""Rules: versions exist; frameworks fit CUDA, cuDNN, NCCL, Python, glibc, GPUs, Horovod, each other. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.finding import Cited, Finding, fault, gone, note, warning
+from ringleader.finding import Cited, Finding, fault, note, warning
 from ringleader.images.base_image import find_cuda_image
-from ringleader.images.check.version_lookup import Needs, VersionLookup
-from ringleader.images.tables.frameworks import HorovodSet, TensorflowRelease, TorchWheel
-from ringleader.images.tables.nvidia import Architecture, Gpu
-from ringleader.images.tables.version_order import at_least, key, matches, series
+from ringleader.images.check.selection import Needs, VersionLookup
+from ringleader.images.tables import Architecture, Gpu, HorovodSet, TensorflowRelease, TorchWheel
+from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 WITHOUT = "no block horovod: Ringleader runs Horovod's scripts"
 
 
-def horovod(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield what Horovod does not fit."""
+def _torch_known(lookup: VersionLookup) -> Iterator[Finding]:
+    choice = lookup.selection
+    bare = choice.torch.partition("+")[0]
+    if not choice.torch:
+        return
+    release = lookup.torch_release
+    if release is None:
+        yield _unknown("torch", f"PyTorch {bare}", bare, lookup.tables.known("torch"))
+        return
+    variants = [row.variant for row in lookup.tables.torch_wheels if row.series == release.series]
+    if lookup.torch_wheel is None:
+        number = lookup.torch_variant.removeprefix("cu")
+        what = f"PyTorch {bare} has no wheel {lookup.torch_variant}"
+        if lookup.torch_variant != number and number.isdigit() and len(number) > 1:
+            what = f"PyTorch {bare} has no wheel for CUDA {number[:-1]}.{number[-1]}"
+        yield fault("torch-variant", what, release.cited(), hint=f"variants: {', '.join(variants)}")
+    paired = dict(release.versions)[bare]
+    if choice.torchvision and choice.torchvision.partition("+")[0] != paired:
+        what = f"torchvision {choice.torchvision} does not go with PyTorch {bare}"
+        yield fault("torchvision", what, release.cited(), hint=f"torchvision {paired}")
+
+
+def _frameworks_known(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
+    if choice.tensorflow and lookup.tensorflow is None:
+        yield _unknown("tensorflow", lookup.tensorflow_name, choice.tensorflow, tables.known("tensorflow"))
+    if choice.mxnet:
+        if lookup.mxnet is None:
+            variants = ", ".join(tables.mxnet)
+            what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
+            yield fault("mxnet", what, hint=f"variants: {variants}")
+        elif choice.mxnet not in lookup.mxnet.versions:
+            package = lookup.mxnet.cited().row
+            yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, list(lookup.mxnet.versions))
+    if choice.horovod and choice.horovod not in tables.horovod.versions:
+        known = list(tables.horovod.versions)
+        yield _unknown("horovod", f"Horovod {choice.horovod}", choice.horovod, known)
+
+
+def _cuda_known(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
+    if choice.cuda and tables.cuda_release(choice.cuda) is None:
+        yield _unknown("cuda", f"CUDA {choice.cuda}", choice.cuda, tables.known("cuda"))
+    if choice.nccl and not any(matches(one, choice.nccl) for one in tables.known("nccl")):
+        yield _unknown("nccl", f"NCCL {choice.nccl}", choice.nccl, tables.known("nccl"))
+    if choice.cudnn and not any(matches(one, choice.cudnn) for one in tables.known("cudnn")):
+        what = f"the tables know no package of cuDNN {choice.cudnn}"
+        near = nearest(choice.cudnn, tables.known("cudnn"))
+        yield warning("cudnn", what, hint=f"nearest: {', '.join(near)}")
+
+
+def _compiler_known(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, packaged = lookup.selection, lookup.packaged
+    if choice.gcc and packaged and choice.gcc not in packaged.compilers:
+        what = f"{packaged.base} packages no gcc {choice.gcc}"
+        yield fault("gcc", what, packaged.cited(), hint=f"one of {', '.join(packaged.compilers)}")
+
+
+def _hosts_known(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
+    for name in choice.gpus:
+        if tables.gpu(name) is None:
+            known = ", ".join(row.name for row in tables.gpus)
+            yield fault("gpu", f"the tables know no GPU {name}", hint=f"known: {known}")
+    if choice.mpi and choice.mpi_version and tables.mpi_series(choice.mpi, choice.mpi_version) is None:
+        known = ", ".join(f"{row.kind} {row.series}" for row in tables.mpi)
+        what = f"the tables know no {choice.mpi} {series(choice.mpi_version)}"
+        yield warning("mpi", what, hint=f"known: {known}")
+
+
+def _unknown(rule: str, what: str, version: str, known: list[str]) -> Finding:
+    near = ", ".join(nearest(version, known))
+    end = f"there is no {what}; the newest that the tables know is {newest(known)}"
+    return fault(rule, end, hint=f"nearest: {near}")
+
+
+def _horovod(lookup: VersionLookup) -> Iterator[Finding]:
     choice = lookup.selection
     if not choice.horovod:
         return
     yield from _too_new(lookup)
-    # Historical images compile it in themselves, with the system's Python.
-    compiled_in = choice.base if choice.historical else choice.build_base or choice.base
+    compiled_in = choice.build_base or choice.base
     base = find_cuda_image(compiled_in)
     if choice.horovod_gpu == "nccl" and (base is None or base.flavour != "devel"):
         what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {compiled_in} lacks"
@@ -80,8 +153,7 @@ def _sets(lookup: VersionLookup, row: HorovodSet) -> list[HorovodSet]:
     return [row, *(one for one in same[:1] if one != row and one.tensorflow)]
 
 
-def gpus(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield GPUs and drivers that the image's CUDA does not serve."""
+def _gpus(lookup: VersionLookup) -> Iterator[Finding]:
     known = [gpu for name in lookup.selection.gpus if (gpu := lookup.tables.gpu(name))]
     if known and not lookup.needs and (lookup.selection.torch or lookup.selection.tensorflow):
         names = ", ".join(gpu.name for gpu in known)
@@ -152,9 +224,9 @@ def _wheels(lookup: VersionLookup) -> Iterator[Finding]:
     if lookup.torch_release:
         release = lookup.torch_release
         found.append((lookup.torch_name, release.pythons, release.glibc, release.cited()))
-    if lookup.tensorflow and not lookup.selection.bazel:
+    if lookup.tensorflow:
         row = lookup.tensorflow
-        found.append((f"TensorFlow {lookup.selection.tensorflow}", row.pythons, row.glibc, row.cited()))
+        found.append((lookup.tensorflow_name, row.pythons, row.glibc, row.cited()))
     for who, pythons, glibc, cited in found:
         if lookup.python and series(lookup.python) not in pythons:
             own = (lookup.base.cited(),) if lookup.base and not lookup.selection.python else ()
@@ -172,13 +244,10 @@ def _beside_the_image(lookup: VersionLookup) -> Iterator[Finding]:
     if release is None:
         return
     for need in lookup.needs:
-        if need.row == release.cited() or need.who.startswith("TensorFlow"):
-            continue
-        if at_least(need.cuda, "11") and series(need.cuda, 1) == series(cuda, 1):
-            continue
-        if series(need.cuda) == series(cuda):
-            continue
-        yield _second_cuda(lookup, need, cuda, release.cited())
+        own = need.row == release.cited() or need.who == lookup.tensorflow_name
+        same_major = at_least(need.cuda, "11") and series(need.cuda, 1) == series(cuda, 1)
+        if not own and not same_major and series(need.cuda) != series(cuda):
+            yield _second_cuda(lookup, need, cuda, release.cited())
 
 
 def _second_cuda(lookup: VersionLookup, need: Needs, cuda: str, row: Cited) -> Finding:
@@ -186,7 +255,7 @@ def _second_cuda(lookup: VersionLookup, need: Needs, cuda: str, row: Cited) -> F
         what = (
             f"{need.who} has no wheel for CUDA {series(cuda)}, which the image is for: it brings {need.cuda}"
         )
-        return gone(lookup.selection.historical, "image-cuda", what, need.row, row)
+        return fault("image-cuda", what, need.row, row)
     what = f"{need.who} brings CUDA {need.cuda} into an image with CUDA {series(cuda)}"
     if lookup.selection.horovod:
         what += ", for which Horovod would be compiled"
@@ -200,8 +269,8 @@ def _tensorflow_on_the_image(lookup: VersionLookup) -> Iterator[Finding]:
     row, choice = lookup.tensorflow, lookup.selection
     if row is None or not choice.tensorflow_gpu:
         return
-    who = f"TensorFlow {choice.tensorflow}"
-    if lookup.tensorflow_brings_cuda and not choice.bazel:
+    who = lookup.tensorflow_name
+    if lookup.tensorflow_brings_cuda:
         limit = row.cuda_below or str(int(series(row.cuda, 1)) + 1)
         if choice.cuda and at_least(choice.cuda, limit):
             release = lookup.tables.cuda_release(choice.cuda)
@@ -231,21 +300,12 @@ def _cudnn(lookup: VersionLookup, row: TensorflowRelease, who: str) -> Iterator[
         yield fault("cudnn", what, row.cited(), hint=hint)
 
 
-def _bazel(lookup: VersionLookup) -> Iterator[Finding]:
-    """TensorFlow 1 checks the Bazel that compiles it, and newer ones no longer know its rules."""
-    row, choice = lookup.tensorflow, lookup.selection
-    if row is None or not choice.bazel or not row.bazel or series(choice.bazel) == series(row.bazel):
-        return
-    what = f"TensorFlow {choice.tensorflow} is compiled by Bazel {row.bazel}, not {choice.bazel}"
-    yield fault("tensorflow-bazel", what, row.cited(), hint=f"bazel {row.bazel}")
-
-
 def _two(lookup: VersionLookup) -> Iterator[Finding]:
     """PyTorch and TensorFlow in one image: pip cannot install two CUDAs of one name."""
     wheel, row = lookup.torch_wheel, lookup.tensorflow
     if wheel is None or row is None or not wheel.cuda or not lookup.tensorflow_brings_cuda:
         return
-    names = f"{lookup.torch_name} and TensorFlow {lookup.selection.tensorflow}"
+    names = f"{lookup.torch_name} and {lookup.tensorflow_name}"
     rows = (wheel.cited(), row.cited())
     if not at_least(wheel.cuda, "11.7"):
         return
@@ -276,5 +336,8 @@ def _ranges(
             yield fault("two-cudas", what, *rows)
 
 
-FRAMEWORKS = (_wheels, _beside_the_image, _tensorflow_on_the_image, _bazel, _two)
-"""What does not fit between frameworks and what they stand on."""
+VERSIONS = (
+    *(_torch_known, _frameworks_known, _cuda_known, _compiler_known, _hosts_known),
+    *(_wheels, _beside_the_image, _tensorflow_on_the_image, _two, _horovod, _gpus),
+)
+"""What does not exist, and what does not fit between frameworks and what they stand on."""
