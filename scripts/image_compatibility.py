@@ -68,7 +68,7 @@ def sections(tables: Tables) -> Iterable[tuple[str, list[Cited]]]:
         ("PyTorch's wheels", tables.torch_wheels),
         ("TensorFlow", tables.tensorflow),
         ("MXNet", tables.mxnet.values()),
-        ("Horovod", (tables.horovod, *tables.horovod_sets)),
+        ("Horovod", (*tables.horovod, *tables.horovod_sets)),
         ("CUDA: images", tables.cuda),
         ("CUDA: lowest drivers", tables.drivers),
         ("CUDA: architectures", tables.architectures.values()),

@@ -14,6 +14,7 @@ from tests.unit.image_world import HEAD, ROOT, docker_commands, image_of, shellc
 
 from ringleader.cli.image.recipe_options import UNCHANGED, RecipeOptions, opened, opened_image
 from ringleader.errors import RequestError
+from ringleader.images import apptainer, dockerfile
 from ringleader.images.bundled_recipes import HISTORICAL, SELFTEST, historical
 
 PAGES = ROOT / "docs/reference"
@@ -35,7 +36,7 @@ def stages(name: str) -> dict[str, list[str]]:
     """The instructions of each stage, each on one line; the last stage is called ``image``."""
     found: dict[str, list[str]] = {}
     stage = ""
-    for line in re.sub(r" *\\\n *", " ", historical(name).text("Dockerfile")).splitlines():
+    for line in re.sub(r" *\\\n *", " ", dockerfile.text(historical(name).image)).splitlines():
         if line.startswith("FROM "):
             stage = line.split(" AS ")[1] if " AS " in line else "image"
             found[stage] = []
@@ -78,10 +79,10 @@ def test_all_that_cannot_be_had_and_all_that_is_lacking_is_listed() -> None:
 
 @every_image
 def test_it_is_opened_as_it_is_with_its_own_self_test(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = opened_image(name, UNCHANGED, checked=True)
-    assert found.dockerfile.startswith(f"# Made by `ringleader image render` from the recipe {name}")
-    assert found.definition.count("Bootstrap: docker") == len(stages(name))
-    assert (found.image.context, found.image.test) == ((), (SELFTEST,))
+    image, contents = opened_image(name, UNCHANGED, checked=True)
+    assert dockerfile.text(image).startswith(f"# Made by `ringleader image render` from the recipe {name}")
+    assert apptainer.text(image).count("Bootstrap: docker") == len(stages(name))
+    assert (image.context, contents(), image.test) == ((), {}, (SELFTEST,))
     assert f"{name}: gone: " in capsys.readouterr().err
 
 
@@ -117,7 +118,7 @@ def written(name: str, target: Path) -> Path:
     """The script, as the Dockerfile writes it, for this Python."""
     (step,) = (
         one.value[0]
-        for one in docker_commands(historical(name).text("Dockerfile"))
+        for one in docker_commands(dockerfile.text(historical(name).image))
         if one.cmd.upper() == "RUN" and f"> {SELFTEST}" in one.value[0]
     )
     place = shlex.quote(str(target))

@@ -32,7 +32,7 @@ def test_the_question_is_about_the_image_s_python_and_base(asked: lock_file.Ques
     assert asked.platforms[-2:] == ("manylinux2014_x86_64", "linux_x86_64")
     ((index, frameworks),) = asked.placed
     assert index == "https://download.pytorch.org/whl/cpu"
-    assert [one.partition("==")[0] for one in frameworks] == ["torch", "torchvision"]
+    assert [one.partition("==")[0] for one in frameworks] == ["torch"]
     assert not [one for one in asked.requirements if one.startswith("torch")]
     assert any(one.startswith("mpi4py") for one in asked.requirements)
     assert not [one for one in asked.requirements if "ringleader" in one], "our own wheel is no index's"
@@ -77,7 +77,7 @@ INDEX = "https://download.pytorch.org/whl/cpu"
 def test_each_package_has_one_place_where_it_may_come_from(asked: lock_file.Question) -> None:
     words = lock_file.argv(asked, python="py", target="/t", directory="/d", index=INDEX)
     assert words[words.index("--index-url") + 1] == INDEX
-    assert [word.partition("==")[0] for word in words[-2:]] == ["torch", "torchvision"]
+    assert [word.partition("==")[0] for word in words[-2:]] == ["torch"]
     words = lock_file.argv(asked, python="py", target="/t", directory="/d", found="/f")
     assert "--index-url" not in words and words[words.index("--find-links") + 1] == "/f/page.html"
     assert not [word for word in words if "extra-index" in word]

@@ -32,6 +32,8 @@ TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
 
 def text(image: Image) -> str:
     """Return the whole file; RequestError for ``{{ word }}`` in it: that is a variable of Apptainer's."""
+    if not image.stages:
+        return image.kept[1]
     lines = heading(image)
     for stage in image.stages:
         lines += ["", *_stage(stage)]

@@ -56,6 +56,8 @@ REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 def text(image: Image) -> str:
     """Return the whole file."""
+    if not image.stages:
+        return image.kept[0]
     lines = heading(image)
     for stage in image.stages:
         lines += ["", *_stage(stage, stage is image.stages[-1])]

@@ -108,6 +108,8 @@ class Image:
     """Files of the build context that its steps copy, in the order of their first use."""
     test: tuple[str, ...] = ()
     """The self-test's argv inside the image; empty: it carries none."""
+    kept: tuple[str, str] = ("", "")
+    """Dockerfile and Apptainer definition of an image that is kept as text and has no stages."""
 
 
 def shell(*argv: str) -> str:

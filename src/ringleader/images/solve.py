@@ -7,7 +7,7 @@ fault is shown with its sources, or as a recipe.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -18,7 +18,7 @@ from ringleader.images.blocks.downloads import projects
 from ringleader.images.check import BAD, clashes
 from ringleader.images.check.selection import Selection, VersionLookup, recipe_of
 from ringleader.images.recipe_parser import as_toml
-from ringleader.images.tables import Base, Tables, TensorflowRelease
+from ringleader.images.tables import Base, Tables, TensorflowRelease, TorchWheel
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 NEWEST = "newest"
@@ -95,9 +95,6 @@ def _shown(word: str) -> str:
 
 Problem = tuple[str, str] | None
 """What is wrong with a value, and a hint."""
-Check = Callable[[str, Tables], Problem]
-Known = Callable[[Tables], Sequence[str]]
-"""What there is of something, by the tables."""
 
 
 def _version(who: str, value: str, known: Sequence[str], *words: str) -> Problem:
@@ -112,16 +109,12 @@ def _version(who: str, value: str, known: Sequence[str], *words: str) -> Problem
     return (f"there is no {who} {value}", f"nearest: {near}; newest: {newest(known)}")
 
 
-def _versions(who: str, name: str, *words: str) -> Check:
+def _versions(who: str, name: str, *words: str) -> Callable[[str, Tables], Problem]:
     return lambda value, tables: _version(who, value, tables.known(name), *words)
 
 
-def _one_of(who: str, known: Known) -> Check:
-    def problem(value: str, tables: Tables) -> Problem:
-        names = known(tables)
-        return None if value in names else (f"unknown {who} {value!r}", f"known: {', '.join(names)}")
-
-    return problem
+def _name(who: str, value: str, known: Collection[str]) -> Problem:
+    return None if value in known else (f"unknown {who} {value!r}", f"known: {', '.join(known)}")
 
 
 def _base(value: str, tables: Tables) -> Problem:
@@ -153,7 +146,7 @@ def _mpi(value: str, tables: Tables) -> Problem:
     return _version(kind, version, known) if version else None
 
 
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, Callable[[str, Tables], Problem]] = {
     "torch": _versions("PyTorch", "torch", NEWEST),
     "tensorflow": _versions("TensorFlow", "tensorflow", NEWEST),
     "python": _versions("Python in the tables", "python"),
@@ -163,8 +156,8 @@ CHECKS: dict[str, Check] = {
     "gpu": _gpu,
     "driver": _driver,
     "mpi": _mpi,
-    "rdma": _one_of("user space", lambda tables: list(tables.user_spaces)),
-    "network": _one_of("network", lambda tables: NETWORKS),
+    "rdma": lambda value, tables: _name("user space", value, tables.user_spaces),
+    "network": lambda value, tables: _name("network", value, NETWORKS),
 }
 """Word → what is wrong with a value of it."""
 
@@ -208,19 +201,23 @@ def _torches(constraints: Constraints, tables: Tables) -> list[Framework]:
         wheels.sort(
             key=lambda one: (one.variant == row.variant, bool(one.nccl), key(one.cuda or "0")), reverse=True
         )
-        for version, vision in reversed(row.versions):
-            for wheel in wheels if matches(version, version_asked) else []:
-                fits = (
-                    not wheel.cuda
-                    if constraints.cuda == NONE
-                    else wheel.cuda and matches(wheel.cuda, constraints.cuda)
-                )
-                if fits and (not constraints.nccl or (wheel.nccl and matches(wheel.nccl, constraints.nccl))):
-                    variant = "" if wheel.variant == row.variant else wheel.variant
-                    found.append(
-                        Framework(version=version, variant=variant, torchvision=vision, behind=behind)
-                    )
+        variants = [
+            "" if wheel.variant == row.variant else wheel.variant
+            for wheel in wheels
+            if (not wheel.cuda if constraints.cuda == NONE else _has(wheel.cuda, constraints.cuda))
+            and (not constraints.nccl or _has(wheel.nccl, constraints.nccl))
+        ]
+        found += (
+            Framework(version=version, variant=variant, torchvision=vision, behind=behind)
+            for version, vision in reversed(row.versions)
+            if matches(version, version_asked)
+            for variant in variants
+        )
     return found
+
+
+def _has(version: str, asked: str) -> bool:
+    return bool(version) and matches(version, asked)
 
 
 def _tensorflows(constraints: Constraints, tables: Tables) -> list[Framework]:
@@ -244,8 +241,7 @@ def _takes(row: TensorflowRelease, constraints: Constraints) -> bool:
         cuda = at_least(constraints.cuda, row.cuda) and not at_least(constraints.cuda, row.cuda_below)
     else:
         cuda = matches(row.cuda, constraints.cuda)
-    decides = constraints.nccl and not constraints.torch
-    return cuda and (not decides or bool(row.nccl and matches(row.nccl, constraints.nccl)))
+    return cuda and (not constraints.nccl or bool(constraints.torch) or _has(row.nccl, constraints.nccl))
 
 
 def _image(row: TensorflowRelease, constraints: Constraints, tables: Tables) -> str:
@@ -281,8 +277,7 @@ def _systems(
 
 def _packages(tables: Tables, base: Base, kind: str, version: str) -> bool:
     row = tables.packaged.get(base.name)
-    has = row.version(kind) if row else ""
-    return bool(has) and matches(has, version)
+    return row is not None and _has(row.version(kind), version)
 
 
 def _selection(
@@ -319,7 +314,6 @@ def _selection(
         ucx_source="base" if with_ucx else "",
         rdma=constraints.rdma or USER_SPACES.get(constraints.network, ""),
         has_ringleader=True,
-        keys="mounted" if kind else "",
     )
 
 
@@ -336,9 +330,9 @@ def _newest_mpi(tables: Tables, kind: str, version_asked: str) -> str:
 def solve(constraints: Constraints, tables: Tables) -> Selection:
     """Return the first set that fits. RequestError: which constraints clash, by which rows, and what fits."""
     found = _first(constraints, tables)
-    if found is not None:
-        return found
-    raise RequestError(_why(constraints, tables))
+    if found is None:
+        raise RequestError(_why(constraints, tables))
+    return found
 
 
 def _first(constraints: Constraints, tables: Tables) -> Selection | None:
@@ -369,7 +363,8 @@ def _clash(constraints: Constraints, names: tuple[str, ...], tables: Tables) -> 
     some = _only(constraints, names)
     words = " and ".join(f"{name}={value}" for name, value in some.given().items())
     what = f"{words} do not go together" if len(names) > 1 else f"nothing fits {words}"
-    found = _least_bad(some, tables)
+    # The faults of the candidate with the fewest.
+    found = min((_bad(one, tables) for one in candidates(some, tables)), key=len, default=[])
     reasons = dict.fromkeys(one.what for one in found)
     rows = dict.fromkeys(str(row) for one in found for row in one.rows)
     if not found:
@@ -379,28 +374,16 @@ def _clash(constraints: Constraints, names: tuple[str, ...], tables: Tables) -> 
     return Fault(where="", what=f"{text}{lines}", hint=_without(constraints, names, tables))
 
 
-def _least_bad(constraints: Constraints, tables: Tables) -> list[Finding]:
-    """Return the faults of the candidate with the fewest."""
-    found = (_bad(one, tables) for one in candidates(constraints, tables))
-    return min(found, key=len, default=[])
-
-
 def _framework_rows(constraints: Constraints, tables: Tables) -> list[Cited]:
     """Return what the frameworks bring, where the constraints exclude each other before any set is made."""
     found: list[Cited] = []
     if constraints.torch:
-        known = [
-            row.series
-            for row in tables.torch
-            if any(matches(one, constraints.torch) for one, _ in row.versions)
-        ]
-        found += [row.cited() for row in tables.torch_wheels if row.series in known[-1:]]
+        asked = [row for row in tables.torch if any(_has(one, constraints.torch) for one, _ in row.versions)]
+        newest = [row.series for row in asked[-1:]]
+        found += [row.cited() for row in tables.torch_wheels if row.series in newest]
     if constraints.tensorflow:
-        rows = [
-            row
-            for row in tables.tensorflow
-            if any(matches(one, constraints.tensorflow) for one in row.versions)
-        ]
+        asked_of = constraints.tensorflow
+        rows = [row for row in tables.tensorflow if any(_has(one, asked_of) for one in row.versions)]
         found += [row.cited() for row in rows[-1:]]
     return found
 
@@ -421,16 +404,11 @@ def _without(constraints: Constraints, names: tuple[str, ...], tables: Tables) -
 
 def _next_to(constraints: Constraints, name: str, tables: Tables) -> str:
     """Return the nearest series of a framework that something fits; for others what fits without."""
-    lists = {
-        "torch": [row.series for row in tables.torch],
-        "tensorflow": [row.series for row in tables.tensorflow],
-    }
-    if name in lists:
-        known = lists[name]
-        version_asked = getattr(constraints, name)
-        places = {one: place for place, one in enumerate(known)}
-        here = max((place for one, place in places.items() if key(one) <= key(version_asked)), default=0)
-        for one in sorted(known, key=lambda one: abs(places[one] - here)):
+    if name in ("torch", "tensorflow"):
+        known = [row.series for row in getattr(tables, name)]
+        asked = key(getattr(constraints, name))
+        here = max((place for place, one in enumerate(known) if key(one) <= asked), default=0)
+        for one in sorted(known, key=lambda one: abs(known.index(one) - here)):
             rest = _first(replace(constraints, **{name: one}), tables)
             if rest is not None:
                 return f"the nearest that fits is {brief(rest)}"
@@ -440,17 +418,12 @@ def _next_to(constraints: Constraints, name: str, tables: Tables) -> str:
 
 def brief(selection: Selection) -> str:
     """Return a set in one line."""
-    parts = []
-    if selection.torch:
-        parts.append(
-            f"torch={selection.torch}{f' ({selection.torch_variant})' if selection.torch_variant else ''}"
-        )
-    if selection.tensorflow:
-        parts.append(f"tensorflow={selection.tensorflow}")
-    parts.append(f"base={selection.base}")
-    if selection.python:
-        parts.append(f"python={selection.python}")
-    return " ".join(parts)
+    variant = f" ({selection.torch_variant})" if selection.torch_variant else ""
+    named = (
+        *(("torch", selection.torch + variant), ("tensorflow", selection.tensorflow)),
+        *(("base", selection.base), ("python", selection.python)),
+    )
+    return " ".join(f"{name}={value}" for name, value in named if value)
 
 
 # --- a set as a table and as a recipe ---------------------------------------------------------------------
@@ -469,63 +442,52 @@ class Part:
 def parts(selection: Selection, tables: Tables) -> tuple[Part, ...]:
     """Return a set's parts with where each is written."""
     lookup = VersionLookup(selection, tables)
-    base = lookup.base.cited() if lookup.base else Cited(row="", says="", source="")
+    source = lookup.base.source if lookup.base else ""
     python = f"{lookup.python}{' (conda)' if selection.python_source == 'conda' else ''}"
-    found = [
-        Part(name="base", version=selection.base, source=base.source),
-        Part(name="Python", version=python, source=base.source),
-        *_frameworks(lookup),
-        *_transport(lookup),
-    ]
+    found = [("base", selection.base, source), ("Python", python, source)]
+    found += [*_frameworks(lookup), *_transport(lookup)]
     minimums = [row for need in lookup.needs if (row := tables.driver(need.cuda))]
     if minimums:
         row = max(minimums, key=lambda row: key(row.floor))
-        found.append(Part(name="NVIDIA driver", version=f">= {row.floor}", source=row.source))
-    for name in selection.gpus:
-        gpu = tables.gpu(name)
-        if gpu:
-            version = f"{gpu.name} (compute capability {gpu.capability})"
-            found.append(Part(name="GPU", version=version, source=gpu.source))
-    return tuple(found)
+        found.append(("NVIDIA driver", f">= {row.floor}", row.source))
+    for gpu in filter(None, map(tables.gpu, selection.gpus)):
+        found.append(("GPU", f"{gpu.name} (compute capability {gpu.capability})", gpu.source))
+    return tuple(Part(name=name, version=version, source=source) for name, version, source in found)
 
 
-def _frameworks(lookup: VersionLookup) -> list[Part]:
-    choice, found = lookup.selection, []
-    wheel, row = lookup.torch_wheel, lookup.tensorflow
+def _frameworks(lookup: VersionLookup) -> Iterator[tuple[str, str, str]]:
+    choice, wheel, row = lookup.selection, lookup.torch_wheel, lookup.tensorflow
     if wheel and lookup.torch_release:
         source = lookup.torch_release.source
-        found.append(Part(name="PyTorch", version=f"{choice.torch} ({lookup.torch_variant})", source=source))
-        found.append(Part(name="torchvision", version=choice.torchvision, source=source))
-        own = (("CUDA", wheel.cuda), ("cuDNN", wheel.cudnn), ("NCCL", wheel.nccl))
-        found += [Part(name=name, version=version, source=wheel.source) for name, version in own if version]
+        yield "PyTorch", f"{choice.torch} ({lookup.torch_variant})", source
+        yield "torchvision", choice.torchvision, source
+        yield from _brought(wheel)
     if row:
-        found.append(Part(name="TensorFlow", version=choice.tensorflow, source=row.source))
-        own = (("CUDA", row.cuda), ("cuDNN", row.cudnn), ("NCCL", row.nccl))
+        yield "TensorFlow", choice.tensorflow, row.source
         if choice.tensorflow_gpu and not (wheel and wheel.cuda):
-            more = ">= " if row.cuda_below else ""
-            found += [
-                Part(name=name, version=f"{more}{version}", source=row.source)
-                for name, version in own
-                if version
-            ]
-    return found
+            yield from _brought(row, ">= " if row.cuda_below else "")
 
 
-def _transport(lookup: VersionLookup) -> list[Part]:
-    choice, packaged, found = lookup.selection, lookup.packaged, []
+def _brought(row: TorchWheel | TensorflowRelease, more: str = "") -> Iterator[tuple[str, str, str]]:
+    for name, version in (("CUDA", row.cuda), ("cuDNN", row.cudnn), ("NCCL", row.nccl)):
+        if version:
+            yield name, f"{more}{version}", row.source
+
+
+def _transport(lookup: VersionLookup) -> Iterator[tuple[str, str, str]]:
+    choice, packaged = lookup.selection, lookup.packaged
     source = packaged.source if packaged else ""
     if choice.mpi:
         row = lookup.tables.mpi_series(choice.mpi, choice.mpi_version) if choice.mpi_version else None
         version = choice.mpi_version or (packaged.version(choice.mpi) if packaged else "")
-        found.append(Part(name=choice.mpi, version=version, source=row.source if row else source))
+        yield choice.mpi, version, row.source if row else source
     if choice.ucx_source and packaged:
-        found.append(Part(name="ucx", version=packaged.ucx, source=source))
+        yield "ucx", packaged.ucx, source
     space = lookup.tables.user_spaces.get(choice.rdma)
-    if space:
-        version = packaged.rdma_core if packaged and choice.rdma == "rdma-core" else "newest"
-        own = source if choice.rdma == "rdma-core" else space.source
-        found.append(Part(name=choice.rdma, version=version, source=own))
-    return found
+    if space and choice.rdma == "rdma-core":
+        yield choice.rdma, packaged.rdma_core if packaged else "newest", source
+    elif space:
+        yield choice.rdma, "newest", space.source
 
 
 def recipe_text(selection: Selection, constraints: str) -> str:

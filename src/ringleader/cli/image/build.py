@@ -130,14 +130,15 @@ def command(options: ImageOptions) -> None:
 
 def build_task(options: ImageOptions) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
-    from ringleader.images.build import Task, contents
+    from ringleader.images import dockerfile
+    from ringleader.images.build import Task
     from ringleader.images.lock_file import MACHINES
 
     how = options.how
     refuse(_unreadable(options))
     machine = MACHINES.get((how.platform or platform.machine()).rpartition("/")[2], "x86_64")
-    found = opened_image(options.recipe, options.changes, checked=not options.no_check, machine=machine)
-    image, faults = found.image, []
+    checked, faults = not options.no_check, []
+    image, contents = opened_image(options.recipe, options.changes, checked=checked, machine=machine)
     if options.test and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"
         faults.append(Fault(where="--test", what=what, hint="add [ringleader] to the recipe"))
@@ -148,11 +149,11 @@ def build_task(options: ImageOptions) -> Task:
     timestamp, epoch = how.timestamp, os.environ.get("SOURCE_DATE_EPOCH", "")
     if timestamp is None and epoch.isdecimal():
         timestamp = int(epoch)
-    inside = contents(image, found.where, own_wheel=found.own_wheel)
+    inside = contents()
     builder = find(options.builder or "", environ=os.environ, storage_driver=options.storage_driver)
     task = Task(
         image=image,
-        dockerfile=found.dockerfile,
+        dockerfile=dockerfile.text(image),
         inside=inside,
         options=replace(how, tag=tag_of(how.tag, image.name), timestamp=timestamp),
         builder=builder,

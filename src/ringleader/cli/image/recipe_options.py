@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from ringleader.option_fields import WrongValueError, argument, many, option
 from ringleader.text_files import decoded, printed, read_bytes
 
 if TYPE_CHECKING:
+    from ringleader.images.build import Contents
     from ringleader.images.instructions import Image
     from ringleader.images.recipe import Recipe
 
@@ -114,39 +115,15 @@ def opened_historical(name: str, changes: RecipeOptions) -> Historical | None:
     return bundled_recipes.historical(name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opened:
-    """An image that a command renders or builds, and where it is from."""
-
-    image: Image
-    where: str = ""
-    """The file of its recipe."""
-    own_wheel: bool = False
-    """Whether we make its wheel of Ringleader."""
-    historical: Historical | None = None
-
-    @property
-    def dockerfile(self) -> str:
-        """The whole Dockerfile."""
-        from ringleader.images import dockerfile
-
-        return self.historical.text("Dockerfile") if self.historical else dockerfile.text(self.image)
-
-    @property
-    def definition(self) -> str:
-        """The whole definition for Apptainer; RequestError where it has no words for the image."""
-        from ringleader.images import apptainer
-
-        return self.historical.text("def") if self.historical else apptainer.text(self.image)
-
-
-def opened_image(name: str, changes: RecipeOptions, *, checked: bool, machine: str = "x86_64") -> Opened:
-    """Return the image of a profile or a file for a machine.
+def opened_image(
+    name: str, changes: RecipeOptions, *, checked: bool, machine: str = "x86_64"
+) -> tuple[Image, Callable[[], Contents]]:
+    """Return the image of a profile or a file for a machine, and what finds the files of its context.
 
     ``checked``: RequestError has every fault of ``image check``; what is only doubtful, or can no longer be
     had, is printed to standard error.
     """
-    from ringleader.images import image_assembly
+    from ringleader.images import build, image_assembly
 
     historical = opened_historical(name, changes)
     if historical is not None:
@@ -155,13 +132,13 @@ def opened_image(name: str, changes: RecipeOptions, *, checked: bool, machine: s
             raise RequestError(what, where=name)
         if checked:
             _refuse_faults(historical.findings, name, name)
-        return Opened(image=historical.image, historical=historical)
+        return historical.image, dict
     recipe = opened(name, changes)
     if checked:
         refuse_what_clashes(recipe)
     image = image_assembly.image(recipe, machine)
-    own = not getattr(recipe.blocks.get("ringleader"), "wheel", "")
-    return Opened(image=image, where=recipe.where, own_wheel=own)
+    own_wheel = not getattr(recipe.blocks.get("ringleader"), "wheel", "")
+    return image, lambda: build.contents(image, recipe.where, own_wheel=own_wheel)
 
 
 def refuse_what_clashes(recipe: Recipe) -> None:

@@ -6,13 +6,12 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
-    Opened,
     RecipeOptions,
     not_empty,
     opened,
@@ -24,9 +23,10 @@ from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
-from ringleader.images import lock_file
-from ringleader.images.build import Contents, contents, put
-from ringleader.images.dockerfile import DEFINITION, DOCKERFILE, IGNORE, MARK, ignore_text
+from ringleader.images import apptainer, dockerfile, lock_file
+from ringleader.images.build import Contents, put
+from ringleader.images.dockerfile import DEFINITION, DOCKERFILE, IGNORE, MARK
+from ringleader.images.instructions import Image
 from ringleader.option_fields import SECONDS, flag, group, option
 
 
@@ -168,23 +168,25 @@ def render_command(options: RenderOptions) -> None:
     Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
     of what -o writes.
     """
-    found = opened_image(options.recipe, options.changes, checked=not options.no_check)
+    image, contents = opened_image(options.recipe, options.changes, checked=not options.no_check)
     if options.output:
-        _write(found, options)
+        _write(image, contents, options)
         return
-    text = found.definition if options.format == "apptainer" else found.dockerfile
-    image = found.image
+    text = apptainer.text(image) if options.format == "apptainer" else dockerfile.text(image)
     values = {"name": image.name, "format": options.format, "text": text, "context": list(image.context)}
     show(options.json, values, lambda: text)
 
 
-def _write(found: Opened, options: RenderOptions) -> None:
-    texts = {DOCKERFILE: found.dockerfile, DEFINITION: found.definition, IGNORE: ignore_text(found.image)}
-    inside = contents(found.image, found.where, own_wheel=found.own_wheel)
-    output = Path(options.output)
+def _write(image: Image, contents: Callable[[], Contents], options: RenderOptions) -> None:
+    texts = {
+        DOCKERFILE: dockerfile.text(image),
+        DEFINITION: apptainer.text(image),
+        IGNORE: dockerfile.ignore_text(image),
+    }
+    inside, output = contents(), Path(options.output)
     check(output, texts, inside)
     written = write(output, texts, inside)
-    values = {"name": found.image.name, "directory": str(output), "files": list(written)}
+    values = {"name": image.name, "directory": str(output), "files": list(written)}
     show(options.json, values, lambda: "")
     if not options.json.json:
         print(f"image: {output} holds {', '.join(written)}", file=sys.stderr)

@@ -46,12 +46,9 @@ class Historical:
 
     @property
     def image(self) -> Image:
-        """The image without its steps, which are text."""
-        return Image(name=self.name, about=self.about, stages=(), test=(SELFTEST,))
-
-    def text(self, suffix: str) -> str:
-        """Return its ``Dockerfile``, or its definition for Apptainer: ``def``."""
-        return _read(f"{self.name}.{suffix}")
+        """The image, whose steps are text."""
+        kept = (_read(f"{self.name}.Dockerfile"), _read(f"{self.name}.def"))
+        return Image(name=self.name, about=self.about, stages=(), test=(SELFTEST,), kept=kept)
 
 
 @cache

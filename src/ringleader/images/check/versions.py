@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ringleader.finding import Cited, Finding, fault, note, warning
 from ringleader.images.base_image import find_cuda_image
@@ -35,25 +35,18 @@ def _torch_known(lookup: VersionLookup) -> Iterator[Finding]:
         yield fault("torchvision", what, release.cited(), hint=f"torchvision {paired}")
 
 
-def _frameworks_known(lookup: VersionLookup) -> Iterator[Finding]:
+def _others_known(lookup: VersionLookup) -> Iterator[Finding]:
     choice, tables = lookup.selection, lookup.tables
     if choice.tensorflow and lookup.tensorflow is None:
         yield _unknown("tensorflow", lookup.tensorflow_name, choice.tensorflow, tables.known("tensorflow"))
-    if choice.mxnet:
-        if lookup.mxnet is None:
-            variants = ", ".join(tables.mxnet)
-            what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
-            yield fault("mxnet", what, hint=f"variants: {variants}")
-        elif choice.mxnet not in lookup.mxnet.versions:
-            package = lookup.mxnet.cited().row
-            yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, list(lookup.mxnet.versions))
-    if choice.horovod and choice.horovod not in tables.horovod.versions:
-        known = list(tables.horovod.versions)
-        yield _unknown("horovod", f"Horovod {choice.horovod}", choice.horovod, known)
-
-
-def _cuda_known(lookup: VersionLookup) -> Iterator[Finding]:
-    choice, tables = lookup.selection, lookup.tables
+    if choice.mxnet and lookup.mxnet is None:
+        what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
+        yield fault("mxnet", what, hint=f"variants: {', '.join(tables.mxnet)}")
+    elif lookup.mxnet and choice.mxnet not in lookup.mxnet.versions:
+        package = lookup.mxnet.cited().row
+        yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, lookup.mxnet.versions)
+    if choice.horovod and choice.horovod not in tables.known("horovod"):
+        yield _unknown("horovod", f"Horovod {choice.horovod}", choice.horovod, tables.known("horovod"))
     if choice.cuda and tables.cuda_release(choice.cuda) is None:
         yield _unknown("cuda", f"CUDA {choice.cuda}", choice.cuda, tables.known("cuda"))
     if choice.nccl and not any(matches(one, choice.nccl) for one in tables.known("nccl")):
@@ -64,15 +57,11 @@ def _cuda_known(lookup: VersionLookup) -> Iterator[Finding]:
         yield warning("cudnn", what, hint=f"nearest: {', '.join(near)}")
 
 
-def _compiler_known(lookup: VersionLookup) -> Iterator[Finding]:
-    choice, packaged = lookup.selection, lookup.packaged
+def _hosts_known(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables, packaged = lookup.selection, lookup.tables, lookup.packaged
     if choice.gcc and packaged and choice.gcc not in packaged.compilers:
         what = f"{packaged.base} packages no gcc {choice.gcc}"
         yield fault("gcc", what, packaged.cited(), hint=f"one of {', '.join(packaged.compilers)}")
-
-
-def _hosts_known(lookup: VersionLookup) -> Iterator[Finding]:
-    choice, tables = lookup.selection, lookup.tables
     for name in choice.gpus:
         if tables.gpu(name) is None:
             known = ", ".join(row.name for row in tables.gpus)
@@ -83,7 +72,7 @@ def _hosts_known(lookup: VersionLookup) -> Iterator[Finding]:
         yield warning("mpi", what, hint=f"known: {known}")
 
 
-def _unknown(rule: str, what: str, version: str, known: list[str]) -> Finding:
+def _unknown(rule: str, what: str, version: str, known: Sequence[str]) -> Finding:
     near = ", ".join(nearest(version, known))
     end = f"there is no {what}; the newest that the tables know is {newest(known)}"
     return fault(rule, end, hint=f"nearest: {near}")
@@ -337,7 +326,7 @@ def _ranges(
 
 
 VERSIONS = (
-    *(_torch_known, _frameworks_known, _cuda_known, _compiler_known, _hosts_known),
+    *(_torch_known, _others_known, _hosts_known),
     *(_wheels, _beside_the_image, _tensorflow_on_the_image, _two, _horovod, _gpus),
 )
 """What does not exist, and what does not fit between frameworks and what they stand on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar, TypeVar
@@ -269,25 +269,15 @@ class Gpu(TableRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nccl(TableRow):
-    """One release of NCCL."""
+class CudaLibrary(TableRow):
+    """One release of NCCL or cuDNN as a package of its own."""
 
-    row = "nccl {version}"
+    row = "{library} {version}"
     says = "for CUDA {cuda}"
+    library: str
     version: str
     cuda: tuple[str, ...]
-    """Major releases of CUDA that it was seen with."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cudnn(TableRow):
-    """One release of cuDNN as a package of its own."""
-
-    row = "cudnn {version}"
-    says = "for CUDA {cuda}"
-    version: str
-    cuda: tuple[str, ...]
-    """Releases of CUDA that it was seen with."""
+    """Releases, of NCCL major releases, of CUDA that it was seen with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,41 +338,47 @@ class Rule(TableRow):
         return self.text
 
 
+def _of(place: str, kind: type[TableRow], *, by: str = "") -> Any:
+    """Declare a table: ``FILE.NAME`` of its rows; ``by``: the field by whose value they are found."""
+    return field(metadata={"place": place, "kind": kind, "by": by})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tables:
     """Every table, each in the order of its file: oldest first."""
 
-    bases: tuple[Base, ...]
-    packaged: Mapping[str, Packaged]
-    """By the base's name."""
-    torch: tuple[TorchRelease, ...]
-    torch_wheels: tuple[TorchWheel, ...]
-    tensorflow: tuple[TensorflowRelease, ...]
-    mxnet: Mapping[str, MxnetWheel]
-    """By variant."""
-    horovod: HorovodReleases
-    horovod_sets: tuple[HorovodSet, ...]
-    drivers: tuple[Driver, ...]
-    cuda: tuple[CudaRelease, ...]
-    architectures: Mapping[str, Architecture]
+    bases: tuple[Base, ...] = _of("bases.base", Base)
+    packaged: Mapping[str, Packaged] = _of("bases.packaged", Packaged, by="base")
+    torch: tuple[TorchRelease, ...] = _of("torch.release", TorchRelease)
+    torch_wheels: tuple[TorchWheel, ...] = _of("torch.wheel", TorchWheel)
+    tensorflow: tuple[TensorflowRelease, ...] = _of("tensorflow.release", TensorflowRelease)
+    mxnet: Mapping[str, MxnetWheel] = _of("mxnet.wheel", MxnetWheel, by="variant")
+    horovod: tuple[HorovodReleases, ...] = _of("horovod.release", HorovodReleases)
+    """One row."""
+    horovod_sets: tuple[HorovodSet, ...] = _of("horovod.set", HorovodSet)
+    drivers: tuple[Driver, ...] = _of("nvidia.driver", Driver)
+    cuda: tuple[CudaRelease, ...] = _of("nvidia.image", CudaRelease)
+    architectures: Mapping[str, Architecture] = _of("nvidia.architecture", Architecture, by="capability")
     """Which CUDA compiles for a compute capability."""
-    gpus: tuple[Gpu, ...]
-    nccl: tuple[Nccl, ...]
-    cudnn: tuple[Cudnn, ...]
-    mpi: tuple[MpiSeries, ...]
-    ucx_floors: tuple[UcxFloor, ...]
-    user_spaces: Mapping[str, UserSpace]
+    gpus: tuple[Gpu, ...] = _of("nvidia.gpu", Gpu)
+    nccl: tuple[CudaLibrary, ...] = _of("nccl.nccl", CudaLibrary)
+    cudnn: tuple[CudaLibrary, ...] = _of("nccl.cudnn", CudaLibrary)
+    mpi: tuple[MpiSeries, ...] = _of("mpi.release", MpiSeries)
+    ucx_floors: tuple[UcxFloor, ...] = _of("mpi.floor", UcxFloor)
+    user_spaces: Mapping[str, UserSpace] = _of("rdma.user-space", UserSpace, by="name")
     """Of RDMA NICs, by name."""
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, Rule] = _of("rules.rule", Rule, by="name")
     """Limits by name."""
 
     def known(self, name: str) -> list[str]:
-        """Return every version of ``torch``, ``tensorflow``, ``cuda``, ``nccl``, ``cudnn`` or ``python``."""
+        """Return every version of a framework, ``cuda``, ``nccl``, ``cudnn`` or ``python``."""
         match name:
             case "torch":
                 return [version for row in self.torch for version, _ in row.versions]
             case "tensorflow":
                 return [version for row in self.tensorflow for version in row.versions]
+            case "horovod":
+                return list(self.horovod[0].versions)
             case "cuda":
                 return [row.cuda for row in self.cuda]
             case "python":
@@ -427,33 +423,15 @@ class Tables:
         return next((row for row in self.mpi if row.kind == kind and matches(version, row.series)), None)
 
 
-FILES = ("bases", "torch", "tensorflow", "mxnet", "horovod", "nvidia", "nccl", "mpi", "rdma", "rules")
-
-
 @cache
 def load() -> Tables:
     """Return all tables, read once. ValueError for a row that is not well-formed (a test reads them all)."""
-    found = {name: read(name) for name in FILES}
-    return Tables(
-        bases=bases(),
-        packaged=rows_by("base", Packaged, found["bases"]["packaged"]),
-        torch=rows(TorchRelease, found["torch"]["release"]),
-        torch_wheels=rows(TorchWheel, found["torch"]["wheel"]),
-        tensorflow=rows(TensorflowRelease, found["tensorflow"]["release"]),
-        mxnet=rows_by("variant", MxnetWheel, found["mxnet"]["wheel"]),
-        horovod=rows(HorovodReleases, found["horovod"]["release"])[0],
-        horovod_sets=rows(HorovodSet, found["horovod"]["set"]),
-        drivers=rows(Driver, found["nvidia"]["driver"]),
-        cuda=rows(CudaRelease, found["nvidia"]["image"]),
-        architectures=rows_by("capability", Architecture, found["nvidia"]["architecture"]),
-        gpus=rows(Gpu, found["nvidia"]["gpu"]),
-        nccl=rows(Nccl, found["nccl"]["nccl"]),
-        cudnn=rows(Cudnn, found["nccl"]["cudnn"]),
-        mpi=rows(MpiSeries, found["mpi"]["release"]),
-        ucx_floors=rows(UcxFloor, found["mpi"]["floor"]),
-        user_spaces=rows_by("name", UserSpace, found["rdma"]["user-space"]),
-        rules=rows_by("name", Rule, found["rules"]["rule"]),
-    )
+    found: dict[str, Any] = {}
+    for table in fields(Tables):
+        file, _, name = table.metadata["place"].partition(".")
+        kind, by, raw = table.metadata["kind"], table.metadata["by"], read(file)[name]
+        found[table.name] = rows_by(by, kind, raw) if by else rows(kind, raw)
+    return Tables(**found)
 
 
 @cache
@@ -462,6 +440,7 @@ def bases() -> tuple[Base, ...]:
     return rows(Base, read("bases")["base"])
 
 
+@cache
 def read(name: str) -> dict[str, list[dict[str, Any]]]:
     """Return the arrays of tables of ``data/NAME.toml``."""
     text = files(__package__).joinpath("data", f"{name}.toml").read_text(encoding="utf-8")
@@ -482,23 +461,23 @@ def rows_by(name: str, kind: type[Row], found: list[dict[str, Any]]) -> dict[str
 
 
 def _row(kind: type[Row], found: dict[str, Any]) -> Row:
-    known: dict[str, Field[Any]] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    known: dict[str, Field[Any]] = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
     for name in found:
         if name not in known:
             raise ValueError(f"{kind.__name__} {found}: unknown key {name}")
-    for name, field in known.items():
-        if field.default is MISSING and field.default_factory is MISSING and name not in found:
+    for name, one in known.items():
+        if one.default is MISSING and name not in found:
             raise ValueError(f"{kind.__name__} {found}: no {name}")
     return kind(**{name: _value(known[name], value, found) for name, value in found.items()})
 
 
-def _value(field: Field[Any], value: Any, found: dict[str, Any]) -> Any:
-    kind = str(field.type)
+def _value(one: Field[Any], value: Any, found: dict[str, Any]) -> Any:
+    kind = str(one.type)
     if isinstance(value, list) and kind.startswith("tuple[str"):
-        if all(isinstance(one, str) for one in value):
+        if all(isinstance(text, str) for text in value):
             return tuple(value)
     elif isinstance(value, dict) and kind.startswith("tuple[tuple"):
         return tuple(value.items())
     elif kind == type(value).__name__:
         return value
-    raise ValueError(f"{found}: {field.name} is {value!r}, not {kind}")
+    raise ValueError(f"{found}: {one.name} is {value!r}, not {kind}")
