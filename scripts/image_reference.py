@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, Field
+from dataclasses import MISSING, Field, is_dataclass
 from typing import Any
 
 from ringleader.images import mirrors, recipe
@@ -86,7 +86,12 @@ def summary(model: type[Any]) -> str:
 
 def table(model: type[Any]) -> Iterator[str]:
     """Yield the table of a dataclass's keys."""
-    texts = descriptions(model)
+    texts = {
+        name: one
+        for kind in reversed(model.__mro__)
+        if is_dataclass(kind)
+        for name, one in descriptions(kind).items()
+    }
     yield "| key | value | default | meaning |"
     yield "| --- | --- | --- | --- |"
     for key, field in keys_of(model).items():

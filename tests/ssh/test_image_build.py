@@ -21,8 +21,7 @@ from ringleader.cli.image import render as image_render
 from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import processes, ringleader_wheel
-from ringleader.images.build import Task, build, contents, made
-from ringleader.images.build_progress import Step
+from ringleader.images.build import Step, Task, build, contents, made
 from ringleader.images.builders import Builder, BuildOptions, Isolation
 from ringleader.images.instructions import Image
 

@@ -11,8 +11,7 @@ import pytest
 
 from ringleader.errors import RefusedError
 from ringleader.images import builders
-from ringleader.images.build import Built, Task, build, contents
-from ringleader.images.build_progress import Step
+from ringleader.images.build import Built, Step, Task, build, contents
 from ringleader.images.builders import BuildOptions, Isolation
 from ringleader.images.instructions import Image
 

@@ -8,7 +8,7 @@ import pytest
 
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build
-from ringleader.images.build_progress import LAST_LINES, Progress, shortened
+from ringleader.images.build import LAST_LINES, Progress, shortened
 from ringleader.images.builders import BuildEnvironment, Builder, BuildOptions, isolation, tag_of
 
 

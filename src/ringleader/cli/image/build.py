@@ -20,8 +20,7 @@ from ringleader.images.builders import BuildOptions, build_environment, find, is
 from ringleader.option_fields import SECONDS, flag, group, option
 
 if TYPE_CHECKING:
-    from ringleader.images.build import Built, Task
-    from ringleader.images.build_progress import Step
+    from ringleader.images.build import Built, Step, Task
 
 
 class BuildDisplay:

@@ -20,7 +20,7 @@ from ringleader.images.blocks.downloads import (
     unpacked,
 )
 from ringleader.images.instructions import Run, Step, shell
-from ringleader.images.recipe import Conflict
+from ringleader.images.recipe import NAME, SHA256, VERSION, Conflict, text
 from ringleader.images.tables import Base
 
 BUILD = "build"
@@ -171,12 +171,19 @@ class Block:
                 yield Conflict((self.table, "version"), what, f"known: {', '.join(known[:8])}{more}")
 
 
+@dataclass(frozen=True, kw_only=True)
 class BuildableBlock(Block):
     """A block that is packaged, or compiled from its project's release where ``source`` is ``build``."""
 
-    version: str
-    source: str
-    sha256: str
+    compiled_for_cuda: ClassVar[str] = ""
+    """How people call what is compiled by CUDA's compiler where the recipe has the block ``cuda``."""
+
+    version: str = text(VERSION)
+    """Empty: what the base packages; for ``build`` the newest that the tables have."""
+    source: str = text(NAME, "base", one_of=("base", "build"))
+    """``build``: from the project's release, with the recipe's RDMA user space, UCX, libfabric and CUDA."""
+    sha256: str = text(SHA256)
+    """Of the release, for a version that the tables lack."""
 
     @property
     def is_built(self) -> bool:
@@ -209,6 +216,11 @@ class BuildableBlock(Block):
     def uses_verbs(self) -> bool:
         """Tell whether it is compiled."""
         return self.is_built
+
+    def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
+        """Return itself, where it is compiled beside CUDA."""
+        is_compiled = self.is_built and "cuda" in blocks
+        return (self.compiled_for_cuda,) if is_compiled and self.compiled_for_cuda else ()
 
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield a checksum of what is not compiled."""

@@ -101,7 +101,9 @@ class Nccl(BuildableBlock):
     libraries = ("libnccl.so.2",)
 
     version: str = needed(VERSION)
+    """``2.27.7``; for packages with a revision and CUDA where it matters: ``2.27.7-1+cuda12.9``."""
     source: str = text(NAME, "apt", one_of=("apt", "build"))
+    """``apt``: NVIDIA's packages; ``build``: from the project's release, for every GPU that its CUDA knows."""
     dev: bool = False
     """With headers, in the image too."""
     tests: bool = False

@@ -154,12 +154,7 @@ class Libfabric(BuildableBlock):
     table = "libfabric"
     projects = ("libfabric",)
     libraries = ("libfabric.so.1",)
-
-    version: str = text(VERSION)
-    """Empty: what the base packages; for ``build`` the newest that the tables have."""
-    source: str = text(NAME, "base", one_of=("base", "build"))
-    sha256: str = text(SHA256)
-    """Of the release, for a version that the tables lack."""
+    compiled_for_cuda = "libfabric"
 
     def steps(self, image: ImageContext) -> BlockSteps:
         """Return the base's packages, or what compiles it."""
@@ -169,10 +164,6 @@ class Libfabric(BuildableBlock):
         cuda = (f"--with-cuda={CUDA}", "--enable-cuda-dlopen") if "cuda" in image.blocks else ()
         return self.compiled("--disable-static", verbs, *cuda, apt=("bzip2",))
 
-    def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
-        """Return itself, where it is compiled beside CUDA."""
-        return ("libfabric",) if "cuda" in blocks and self.is_built else ()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ucx(BuildableBlock):
@@ -180,15 +171,11 @@ class Ucx(BuildableBlock):
 
     table = "ucx"
     projects = ("ucx",)
+    compiled_for_cuda = "UCX"
     libraries = ("libucp.so.0",)
 
-    version: str = text(VERSION)
-    """Empty: what the base packages; for ``build`` the newest that the tables have."""
-    source: str = text(NAME, "base", one_of=("base", "build"))
     cuda: bool = False
     """With GPU memory; needs the block ``cuda`` and ``source = "build"``."""
-    sha256: str = text(SHA256)
-    """Of the release, for a version that the tables lack."""
 
     def steps(self, image: ImageContext) -> BlockSteps:
         """Return the base's packages, or what compiles it."""
@@ -204,7 +191,7 @@ class Ucx(BuildableBlock):
 
     def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
         """Return itself, where it is compiled for GPU memory."""
-        return ("UCX",) if "cuda" in blocks and self.is_built and self.cuda else ()
+        return super().needs_nvcc(blocks) if self.cuda else ()
 
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield a checksum and GPU memory of what is not compiled."""
@@ -225,14 +212,9 @@ class Mpi(BuildableBlock):
 
     table = "mpi"
     projects = ("openmpi", "mpich")
+    compiled_for_cuda = "the MPI"
 
     kind: str = text(NAME, "openmpi", one_of=("openmpi", "mpich"))
-    version: str = text(VERSION)
-    """Empty: what the base packages; for ``build`` the newest that the tables have."""
-    source: str = text(NAME, "base", one_of=("base", "build"))
-    """``build``: from the project's release, with the recipe's UCX, libfabric and CUDA."""
-    sha256: str = text(SHA256)
-    """Of the release, for a version that the tables lack."""
 
     @property
     def project(self) -> str:
@@ -253,10 +235,6 @@ class Mpi(BuildableBlock):
             build=replace(built.build, steps=(*built.build.steps, on_path(self.prefix))),
             runtime=replace(built.runtime, steps=(*built.runtime.steps, *as_root)),
         )
-
-    def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
-        """Return itself, where it is compiled beside CUDA."""
-        return ("the MPI",) if "cuda" in blocks and self.is_built else ()
 
 
 def _transport(name: str, image: ImageContext) -> str:
