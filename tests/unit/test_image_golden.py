@@ -146,39 +146,6 @@ def test_older_builders_can_build_it(name: str) -> None:
     assert not re.search(r"^(ADD|SHELL|ONBUILD|HEALTHCHECK)\b", found, re.MULTILINE)
 
 
-# --- what an image leaves behind --------------------------------------------------------------------------
-
-
-@every_profile
-def test_apt_brings_no_more_than_asked_and_leaves_no_lists(name: str) -> None:
-    for run in runs(name):
-        if re.search(r"apt-get (-\S+ )*install", run):
-            assert "--no-install-recommends" in run
-        if "apt-get update" in run:
-            assert re.search(r"rm -rf \S*/var/lib/apt/lists/\*", run)
-
-
-@every_profile
-def test_pip_leaves_no_cache(name: str) -> None:
-    for run in runs(name):
-        for call in re.findall(r"pip3? install[^&;]*", run):
-            assert "--no-cache-dir" in call
-
-
-@every_profile
-def test_modern_images_run_as_nobody_special(name: str) -> None:
-    users = [one.value[0] for one in docker_commands(text(name, "Dockerfile")) if one.cmd.upper() == "USER"]
-    assert users
-    assert users[-1].partition(":")[0] not in ("root", "0", "")
-
-
-@every_profile
-def test_modern_images_hold_no_key_and_no_password(name: str) -> None:
-    final = text(name, "Dockerfile").rpartition("\nFROM ")[2]
-    assert not re.search(r"ssh-keygen|BEGIN [A-Z ]*PRIVATE KEY|chpasswd|PermitRootLogin yes", final)
-    assert "PasswordAuthentication no" in final or "sshd_config" not in final
-
-
 @every_profile
 def test_modern_images_say_what_is_in_them(name: str) -> None:
     final = text(name, "Dockerfile").rpartition("\nFROM ")[2]
