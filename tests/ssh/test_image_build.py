@@ -21,7 +21,7 @@ from ringleader.cli.image import render as image_render
 from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import processes, ringleader_wheel
-from ringleader.images.build import Step, Task, build, contents, made
+from ringleader.images.build import Task, build, contents, made
 from ringleader.images.builders import Builder, BuildOptions, Isolation
 from ringleader.images.instructions import Image
 
@@ -58,8 +58,8 @@ class Heard:
         self.steps: list[str] = []
         self.said: list[str] = []
 
-    def step(self, step: Step, seconds: float) -> None:
-        self.steps.append(str(step))
+    def step(self, step: str, seconds: float) -> None:
+        self.steps.append(step)
 
     def passing(self, seconds: float) -> None:
         pass
@@ -154,18 +154,10 @@ def test_a_build_that_takes_too_long(place) -> None:
 
 
 def test_output_that_somebody_else_keeps_open_does_not_hold_us_up() -> None:
-    lines: list[str] = []
-    ended = processes.run(
-        ("/bin/sh", "-c", "sleep 600 & echo $!"),
-        environ={},
-        line=lines.append,
-        passing=lambda seconds: None,
-        log=io.BytesIO(),
-        seconds=60.0,
-        drain=0.2,
-    )
-    assert ended.exit_code == 0
-    child = Path(f"/proc/{lines[0]}")
+    words = ("/bin/sh", "-c", "sleep 600 & echo $!")
+    ended = processes.answer(words, environ={}, seconds=60.0, drain=0.2)
+    assert ended.code == 0
+    child = Path(f"/proc/{ended.out.strip()}")
     end = time.monotonic() + patience(30)
     while child.exists() and time.monotonic() < end:
         time.sleep(0.01)
@@ -410,7 +402,7 @@ def test_a_build_argument_is_no_shell_text(place) -> None:
 
 # --- what a person sees -----------------------------------------------------------------------------------
 
-STEP = Step(number=3, count=12, stage="1/2", command="RUN apt-get  update\n && x")
+STEP = "stage 1/2, step 3 of 12: RUN apt-get  update\n && x"
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from ringleader.agents import temporary_directory
+from ringleader.agents import parent_death, temporary_directory
 from ringleader.errors import Fault, RefusedError, StoppedError, refuse
 from ringleader.images import ringleader_wheel
 from ringleader.images.builders import CONTEXT, DOCKERFILE, ID_FILE, Builder, BuildOptions, Isolation
 from ringleader.images.instructions import Image
-from ringleader.images.processes import Answer, Ended, answer, run, stoppable
+from ringleader.images.processes import Answer, answer, stoppable
 
+GRACE_SECONDS = 10.0
+"""Between SIGTERM and SIGKILL of a builder."""
 SHORT_SECONDS = 120.0
 """To make a container, to remove one, or to describe an image."""
 TEST_SECONDS = 600.0
@@ -28,27 +31,11 @@ Contents = Mapping[str, Path | None]
 """Path below a context → what is copied there; ``None``: our own wheel, which we write."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """A step that has begun."""
-
-    number: int
-    count: int
-    stage: str
-    """``1/2``, or the stage's name; empty where there is only one."""
-    command: str
-    """The instruction as the builder prints it."""
-
-    def __str__(self) -> str:
-        stage = f"stage {self.stage}, " if self.stage else ""
-        return f"{stage}step {self.number} of {self.count}: {self.command}"
-
-
 class Watcher(Protocol):
     """Told how far a build has come."""
 
-    def step(self, step: Step, seconds: float) -> None:
-        """Take a step that begins, and the seconds since the build's start."""
+    def step(self, step: str, seconds: float) -> None:
+        """Take a step that begins (``stage 1/2, step 3 of 12: RUN …``), and the seconds since the start."""
 
     def passing(self, seconds: float) -> None:
         """Take the time that has passed; told about twice a second."""
@@ -205,26 +192,24 @@ _CLOCK = re.compile(r"^\d+\.\d+ ")
 class Progress:
     """Fed with the builder's lines, one after the other."""
 
-    step: Step | None = None
-    """The step that began last."""
+    step: str = ""
+    """The step that began last: ``stage 1/2, step 3 of 12: RUN …``; a stage where there are several."""
     _lines: dict[str, deque[str]] = field(default_factory=dict)
-    _steps: dict[str, Step] = field(default_factory=dict)
+    _steps: dict[str, str] = field(default_factory=dict)
     _failed: str = ""
     """The vertex that BuildKit calls failed; others end with the step that began last."""
 
-    def feed(self, line: str) -> Step | None:
-        """Take a line without its line feed; return the step that begins with it."""
-        begun = None
+    def feed(self, line: str) -> str:
+        """Take a line without its line feed; return the step that begins with it, or nothing."""
+        begun = ""
         if found := _STEP.match(line):
             stage, *modern = found.groups()[:4]
-            number, count, command = modern if modern[0] else found.groups()[4:]
-            begun = Step(number=int(number), count=int(count), stage=stage or "", command=command)
+            begun = _step(stage, *(modern if modern[0] else found.groups()[4:]))
             self._lines.pop("", None)
         elif found := _VERTEX.match(line):
             vertex, stage, number, count, text = found.groups()
             if number is not None and vertex not in self._steps:
-                begun = Step(number=int(number), count=int(count), stage=stage or "", command=text)
-                self._steps[vertex] = begun
+                begun = self._steps[vertex] = _step(stage, number, count, text)
             elif number is None:
                 if text.startswith("ERROR") and vertex in self._steps:
                     self._failed = vertex
@@ -239,7 +224,7 @@ class Progress:
             self._lines.setdefault(vertex, deque(maxlen=LAST_LINES)).append(line)
 
     @property
-    def at(self) -> Step | None:
+    def at(self) -> str:
         """Where the build stands, or failed."""
         return self._steps.get(self._failed, self.step)
 
@@ -247,6 +232,10 @@ class Progress:
     def last_lines(self) -> tuple[str, ...]:
         """What the step where the build stands has printed last."""
         return tuple(self._lines.get(self._failed, ()))
+
+
+def _step(stage: str | None, number: str, count: str, command: str) -> str:
+    return f"{f'stage {stage}, ' if stage else ''}step {number} of {count}: {command}"
 
 
 def shortened(text: str, width: int = 100) -> str:
@@ -260,23 +249,29 @@ def shortened(text: str, width: int = 100) -> str:
 
 def _run(task: Task, directory: Path, *, environ: Mapping[str, str], watcher: Watcher) -> float:
     """Run the builder; return its seconds. The log is kept where it fails, and only there."""
-    progress = Progress()
-    now = 0.0
-
-    def passing(seconds: float) -> None:
-        nonlocal now
-        now = seconds
-        watcher.passing(seconds)
-
-    def line(text: str) -> None:
-        step = progress.feed(text)
-        if step is not None:
-            watcher.step(step, now)
-
-    words, ours = task.argv(str(directory)), {**environ, "BUILDKIT_PROGRESS": "plain"}
+    progress, began, rest = Progress(), time.monotonic(), b""
+    words = parent_death.argv(task.argv(str(directory)), seconds=GRACE_SECONDS - 1.0)
     with (directory / "log").open("wb") as log:
-        ended = run(words, environ=ours, line=line, passing=passing, log=log, seconds=task.seconds)
-    if ended.exit_code != 0:
+
+        def took(data: bytes) -> None:
+            nonlocal rest
+            log.write(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
+                if step := progress.feed(text):
+                    watcher.step(step, time.monotonic() - began)
+
+        ended = answer(
+            words,
+            environ={**environ, "BUILDKIT_PROGRESS": "plain"},
+            seconds=task.seconds,
+            took=took,
+            passing=watcher.passing,
+            grace=GRACE_SECONDS,
+        )
+    progress.feed(rest.decode(errors="replace"))
+    if ended.code != 0:
         handle, kept = tempfile.mkstemp(prefix="ringleader-image-", suffix=".log")
         os.close(handle)
         shutil.copyfile(directory / "log", kept)
@@ -284,12 +279,12 @@ def _run(task: Task, directory: Path, *, environ: Mapping[str, str], watcher: Wa
     return ended.seconds
 
 
-def _failure(task: Task, progress: Progress, ended: Ended, log: str) -> Fault:
+def _failure(task: Task, progress: Progress, ended: Answer, log: str) -> Fault:
     """Return one clear message about a build that failed."""
-    how, hint = f"ended with {ended.exit_code} after {ended.seconds:.0f} s", ""
-    if ended.exit_code is None:
+    how, hint = f"ended with {ended.code} after {ended.seconds:.0f} s", ""
+    if ended.code is None:
         how, hint = f"was stopped after its {task.seconds:g} s", "--timeout gives it longer"
-    at = f" at {shortened(str(progress.at), 400)}" if progress.at is not None else ""
+    at = f" at {shortened(progress.at, 400)}" if progress.at else ""
     lines = [f"{task.builder.name} {how}{at}", *progress.last_lines, f"full log: {log}"]
     return Fault(where=task.image.name, what="\n    ".join(lines), hint=hint)
 

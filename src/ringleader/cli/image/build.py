@@ -20,7 +20,7 @@ from ringleader.images.builders import BuildOptions, build_environment, find, is
 from ringleader.option_fields import SECONDS, flag, group, option
 
 if TYPE_CHECKING:
-    from ringleader.images.build import Built, Step, Task
+    from ringleader.images.build import Built, Task
 
 
 class BuildDisplay:
@@ -33,9 +33,9 @@ class BuildDisplay:
         self._now = ""
         self._second = -1
 
-    def step(self, step: Step, seconds: float) -> None:
+    def step(self, step: str, seconds: float) -> None:
         """Show a step that begins."""
-        self._now = " ".join(str(step).split())
+        self._now = " ".join(step.split())
         self._show(seconds)
 
     def passing(self, seconds: float) -> None:

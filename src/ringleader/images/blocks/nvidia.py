@@ -103,7 +103,7 @@ class Nccl(BuildableBlock):
     version: str = needed(VERSION)
     """``2.27.7``; for packages with a revision and CUDA where it matters: ``2.27.7-1+cuda12.9``."""
     source: str = text(NAME, "apt", one_of=("apt", "build"))
-    """``apt``: NVIDIA's packages; ``build``: from the project's release, for every GPU that this CUDA knows."""
+    """``apt``: NVIDIA's packages; ``build``: from the project's release, for every GPU that CUDA knows."""
     dev: bool = False
     """With headers, in the image too."""
     tests: bool = False
