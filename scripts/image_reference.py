@@ -15,8 +15,6 @@ from typing import Any
 
 from ringleader.images import mirrors, recipe
 from ringleader.images.blocks import KINDS
-from ringleader.images import mirrors, recipe
-from ringleader.images.blocks import KINDS
 from ringleader.images.recipe import Mirrors, Recipe, TextKind
 from ringleader.images.recipe_parser import keys_of
 from ringleader.kubernetes.mpijob.field_schema import descriptions
