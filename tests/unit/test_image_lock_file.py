@@ -10,6 +10,7 @@ import pytest
 from ringleader.cli.image.recipe_options import RecipeOptions, opened
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import lock_file
+from ringleader.images.mirrors import places_of
 
 SHA = "a" * 64
 
@@ -30,19 +31,18 @@ def test_the_question_is_about_the_image_s_python_and_base(asked: lock_file.Ques
     assert asked.python == "3.11"
     assert asked.platforms[0] == "manylinux_2_36_x86_64"
     assert asked.platforms[-2:] == ("manylinux2014_x86_64", "linux_x86_64")
-    ((index, frameworks),) = asked.placed
-    assert index == "https://download.pytorch.org/whl/cpu"
-    assert [one.partition("==")[0] for one in frameworks] == ["torch"]
-    assert not [one for one in asked.requirements if one.startswith("torch")]
-    assert any(one.startswith("mpi4py") for one in asked.requirements)
-    assert not [one for one in asked.requirements if "ringleader" in one], "our own wheel is no index's"
+    assert asked.indexes == ("https://download.pytorch.org/whl/cpu",)
+    assert [one.partition("==")[0] for one in asked.placed[asked.indexes[0]]] == ["torch"]
+    assert not [one for one in asked.placed[""] if one.startswith("torch")]
+    assert any(one.startswith("mpi4py") for one in asked.placed[""])
+    assert not [one for one in asked.placed[""] if "ringleader" in one], "our own wheel is no index's"
 
 
 def test_a_lock_that_is_there_already_is_not_asked_about() -> None:
     locked = opened(
         "pytorch-cpu", RecipeOptions(set=("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
     )
-    assert "pillow>=11" in lock_file.question(locked).requirements
+    assert "pillow>=11" in lock_file.question(locked).placed[""]
 
 
 def test_another_machine() -> None:
@@ -68,7 +68,7 @@ def test_wheels_of_the_recipe_are_the_only_place() -> None:
     words = lock_file.argv(asked, python="py", target="/t", directory="/d")
     assert "--no-index" in words
     assert words[words.index("--find-links") + 1] == "/d/wheels"
-    assert asked.placed == ()
+    assert asked.indexes == ()
 
 
 INDEX = "https://download.pytorch.org/whl/cpu"
@@ -77,7 +77,7 @@ INDEX = "https://download.pytorch.org/whl/cpu"
 def test_each_package_has_one_place_where_it_may_come_from(asked: lock_file.Question) -> None:
     words = lock_file.argv(asked, python="py", target="/t", directory="/d", index=INDEX)
     assert words[words.index("--index-url") + 1] == INDEX
-    assert [word.partition("==")[0] for word in words[-2:]] == ["torch"]
+    assert [word.partition("==")[0] for word in words[-1:]] == ["torch"]
     words = lock_file.argv(asked, python="py", target="/t", directory="/d", found="/f")
     assert "--index-url" not in words and words[words.index("--find-links") + 1] == "/f/page.html"
     assert not [word for word in words if "extra-index" in word]
@@ -92,7 +92,7 @@ def test_each_package_has_one_place_where_it_may_come_from(asked: lock_file.Ques
 
 def test_an_address_of_a_mirror_is_the_usual_one_in_the_file() -> None:
     asked = lock_file.question(opened("pytorch-cpu", RecipeOptions(mirror=("cn",))))
-    place = dict(asked.mirrors)["https://download.pytorch.org/whl"]
+    place = dict(places_of(asked.recipe.mirrors).fetch)["https://download.pytorch.org/whl"]
     words = lock_file.argv(asked, python="py", target="/t", directory="/d", index=INDEX)
     assert words[words.index("--index-url") + 1] == f"{place}/cpu"
     text = lock_file.text(asked, [item("torch", "2.8.0+cpu", url=f"{place}/cpu/torch.whl")], [])

@@ -13,16 +13,17 @@ import re
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ringleader.agents import parent_death, temporary_directory
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.images.blocks import steps_of
-from ringleader.images.blocks.block import PipInstall
 from ringleader.images.image_assembly import context_of
 from ringleader.images.mirrors import places_of, without_credentials
 from ringleader.images.processes import answer
@@ -44,24 +45,21 @@ Items = Sequence[Mapping[str, Any]]
 class Question:
     """What pip is asked."""
 
-    requirements: tuple[str, ...]
-    """What the default index is asked for."""
-    placed: tuple[tuple[str, tuple[str, ...]], ...]
-    """URL of another index → what comes from it alone."""
-    mirrors: tuple[tuple[str, str], ...]
-    """Usual URL → mirror, for this question only."""
-    index: str
-    """A mirror of the default index; empty: what pip is configured for."""
-    wheels: tuple[str, ...]
-    """Directories of the recipe; where there are any, no index is asked."""
+    recipe: Recipe
+    machine: str
+    """``x86_64``."""
     python: str
     """``3.11``."""
     glibc: str
-    machine: str
-    """``x86_64``."""
-    recipe: str
-    """Digest of the recipe."""
-    name: str
+    placed: Mapping[str, tuple[str, ...]]
+    """URL of an index → what comes from it alone; empty: the default index."""
+    wheels: tuple[str, ...]
+    """Directories of the recipe; where there are any, no index is asked."""
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The indexes besides the default one."""
+        return tuple(index for index in self.placed if index)
 
     @property
     def platforms(self) -> tuple[str, ...]:
@@ -82,26 +80,17 @@ def question(recipe: Recipe, *, platform: str = "") -> Question:
         blocks["packages"] = replace(blocks["packages"], lock="")
     context = context_of(replace(recipe, blocks=blocks), machine)
     installs = [one for block in steps_of(context) for one in (*block.build.pip, *block.runtime.pip)]
-    indexes = sorted({one.index for one in installs if one.index})
-    places = places_of(recipe.mirrors)
+    placed: dict[str, set[str]] = defaultdict(set)
+    for one in installs:  # wheels of the build context, such as our own, cannot be locked
+        placed[one.index] |= {wanted for wanted in one.requirements if not wanted.startswith("/")}
     return Question(
-        requirements=_requirements(installs, ""),
-        placed=tuple((index, _requirements(installs, index)) for index in indexes),
-        mirrors=places.fetch,
-        index=places.pip,
-        wheels=tuple(sorted({one.find_links for one in installs if one.find_links})),
+        recipe=recipe,
+        machine=machine,
         python=context.python_version,
         glibc=context.base.glibc,
-        machine=machine,
-        recipe=recipe.digest,
-        name=recipe.name,
+        placed={index: tuple(sorted(placed[index])) for index in sorted(placed)},
+        wheels=tuple(sorted({one.find_links for one in installs if one.find_links})),
     )
-
-
-def _requirements(installs: Sequence[PipInstall], index: str) -> tuple[str, ...]:
-    """Return every requirement once; wheels of the build context, such as our own, cannot be locked."""
-    every = {requirement for one in installs if one.index == index for requirement in one.requirements}
-    return tuple(sorted(requirement for requirement in every if not requirement.startswith("/")))
 
 
 def argv(
@@ -112,6 +101,7 @@ def argv(
     ``index``: only its own packages are asked for, of it alone. ``found``: a directory with what such
     questions gave, for the last one, about all packages.
     """
+    places = places_of(asked.recipe.mirrors)
     words = [python, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--no-input"]
     words += ["--disable-pip-version-check", "--retries", "2", "--report", "-", "--target", target]
     words += ["--only-binary", ":all:", "--implementation", "cp", "--python-version", asked.python]
@@ -119,13 +109,11 @@ def argv(
     if asked.wheels:
         links = (("--find-links", f"{directory}/{wheels}") for wheels in asked.wheels)
         words += ["--no-index", *(word for link in links for word in link)]
-    elif index or asked.index:
-        words += ["--index-url", _exchanged(index, asked.mirrors) if index else asked.index]
+    elif url := _exchanged(index, places.fetch) if index else places.pip:
+        words += ["--index-url", url]
     if found:
         words += ["--find-links", f"{found}/{PAGE}", "--constraint", f"{found}/{VERSIONS}"]
-    if index:
-        return (*words, *dict(asked.placed)[index])
-    return (*words, *asked.requirements, *(one for _, some in asked.placed for one in some))
+    return (*words, *(asked.placed[index] if index else chain.from_iterable(asked.placed.values())))
 
 
 def _exchanged(url: str, places: Sequence[tuple[str, str]]) -> str:
@@ -162,7 +150,7 @@ def ask(
                     raise RefusedError(what, where="pip", hint="--timeout gives it longer")
                 return _items(said.out if said.code == 0 else "", said.err or said.out)
 
-            placed = [one for index, _ in asked.placed for one in items(index)]
+            placed = [one for index in asked.indexes for one in items(index)]
             if placed:
                 links = (_link(one) for one in placed)
                 (made / PAGE).write_text("".join(f'<a href="{escape(one)}">{one}</a>\n' for one in links))
@@ -211,11 +199,11 @@ def text(asked: Question, placed: Items, others: Items) -> str:
     What comes from a framework's own index is named by its address, so that pip asks no second index.
     """
     lines = [
-        f"# Written by `ringleader image lock` for {asked.name}: change the recipe, not this file.",
-        f"# {asked.recipe}, Python {asked.python}, glibc {asked.glibc}, {asked.machine}",
+        f"# Written by `ringleader image lock` for {asked.recipe.name}: change the recipe, not this file.",
+        f"# {asked.recipe.digest}, Python {asked.python}, glibc {asked.glibc}, {asked.machine}",
     ]
     faults, found = [], []
-    usual = [(mirror, place) for place, mirror in asked.mirrors]
+    usual = [(mirror, place) for place, mirror in places_of(asked.recipe.mirrors).fetch]
     for item in (*placed, *others):
         name, version, sha256 = _name(item), _version(item), _sha256(item)
         pin = f"{name}=={version}"

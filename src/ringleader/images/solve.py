@@ -7,11 +7,12 @@ fault is shown with its sources, or as a recipe.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations, product
+from typing import Any
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.finding import Cited, Finding
 from ringleader.images.base_image import find_base
 from ringleader.images.blocks.downloads import projects
@@ -34,67 +35,9 @@ CONDA_PYTHON = "3.12"
 # --- constraints ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Constraints:
-    """What the set must have; empty: anything. A version may be the beginning of one: ``2.8``."""
-
-    torch: str = ""
-    tensorflow: str = ""
-    python: str = ""
-    base: str = ""
-    cuda: str = ""
-    """``none``: for CPUs."""
-    nccl: str = ""
-    gpu: str = ""
-    """Names with commas between."""
-    driver: str = ""
-    mpi: str = ""
-    """``openmpi``, ``mpich``, or with a version: ``openmpi-5.0``."""
-    rdma: str = ""
-    network: str = ""
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """Return each GPU."""
-        return tuple(name.strip() for name in self.gpu.split(",") if name.strip())
-
-    def given(self) -> dict[str, str]:
-        """Return the constraints that are not empty."""
-        return {name: value for name in CHECKS if (value := str(getattr(self, name)))}
-
-
-def parse(words: Iterable[str], tables: Tables) -> Constraints:
-    """Return the constraints that words such as ``torch=2.8`` make; RequestError with every fault."""
-    faults: list[Fault] = []
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not value.strip():
-            what = "is not NAME=VALUE"
-            faults.append(Fault(where=_shown(word), what=what, hint="such as torch=2.8 gpu=h100"))
-        elif name not in CHECKS:
-            close = difflib.get_close_matches(name, CHECKS, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            known = ", ".join(CHECKS)
-            faults.append(Fault(where=_shown(word), what="unknown word", hint=f"{hint}Known: {known}"))
-        elif name in found and name != "gpu":
-            faults.append(Fault(where=_shown(word), what=f"{name} is given twice"))
-        else:
-            fault = CHECKS[name](value.strip(), tables)
-            faults += [Fault(where=_shown(word), what=fault[0], hint=fault[1])] if fault else []
-            found[name] = ",".join(filter(None, (found.get(name), value.strip())))
-    if faults:
-        raise RequestError(faults)
-    return Constraints(**found)
-
-
-def _shown(word: str) -> str:
-    plain = "".join(one if one.isprintable() else "?" for one in word)
-    return plain if len(plain) <= 60 else f"{plain[:59]}…"
-
-
 Problem = tuple[str, str] | None
 """What is wrong with a value, and a hint."""
+Check = Callable[[str, Tables], Problem]
 
 
 def _version(who: str, value: str, known: Sequence[str], *words: str) -> Problem:
@@ -109,7 +52,7 @@ def _version(who: str, value: str, known: Sequence[str], *words: str) -> Problem
     return (f"there is no {who} {value}", f"nearest: {near}; newest: {newest(known)}")
 
 
-def _versions(who: str, name: str, *words: str) -> Callable[[str, Tables], Problem]:
+def _versions(who: str, name: str, *words: str) -> Check:
     return lambda value, tables: _version(who, value, tables.known(name), *words)
 
 
@@ -146,36 +89,78 @@ def _mpi(value: str, tables: Tables) -> Problem:
     return _version(kind, version, known) if version else None
 
 
-CHECKS: dict[str, Callable[[str, Tables], Problem]] = {
-    "torch": _versions("PyTorch", "torch", NEWEST),
-    "tensorflow": _versions("TensorFlow", "tensorflow", NEWEST),
-    "python": _versions("Python in the tables", "python"),
-    "base": _base,
-    "cuda": _versions("CUDA", "cuda", NONE),
-    "nccl": _versions("NCCL", "nccl"),
-    "gpu": _gpu,
-    "driver": _driver,
-    "mpi": _mpi,
-    "rdma": lambda value, tables: _name("user space", value, tables.user_spaces),
-    "network": lambda value, tables: _name("network", value, NETWORKS),
-}
+def _checked_by(check: Check) -> Any:
+    return field(default="", metadata={"check": check})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """What the set must have; empty: anything. A version may be the beginning of one: ``2.8``."""
+
+    torch: str = _checked_by(_versions("PyTorch", "torch", NEWEST))
+    tensorflow: str = _checked_by(_versions("TensorFlow", "tensorflow", NEWEST))
+    python: str = _checked_by(_versions("Python in the tables", "python"))
+    base: str = _checked_by(_base)
+    cuda: str = _checked_by(_versions("CUDA", "cuda", NONE))
+    """``none``: for CPUs."""
+    nccl: str = _checked_by(_versions("NCCL", "nccl"))
+    gpu: str = _checked_by(_gpu)
+    """Names with commas between."""
+    driver: str = _checked_by(_driver)
+    mpi: str = _checked_by(_mpi)
+    """``openmpi``, ``mpich``, or with a version: ``openmpi-5.0``."""
+    rdma: str = _checked_by(lambda value, tables: _name("user space", value, tables.user_spaces))
+    network: str = _checked_by(lambda value, tables: _name("network", value, NETWORKS))
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Return each GPU."""
+        return tuple(name.strip() for name in self.gpu.split(",") if name.strip())
+
+    def given(self) -> dict[str, str]:
+        """Return the constraints that are not empty."""
+        return {name: value for name in CHECKS if (value := str(getattr(self, name)))}
+
+
+CHECKS: Mapping[str, Check] = {one.name: one.metadata["check"] for one in fields(Constraints)}
 """Word → what is wrong with a value of it."""
+
+
+def parse(words: Iterable[str], tables: Tables) -> Constraints:
+    """Return the constraints that words such as ``torch=2.8`` make; RequestError with every fault."""
+    faults: list[Fault] = []
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not value.strip():
+            what = "is not NAME=VALUE"
+            faults.append(Fault(where=_shown(word), what=what, hint="such as torch=2.8 gpu=h100"))
+        elif name not in CHECKS:
+            close = difflib.get_close_matches(name, CHECKS, 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            known = ", ".join(CHECKS)
+            faults.append(Fault(where=_shown(word), what="unknown word", hint=f"{hint}Known: {known}"))
+        elif name in found and name != "gpu":
+            faults.append(Fault(where=_shown(word), what=f"{name} is given twice"))
+        else:
+            fault = CHECKS[name](value.strip(), tables)
+            faults += [Fault(where=_shown(word), what=fault[0], hint=fault[1])] if fault else []
+            found[name] = ",".join(filter(None, (found.get(name), value.strip())))
+    refuse(faults)
+    return Constraints(**found)
+
+
+def _shown(word: str) -> str:
+    plain = "".join(one if one.isprintable() else "?" for one in word)
+    return plain if len(plain) <= 60 else f"{plain[:59]}…"
 
 
 # --- sets that have what is asked for, newest first, whether or not they fit together ---------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Framework:
-    """One choice of PyTorch or TensorFlow; an empty version: without it."""
-
-    version: str = ""
-    variant: str = ""
-    torchvision: str = ""
-    image: str = ""
-    """The CUDA image that it needs: ``11.8.0-cudnn8-runtime``; empty: it brings its own, or none."""
-    behind: int = 0
-    """How many series are newer."""
+Choice = tuple[int, Mapping[str, Any]]
+"""How many series are newer, and fields of a selection. TensorFlow without its own CUDA has ``image`` too: the
+CUDA image on which it stands, ``11.8.0-cudnn8-runtime``."""
 
 
 def candidates(constraints: Constraints, tables: Tables) -> Iterator[Selection]:
@@ -184,18 +169,18 @@ def candidates(constraints: Constraints, tables: Tables) -> Iterator[Selection]:
     With both frameworks the newest are those that are together the fewest series behind.
     """
     pairs = product(_torches(constraints, tables), _tensorflows(constraints, tables))
-    for torch, tensorflow in sorted(pairs, key=lambda pair: pair[0].behind + pair[1].behind):
-        if not torch.version and not tensorflow.version:
-            continue
-        for base, python, source in _systems(constraints, tables, tensorflow):
-            yield _selection(constraints, tables, (torch, tensorflow), (base, python, source))
+    for (_, torch), (_, tensorflow) in sorted(pairs, key=lambda pair: pair[0][0] + pair[1][0]):
+        if torch or tensorflow:
+            for base, python, source in _systems(constraints, tables):
+                system = {"python": python, "python_source": source}
+                yield _selection(constraints, tables, base, {**torch, **tensorflow, **system})
 
 
-def _torches(constraints: Constraints, tables: Tables) -> list[Framework]:
+def _torches(constraints: Constraints, tables: Tables) -> list[Choice]:
     if not constraints.torch and constraints.tensorflow:
-        return [Framework()]
+        return [(0, {})]
     version_asked = "" if constraints.torch in ("", NEWEST) else constraints.torch
-    found: list[Framework] = []
+    found: list[Choice] = []
     for behind, row in enumerate(reversed(tables.torch)):
         wheels = [one for one in tables.torch_wheels if one.series == row.series]
         wheels.sort(
@@ -208,7 +193,7 @@ def _torches(constraints: Constraints, tables: Tables) -> list[Framework]:
             and (not constraints.nccl or _has(wheel.nccl, constraints.nccl))
         ]
         found += (
-            Framework(version=version, variant=variant, torchvision=vision, behind=behind)
+            (behind, {"torch": version, "torch_variant": variant, "torchvision": vision})
             for version, vision in reversed(row.versions)
             if matches(version, version_asked)
             for variant in variants
@@ -220,12 +205,12 @@ def _has(version: str, asked: str) -> bool:
     return bool(version) and matches(version, asked)
 
 
-def _tensorflows(constraints: Constraints, tables: Tables) -> list[Framework]:
+def _tensorflows(constraints: Constraints, tables: Tables) -> list[Choice]:
     if not constraints.tensorflow:
-        return [Framework()]
+        return [(0, {})]
     version_asked = "" if constraints.tensorflow == NEWEST else constraints.tensorflow
     return [
-        Framework(version=version, image=_image(row, constraints, tables), behind=behind)
+        (behind, {"tensorflow": version, "image": _image(row, constraints, tables)})
         for behind, row in enumerate(reversed(tables.tensorflow))
         if _takes(row, constraints)
         for version in reversed(row.versions)
@@ -252,9 +237,7 @@ def _image(row: TensorflowRelease, constraints: Constraints, tables: Tables) -> 
     return f"{release.tags[-1]}-cudnn{series(row.cudnn, 1)}-runtime"
 
 
-def _systems(
-    constraints: Constraints, tables: Tables, tensorflow: Framework
-) -> Iterator[tuple[Base, str, str]]:
+def _systems(constraints: Constraints, tables: Tables) -> Iterator[tuple[Base, str, str]]:
     """Yield bases with a Python and where it comes from: packaged ones first, conda where none fits."""
     asked_base = find_base(constraints.base) if constraints.base else None
     bases = (
@@ -280,31 +263,18 @@ def _packages(tables: Tables, base: Base, kind: str, version: str) -> bool:
     return row is not None and _has(row.version(kind), version)
 
 
-def _selection(
-    constraints: Constraints,
-    tables: Tables,
-    frameworks: tuple[Framework, Framework],
-    system: tuple[Base, str, str],
-) -> Selection:
-    torch, tensorflow = frameworks
-    base, python, source = system
-    name = f"nvidia/cuda:{tensorflow.image}-{base.name.replace(':', '')}" if tensorflow.image else base.name
+def _selection(constraints: Constraints, tables: Tables, base: Base, choices: dict[str, Any]) -> Selection:
+    image = choices.pop("image", "")
+    name = f"nvidia/cuda:{image}-{base.name.replace(':', '')}" if image else base.name
     kind, _, mpi = constraints.mpi.partition("-")
     packaged = tables.packaged.get(base.name)
     built = "" if not mpi or _packages(tables, base, kind, mpi) else _newest_mpi(tables, kind, mpi)
     with_ucx = kind == "openmpi" and (built or (packaged and packaged.ucx))
-    cpu = constraints.cuda == NONE
     return Selection(
         base=name,
-        build_base=name.replace("-runtime-", "-devel-") if built and tensorflow.image else "",
-        python=python,
-        python_source=source,
-        torch=torch.version,
-        torch_variant=torch.variant,
-        torchvision=torch.torchvision,
-        tensorflow=tensorflow.version,
-        tensorflow_gpu=not cpu,
-        cuda=tensorflow.image.partition("-")[0],
+        build_base=name.replace("-runtime-", "-devel-") if built and image else "",
+        tensorflow_gpu=constraints.cuda != NONE,
+        cuda=image.partition("-")[0],
         gpus=constraints.gpus,
         driver=constraints.driver,
         network=constraints.network,
@@ -314,6 +284,7 @@ def _selection(
         ucx_source="base" if with_ucx else "",
         rdma=constraints.rdma or USER_SPACES.get(constraints.network, ""),
         has_ringleader=True,
+        **choices,
     )
 
 

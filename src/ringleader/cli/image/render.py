@@ -65,9 +65,9 @@ def lock_command(options: LockOptions) -> None:
     directory = Path(recipe.where).parent if recipe.where else Path()
     if options.dry_run:
         ours = {"python": sys.executable, "target": "EMPTY", "directory": str(directory)}
-        for index, _ in question.placed:
+        for index in question.indexes:
             print(shlex.join(lock_file.argv(question, **ours, index=index)))
-        print(shlex.join(lock_file.argv(question, **ours, found="FOUND" if question.placed else "")))
+        print(shlex.join(lock_file.argv(question, **ours, found="FOUND" if question.indexes else "")))
         return
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if question.python != ours:

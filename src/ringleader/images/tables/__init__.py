@@ -78,17 +78,13 @@ class Packaged(TableRow):
     row = "packages of {base}"
     says = "openmpi {openmpi}, mpich {mpich}, ucx {ucx}, libfabric {libfabric}, rdma-core {rdma_core}"
     base: str
-    gcc: str = ""
-    """Of the package gcc."""
     compilers: tuple[str, ...] = ()
     """N of all its packages ``g++-N``."""
-    openssh: str = ""
     openmpi: str = ""
     mpich: str = ""
     ucx: str = ""
     libfabric: str = ""
     rdma_core: str = ""
-    perftest: str = ""
 
     def version(self, name: str) -> str:
         """Return the version of ``openmpi``, ``rdma-core`` and the like; empty: none."""
@@ -292,8 +288,6 @@ class MpiSeries(TableRow):
     """Those that the tables know, not all there are."""
     openib: bool
     """True: InfiniBand and RoCE work without UCX."""
-    launcher: str
-    """How its launcher's variables begin: ``orte``, ``prte``, ``hydra``."""
 
     def _says(self) -> str:
         return "has the openib BTL" if self.openib else "has no openib BTL"
