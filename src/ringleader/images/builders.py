@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, refuse
 from ringleader.images.processes import answer
-from ringleader.option_fields import flag, many, option
+from ringleader.images.recipe import REFERENCE
+from ringleader.option_fields import WrongValueError, flag, many, option
 
 NAMES = ("buildah", "podman", "docker")
 """In the order in which they are asked."""
@@ -26,12 +27,24 @@ DOCKERFILE, CONTEXT, ID_FILE = "Dockerfile", "context", "image-id"
 CAP_SYS_RESOURCE = 1 << 24
 
 
+def _tag(text: str) -> str:
+    if "@" in text or REFERENCE.pattern.fullmatch(text) is None:
+        hint = "lower-case letters, such as example.org/team/train:1"
+        raise WrongValueError(f"{text!r} is not NAME:TAG", hint)
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     """How an image is to be built, as far as the builder is told; options of ``ringleader image build``."""
 
-    tag: str = option("[default: the recipe's name, latest]", default="", metavar="NAME:TAG")
-    platform: str = option("[default: the builder's own]", default="", metavar="OS/ARCH")
+    tag: str = option("[default: the recipe's name, latest]", default="", read=_tag, metavar="NAME:TAG")
+    platform: str = option(
+        "[default: the builder's own]",
+        default="",
+        choices=["linux/amd64", "linux/arm64"],
+        metavar="OS/ARCH",
+    )
     isolation: str = option(
         "How buildah and podman isolate steps. [default: what works here]",
         default="",

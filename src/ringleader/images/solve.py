@@ -159,8 +159,8 @@ def _shown(word: str) -> str:
 
 
 Choice = tuple[int, Mapping[str, Any]]
-"""How many series are newer, and fields of a selection. TensorFlow without its own CUDA has ``image`` too: the
-CUDA image on which it stands, ``11.8.0-cudnn8-runtime``."""
+"""How many series are newer, and fields of a selection. TensorFlow without its own CUDA has ``image`` too:
+the CUDA image on which it stands, ``11.8.0-cudnn8-runtime``."""
 
 
 def candidates(constraints: Constraints, tables: Tables) -> Iterator[Selection]:

@@ -17,7 +17,7 @@ from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.images.builders import BuildOptions, build_environment, find, isolation, tag_of
-from ringleader.option_fields import SECONDS, flag, group, option
+from ringleader.option_fields import SECONDS, WrongValueError, flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
@@ -67,6 +67,13 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def driver_name(text: str) -> str:
+    """Read the name of a storage driver. Raises WrongValueError."""
+    if re.fullmatch(r"[a-z0-9]+", text) is None:
+        raise WrongValueError(f"{text!r} is not a name", "such as overlay or vfs")
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
     """The options, as they were written."""
@@ -75,7 +82,11 @@ class ImageOptions:
     how: BuildOptions = group(BuildOptions)
     builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"], after="tag")
     storage_driver: str = option(
-        "Of buildah and podman: overlay, vfs.", default="", metavar="NAME", after="isolation"
+        "Of buildah and podman: overlay, vfs.",
+        default="",
+        read=driver_name,
+        metavar="NAME",
+        after="isolation",
     )
     no_check: bool = flag(NO_CHECK)
     test: bool = flag("Run the self-test in the image; it must pass.")
@@ -86,9 +97,6 @@ class ImageOptions:
     dry_run: bool = flag("Print context, Dockerfile and the builder's command.")
     json: JsonOptions = group(JsonOptions)
     changes: RecipeOptions = group(RecipeOptions)
-
-
-PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
 @Command.of("build", ImageOptions, no_args_is_help=True)
@@ -134,7 +142,7 @@ def build_task(options: ImageOptions) -> Task:
     from ringleader.images.lock_file import MACHINES
 
     how = options.how
-    refuse(_unreadable(options))
+    refuse(unwritable("--sbom", options.sbom))
     machine = MACHINES.get((how.platform or platform.machine()).rpartition("/")[2], "x86_64")
     checked, faults = not options.no_check, []
     image, contents = opened_image(options.recipe, options.changes, checked=checked, machine=machine)
@@ -163,25 +171,6 @@ def build_task(options: ImageOptions) -> Task:
     )
     task.argv()  # what the builder cannot do is said now
     return task
-
-
-def _unreadable(options: ImageOptions) -> list[Fault]:
-    """Return the options whose text is not of the kind that a builder takes."""
-    from ringleader.images.recipe import REFERENCE
-
-    found = []
-    tag, wanted = options.how.tag, options.how.platform
-    if tag and ("@" in tag or REFERENCE.pattern.fullmatch(tag) is None):
-        hint = "lower-case letters, such as example.org/team/train:1"
-        found.append(Fault(where="--tag", what=f"{tag!r} is not NAME:TAG", hint=hint))
-    if wanted not in ("", *PLATFORMS):
-        hint = f"use {' or '.join(PLATFORMS)}"
-        found.append(Fault(where="--platform", what=f"{wanted!r} is unknown", hint=hint))
-    driver = options.storage_driver
-    if driver and re.fullmatch(r"[a-z0-9]+", driver) is None:
-        hint = "such as overlay or vfs"
-        found.append(Fault(where="--storage-driver", what=f"{driver!r} is not a name", hint=hint))
-    return [*found, *unwritable("--sbom", options.sbom)]
 
 
 def dry_run_values(task: Task) -> dict[str, Any]:
