@@ -29,7 +29,6 @@ GOLDEN = ROOT / "tests/golden/images"
 INSTRUCTIONS = {"Run": "RUN", "Env": "ENV", "Copy": "COPY", "User": "USER", "Workdir": "WORKDIR"} | {
     "Label": "LABEL",
     "Expose": "EXPOSE",
-    "Entrypoint": "ENTRYPOINT",
     "Command": "CMD",
 }
 every_profile = pytest.mark.parametrize("name", PROFILES)

@@ -14,7 +14,6 @@ from ringleader.images.dockerfile import REFERENCE, heading, layer
 from ringleader.images.instructions import (
     Command,
     Copy,
-    Entrypoint,
     Env,
     Expose,
     Image,
@@ -89,15 +88,13 @@ def _place(copy: Copy, number: int, path: str) -> str:
 
 
 def _copied(copy: Copy, number: int) -> Iterator[str]:
-    """Yield what Docker's COPY does: a directory's content is copied, and only it gets owner and mode."""
+    """Yield what Docker's COPY does: a directory's content is copied, and only it gets the owner."""
     is_direct = _is_direct(copy)
     what = shell(copy.target if is_direct else f"{WAITING}/{number}")
-    if copy.owner or copy.mode or not is_direct:
+    if copy.owner or not is_direct:
         yield ""
     if copy.owner:
         yield f"    chown -R {shell(copy.owner)} {what}"
-    if copy.mode:
-        yield f"    chmod -R {copy.mode} {what}"
     if is_direct:
         return
     target = shell(copy.target)
@@ -141,16 +138,10 @@ def _without_counterpart(stage: Stage) -> Iterator[str]:
 
 
 def _runscript(stage: Stage) -> Iterator[str]:
-    entry = next((shell(*step.argv) for step in stage.steps if isinstance(step, Entrypoint)), "")
-    command = next((shell(*step.argv) for step in stage.steps if isinstance(step, Command)), "")
-    if not entry and not command:
-        return
-    yield from ("", "%runscript")
-    if command:
-        yield "    if [ $# -eq 0 ]; then"
-        yield f"        set -- {command}"
-        yield "    fi"
-    yield f'    exec {entry} "$@"' if entry else '    exec "$@"'
+    for step in stage.steps:
+        if isinstance(step, Command):
+            yield from ("", "%runscript", "    if [ $# -eq 0 ]; then", f"        set -- {shell(*step.argv)}")
+            yield from ("    fi", '    exec "$@"')
 
 
 def _quoted(value: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from ringleader.images.instructions import (
     Command,
     Copy,
-    Entrypoint,
     Env,
     Expose,
     Image,
@@ -86,8 +85,6 @@ def _lines(step: Step) -> Iterator[str]:
             yield f"WORKDIR {_path(step.path)}"
         case Expose():
             yield f"EXPOSE {step.port}"
-        case Entrypoint():
-            yield f"ENTRYPOINT {_json(step.argv)}"
         case Command():
             yield f"CMD {_json(step.argv)}"
 
@@ -124,11 +121,7 @@ def quoted(value: str, *, references: bool = False) -> str:
 
 
 def _copy(step: Copy) -> str:
-    flags = [
-        f"--{name}={value}"
-        for name, value in (("from", step.stage), ("chown", step.owner), ("chmod", step.mode))
-        if value
-    ]
+    flags = [f"--{name}={value}" for name, value in (("from", step.stage), ("chown", step.owner)) if value]
     paths = [*step.sources, step.target]
     if any(" " in path for path in paths):
         return " ".join(["COPY", *flags, _json(tuple(_path(path) for path in paths))])

@@ -13,7 +13,6 @@ from ringleader.images.blocks.block import BUILD, PYTHON, VENV, ImageContext, Pi
 from ringleader.images.instructions import (
     Command,
     Copy,
-    Entrypoint,
     Expose,
     Image,
     Label,
@@ -27,7 +26,7 @@ from ringleader.images.instructions import (
 from ringleader.images.mirrors import mirrored
 from ringleader.images.recipe import Recipe, recorded
 
-ENDINGS = (Expose, Workdir, User, Entrypoint, Command)
+ENDINGS = (Expose, Workdir, User, Command)
 """What an image ends with, in this order; the last step of each kind counts."""
 DOCTOR = (f"{VENV}/bin/ringleader", "doctor", "--image")
 """The self-test of an image that has Ringleader."""
