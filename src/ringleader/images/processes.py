@@ -75,7 +75,12 @@ def answer(
                 last = min(last, now + drain)
             if now > last:
                 break
-            for key, _ in selector.select(min(GLANCE_SECONDS, max(0.0, last - now) + 0.01)):
+            glance = min(GLANCE_SECONDS, max(0.0, last - now) + 0.01)
+            if not selector.get_map():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(glance)
+                continue
+            for key, _ in selector.select(glance):
                 data = os.read(key.fd, 65536)
                 if not data:
                     selector.unregister(key.fileobj)
