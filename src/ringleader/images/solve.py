@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringleader.errors import Fault, RequestError, refuse
 from ringleader.finding import Cited, Finding
@@ -400,8 +400,7 @@ def brief(selection: Selection) -> str:
 # --- a set as a table and as a recipe ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """One line of a set."""
 
     name: str
@@ -410,55 +409,54 @@ class Part:
     """Of the row that says so; empty: unverified."""
 
 
-def parts(selection: Selection, tables: Tables) -> tuple[Part, ...]:
-    """Return a set's parts with where each is written."""
+def parts(selection: Selection, tables: Tables) -> Iterator[Part]:
+    """Yield a set's parts with where each is written."""
     lookup = VersionLookup(selection, tables)
     source = lookup.base.source if lookup.base else ""
     python = f"{lookup.python}{' (conda)' if selection.python_source == 'conda' else ''}"
-    found = [("base", selection.base, source), ("Python", python, source)]
-    found += [*_frameworks(lookup), *_transport(lookup)]
+    yield from (Part("base", selection.base, source), Part("Python", python, source))
+    yield from (*_frameworks(lookup), *_transport(lookup))
     minimums = [row for need in lookup.needs if (row := tables.driver(need.cuda))]
     if minimums:
         row = max(minimums, key=lambda row: key(row.floor))
-        found.append(("NVIDIA driver", f">= {row.floor}", row.source))
+        yield Part("NVIDIA driver", f">= {row.floor}", row.source)
     for gpu in filter(None, map(tables.gpu, selection.gpus)):
-        found.append(("GPU", f"{gpu.name} (compute capability {gpu.capability})", gpu.source))
-    return tuple(Part(name=name, version=version, source=source) for name, version, source in found)
+        yield Part("GPU", f"{gpu.name} (compute capability {gpu.capability})", gpu.source)
 
 
-def _frameworks(lookup: VersionLookup) -> Iterator[tuple[str, str, str]]:
+def _frameworks(lookup: VersionLookup) -> Iterator[Part]:
     choice, wheel, row = lookup.selection, lookup.torch_wheel, lookup.tensorflow
     if wheel and lookup.torch_release:
         source = lookup.torch_release.source
-        yield "PyTorch", f"{choice.torch} ({lookup.torch_variant})", source
-        yield "torchvision", choice.torchvision, source
+        yield Part("PyTorch", f"{choice.torch} ({lookup.torch_variant})", source)
+        yield Part("torchvision", choice.torchvision, source)
         yield from _brought(wheel)
     if row:
-        yield "TensorFlow", choice.tensorflow, row.source
+        yield Part("TensorFlow", choice.tensorflow, row.source)
         if choice.tensorflow_gpu and not (wheel and wheel.cuda):
             yield from _brought(row, ">= " if row.cuda_below else "")
 
 
-def _brought(row: TorchWheel | TensorflowRelease, more: str = "") -> Iterator[tuple[str, str, str]]:
+def _brought(row: TorchWheel | TensorflowRelease, more: str = "") -> Iterator[Part]:
     for name, version in (("CUDA", row.cuda), ("cuDNN", row.cudnn), ("NCCL", row.nccl)):
         if version:
-            yield name, f"{more}{version}", row.source
+            yield Part(name, f"{more}{version}", row.source)
 
 
-def _transport(lookup: VersionLookup) -> Iterator[tuple[str, str, str]]:
+def _transport(lookup: VersionLookup) -> Iterator[Part]:
     choice, packaged = lookup.selection, lookup.packaged
     source = packaged.source if packaged else ""
     if choice.mpi:
         row = lookup.tables.mpi_series(choice.mpi, choice.mpi_version) if choice.mpi_version else None
         version = choice.mpi_version or (packaged.version(choice.mpi) if packaged else "")
-        yield choice.mpi, version, row.source if row else source
+        yield Part(choice.mpi, version, row.source if row else source)
     if choice.ucx_source and packaged:
-        yield "ucx", packaged.ucx, source
+        yield Part("ucx", packaged.ucx, source)
     space = lookup.tables.user_spaces.get(choice.rdma)
     if space and choice.rdma == "rdma-core":
-        yield choice.rdma, packaged.rdma_core if packaged else "newest", source
+        yield Part(choice.rdma, packaged.rdma_core if packaged else "newest", source)
     elif space:
-        yield choice.rdma, "newest", space.source
+        yield Part(choice.rdma, "newest", space.source)
 
 
 def recipe_text(selection: Selection, constraints: str) -> str:

@@ -233,7 +233,7 @@ def solve_command(options: SolveOptions) -> None:
         raise RequestError("cannot be combined with --recipe", where="--json")
     tables = load()
     found = solve(parse(options.constraints, tables), tables)
-    chosen = parts(found, tables)
+    chosen = tuple(parts(found, tables))
     warnings = [one for one in clashes(found, tables) if one.level == "warning"]
     rows = [(one.name, one.version, one.source or "unverified") for one in chosen]
     text = f"{table(rows, ('part', 'version', 'source'))}\n"
@@ -247,6 +247,6 @@ def solve_command(options: SolveOptions) -> None:
 
 def _solution(found: tuple[Part, ...], warnings: Sequence[Finding]) -> dict[str, Any]:
     return {
-        "parts": [{**asdict(one), "source": one.source or "unverified"} for one in found],
+        "parts": [{**one._asdict(), "source": one.source or "unverified"} for one in found],
         "warnings": [{"rule": one.where, "what": one.what, "works": one.hint} for one in warnings],
     }
