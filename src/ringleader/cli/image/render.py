@@ -64,10 +64,10 @@ def lock_command(options: LockOptions) -> None:
     question = lock_file.question(recipe, platform=options.platform)
     directory = Path(recipe.where).parent if recipe.where else Path()
     if options.dry_run:
-        ours = {"python": sys.executable, "target": "EMPTY", "directory": str(directory)}
+        here = {"python": sys.executable, "target": "EMPTY", "directory": str(directory)}
         for index in question.indexes:
-            print(shlex.join(lock_file.argv(question, **ours, index=index)))
-        print(shlex.join(lock_file.argv(question, **ours, found="FOUND" if question.indexes else "")))
+            print(shlex.join(lock_file.argv(question, **here, index=index)))
+        print(shlex.join(lock_file.argv(question, **here, found="FOUND" if question.indexes else "")))
         return
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if question.python != ours:

@@ -117,8 +117,8 @@ class Nccl(BuildableBlock):
         brought: tuple[Step, ...] = (copied(TESTS),) if self.tests else ()
         tools = ("build-essential", *TOOLS) if self.tests or self.is_built else ()
         mpi = image.blocks.get("mpi")
-        with_headers = self.tests and mpi is not None and mpi.source == "base"
-        apt = (*tools, *((f"lib{mpi.kind}-dev",) if with_headers else ()))
+        mpi_headers = (f"lib{mpi.kind}-dev",) if self.tests and mpi is not None and not mpi.is_built else ()
+        apt = (*tools, *mpi_headers)
         if self.is_built:
             last = tested if self.dev else (*tested, trimmed(self.prefix))
             return BlockSteps(

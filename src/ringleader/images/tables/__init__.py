@@ -201,9 +201,9 @@ class HorovodSet(TableRow):
     pythons: tuple[str, ...] = ()
 
     def _says(self) -> str:
-        names = (("CUDA", self.cuda), ("cuDNN", self.cudnn), ("NCCL", self.nccl))
-        names += (("TensorFlow", self.tensorflow), ("PyTorch", self.torch), ("MXNet", self.mxnet))
-        return ", ".join(f"{name} {version}" for name, version in names if version)
+        libraries = (("CUDA", self.cuda), ("cuDNN", self.cudnn), ("NCCL", self.nccl))
+        frameworks = (("TensorFlow", self.tensorflow), ("PyTorch", self.torch), ("MXNet", self.mxnet))
+        return ", ".join(f"{name} {one}" for name, one in (*libraries, *frameworks) if one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,8 +376,8 @@ class Tables:
             case "cuda":
                 return [row.cuda for row in self.cuda]
             case "python":
-                rows = (*self.torch, *self.bases)
-                return sorted({python for row in rows for python in row.pythons}, key=key)
+                lists = [row.pythons for row in self.torch] + [row.pythons for row in self.bases]
+                return sorted({python for pythons in lists for python in pythons}, key=key)
         return [row.version for row in getattr(self, name)]
 
     def base(self, name: str) -> Base | None:
