@@ -226,7 +226,7 @@ def table_of(checks: Sequence[Mapping[str, str]]) -> str:
 
 
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
-"""Where an image says what it has (``images.image_record.PLACE``)."""
+"""Where an image says what it has (``images.recipe.RECORD``)."""
 
 
 _LETTERS = string.ascii_lowercase + string.digits
