@@ -71,7 +71,7 @@ def section(check: Check) -> str:
         ("SKIP", "; ".join(filter(None, (check.needs.otherwise if check.needs else "", check.skips)))),
         ("Remedy", check.remedy),
         ("Limits from", check.source),
-        ("Follows from", ", ".join(check.follows)),
+        ("Follows from", ", ".join(one.removesuffix("*") for one in check.follows)),
     )
     head = (
         f"### {check.id}\n\n**{_plain(_sentence(title))}** {_plain(_sentence(why)) if why else ''}".rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from functools import partial
 
@@ -71,6 +71,14 @@ def unless(
     """Return what is bad; where nothing is, one pass with ``well``; a skip where nothing is ``known``."""
     found = list(bad)
     return found or [passed(well)] if known else [*found, skipped(unknown)]
+
+
+def together(bad: Iterable[CheckResult], count: int) -> list[CheckResult]:
+    """Return what is bad, as one result where all of ``count`` subjects are bad alike."""
+    found = list(bad)
+    if len(found) == count > 1 and len({(one.seen, one.expected) for one in found}) == 1:
+        return [replace(found[0], subject="", seen=f"{found[0].seen} on all {count}")]
+    return found
 
 
 def listed(words: Iterable[object], most: int = 4) -> str:

@@ -66,7 +66,7 @@ class Check:
     """Where its thresholds are from; ``ours``: from nobody else. Empty: it has none."""
     needs: Condition | None = None
     follows: tuple[str, ...] = ()
-    """Checks whose failure or warning explains this one's."""
+    """Checks whose failure or warning explains this one's; with a star behind it, on any device."""
     rule: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Its other keys: the rule, and the rule's limits."""
     judge: Judge | None = None
@@ -179,24 +179,26 @@ def with_causes(
     """Return the results, each bad one with the bad one that explains it, where there is one.
 
     ``follows``: check → checks that explain it. A result explains another of the same device, or one that is
-    said of the whole host, on a common host. ``device``: subject → what it is a part of.
+    said of the whole host, on a common host; a check with a star behind it those of any device. ``device``:
+    subject → what it is a part of.
     """
     bad: dict[str, list[CheckResult]] = {}
     for one in results:
         if one.is_bad:
             bad.setdefault(one.id, []).append(one)
 
-    def explains(cause: CheckResult, one: CheckResult) -> bool:
+    def explains(cause: CheckResult, one: CheckResult, anywhere: bool = False) -> bool:
         apart = one.subject and cause.subject and device(one.subject) != device(cause.subject)
-        return not apart and (not one.hosts or not cause.hosts or bool({*one.hosts} & {*cause.hosts}))
+        common = not one.hosts or not cause.hosts or bool({*one.hosts} & {*cause.hosts})
+        return common and (anywhere or not apart)
 
     def root(one: CheckResult, passed_by: frozenset[str]) -> CheckResult:
         if one.cause:
             known = (each for found in bad.values() for each in found if each.name == one.cause)
             return next((each for each in known if explains(each, one)), one)
         for id in follows.get(one.id, ()) if one.id not in passed_by else ():
-            for cause in bad.get(id, ()):
-                if explains(cause, one):
+            for cause in bad.get(id.removesuffix("*"), ()):
+                if explains(cause, one, id.endswith("*")):
                     return root(cause, passed_by | {one.id})
         return one
 

@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ringleader.fabric.byte_size import byte_size
-from ringleader.fabric.check_result import CheckResult, failed, listed, passed, skipped, unless, warned
+from ringleader.fabric.check_result import (
+    CheckResult,
+    failed,
+    listed,
+    passed,
+    skipped,
+    together,
+    unless,
+    warned,
+)
 from ringleader.fabric.checks.check import Found, judge
 from ringleader.fabric.checks.conditions import active_ports, gpu_name, nvidia_gpus, pci_devices_of
 from ringleader.fabric.facts import Gpu, HostFacts, PciDevice
@@ -113,8 +122,9 @@ def nvlink(facts: HostFacts) -> Found:
         for one, active, links in known
         if active < wanted(one, links)
     )
+    low = together(bad, len(known))
     well = f"{most} links of each of {len(known)}"
-    return unless(bad, well, known=(known and most) or None, unknown="no NVLink is connected here")
+    return unless(low, well, known=low or most, unknown="no NVLink is connected here")
 
 
 @judge("gpu.throttle")
@@ -200,22 +210,23 @@ def clock_limit(facts: HostFacts) -> Found:
     return _caps(facts, "clock_limit", "clock_limit_default", "MHz")
 
 
-def _caps(facts: HostFacts, field: str, default: str, unit: str) -> Iterator[CheckResult]:
-    """Yield the limits that are lower than the model's own, or than those of peers of the model."""
+def _caps(facts: HostFacts, field: str, default: str, unit: str) -> Found:
+    """Judge the limits that are lower than the model's own, or than those of peers of the model."""
     known = _told(facts, field)
     most: dict[str, float] = {}
     for one in known:
         most[one.name] = max(getattr(one, field), getattr(one, default) or 0, most.get(one.name, 0))
-    low = [one for one in known if getattr(one, field) < most[one.name]]
-    for (name, value), count in Counter((one.name, getattr(one, field)) for one in low).items():
-        first = next(one for one in low if (one.name, getattr(one, field)) == (name, value))
-        subject = gpu_name(first) if count == 1 else ""
-        seen = f"{value:.0f} {unit}" + ("" if subject else f" on {count} of {len(known)}")
-        yield warned(seen, expected=f"{most[name]:.0f} {unit}", subject=subject)
-    if not known:
-        yield skipped(NO_NVML)
-    elif not low:
-        yield passed(", ".join(f"{value:.0f} {unit}" for value in sorted(set(most.values()))))
+    bad = (
+        warned(
+            f"{getattr(one, field):.0f} {unit}",
+            expected=f"{most[one.name]:.0f} {unit}",
+            subject=gpu_name(one),
+        )
+        for one in known
+        if getattr(one, field) < most[one.name]
+    )
+    well = ", ".join(f"{value:.0f} {unit}" for value in sorted(set(most.values())))
+    return unless(together(bad, len(known)), well, known=known, unknown=NO_NVML)
 
 
 # --- PCI Express ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ringleader.fabric.check_result import CheckResult, failed, passed, skipped, unless, warned
+from ringleader.fabric.check_result import CheckResult, failed, passed, skipped, together, unless, warned
 from ringleader.fabric.checks.check import Found, judge
 from ringleader.fabric.checks.conditions import (
     active_hardware_ports,
@@ -213,17 +213,18 @@ def rate(facts: HostFacts) -> Found:
         key = model_of(device), port.link_layer
         fastest[key] = max(bits, fastest.get(key, 0.0))
 
-    def bad() -> Iterator[CheckResult]:
-        for device, port, bits in known:
-            best, subject = fastest[model_of(device), port.link_layer], port_name(device, port)
-            able = HCA_GENERATION.get(device.hca_type, "")
-            if bits < best:
-                yield warned(bit_rate(bits), expected=f"{bit_rate(best)}, as its peers", subject=subject)
-            elif _is_older(port.rate_text, able):
-                yield warned(port.rate_text, expected=f"{able}, as the HCA can", subject=subject)
-
+    bad = []
+    older = []
+    for device, port, bits in known:
+        best, subject = fastest[model_of(device), port.link_layer], port_name(device, port)
+        able = HCA_GENERATION.get(device.hca_type, "") if port.link_layer == "InfiniBand" else ""
+        if bits < best:
+            bad.append(warned(bit_rate(bits), expected=f"{bit_rate(best)}, as its peers", subject=subject))
+        elif _is_older(port.rate_text, able):
+            older.append(warned(port.rate_text, expected=f"{able}, as the HCA can", subject=subject))
+    bad += together(older, len(known))
     rates = " and ".join(sorted({bit_rate(bits) for _, _, bits in known}))
-    return unless(bad(), f"{len(known)} ports, {rates}", known=known, unknown="no active port tells its rate")
+    return unless(bad, f"{len(known)} ports, {rates}", known=known, unknown="no active port tells its rate")
 
 
 def _is_older(rate: str, able: str) -> bool:
