@@ -62,7 +62,7 @@ def test_what_follows_from_a_failure_is_beneath_it():
         "Limits\n"
         "  WARN  memlock  8 MiB\n"
         "\n"
-        "1 failed, 1 warning, 1 more follow from them, 0 passed, 2 not applicable (--verbose shows all)\n"
+        "1 failed, 1 warning, 1 consequence, 0 passed, 2 not applicable (--verbose shows all)\n"
     )
     assert documents_of(results, GROUPS)[0]["cause"] == cause
     other = dataclasses.replace(results[1], hosts=("h2",), seen="ARMED")

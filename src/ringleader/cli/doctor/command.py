@@ -60,6 +60,14 @@ class NodeOptions:
     cluster: ClusterOptions = group(ClusterOptions)
 
 
+EXCLUSIVE = {
+    "image": ("facts expect write_expect active since", "{} with --image", "--image reads no facts"),
+    "active": ("facts facts_from write_expect", "--active and {}", "with that nothing is measured"),
+    "since": ("facts write_expect", "--since and {}", "with that nothing is judged"),
+}
+"""An option → others that it excludes, and the fault's place and text."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
     """The options of ``doctor``."""
@@ -124,34 +132,21 @@ class DoctorOptions:
         if len(given) > 1:
             what = "each of them says what is judged"
             found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
-        if self.image:
-            what = "--image tests an image, and reads no facts"
-            of_facts = spellings_set(self, "facts expect write_expect active since")
-            found += [Fault(where=f"{word} with --image", what=what) for word in of_facts]
-        if self.active:
-            what, hint = "with that nothing is measured", "leave one out"
-            others = spellings_set(self, "facts facts_from write_expect")
-            found += [Fault(where=f"--active and {word}", what=what, hint=hint) for word in others]
-        if self.since is not None:
-            what, hint = "with that nothing is judged", "leave one out"
-            others = spellings_set(self, "facts write_expect")
-            found += [Fault(where=f"--since and {word}", what=what, hint=hint) for word in others]
-        found += self._misplaced()
+        for asked, (others, where, what) in EXCLUSIVE.items():
+            words = spellings_set(self, others) if getattr(self, asked) else []
+            found += [Fault(where=where.format(one), what=what, hint="leave one out") for one in words]
+        if self.on_kubernetes:
+            what, hint = "means nothing with --on kubernetes", "leave it out"
+            words = spellings_set(self, "facts active write_expect since")
+        else:
+            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
+            words = spellings_set(self.nodes)
+        found += [Fault(where=word, what=what, hint=hint) for word in words]
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
         if self.force and self.write_expect is None:
             found.append(Fault(where="--replace", what="means nothing without --write-expect"))
         return found
-
-    def _misplaced(self) -> list[Fault]:
-        """Return options that mean nothing on a cluster, or only there."""
-        if self.on_kubernetes:
-            what, hint = "means nothing with --on kubernetes", "leave it out"
-            given = spellings_set(self, "facts active write_expect since")
-        else:
-            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
-            given = spellings_set(self.nodes)
-        return [Fault(where=word, what=what, hint=hint) for word in given]
 
 
 def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
@@ -395,7 +390,7 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
 
     if options.active:
         # What counters grew while the links were used says more than what they hold since the host started.
-        later = reading(options)
+        later = reading(options, again=True)
         earlier = earlier or {host: one for host, one in read.facts.items() if host in later.facts}
         read = replace(read, facts={**read.facts, **later.facts})
     facts = {host: since(one, earlier[host]) if host in earlier else one for host, one in read.facts.items()}
@@ -403,7 +398,7 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
     return show_judgement(judged, read, result, verbose=options.verbose)
 
 
-def reading(options: DoctorOptions) -> HostsReading:
+def reading(options: DoctorOptions, *, again: bool = False) -> HostsReading:
     """Read the facts of the hosts that are meant: of files, of other hosts, of this one."""
     if options.facts_from:
         return HostsReading(facts=stored_facts.read_facts(options.facts_from, read_text))
@@ -422,7 +417,7 @@ def reading(options: DoctorOptions) -> HostsReading:
         from ringleader.fabric.readers.host import SECONDS, read_host
 
     facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
-    if IMAGE_MANIFEST.exists():
+    if IMAGE_MANIFEST.exists() and not again:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
 

@@ -210,7 +210,7 @@ def summary(results: Sequence[CheckResult], groups: Mapping[str, str], *, verbos
     bad = {one.id for one in results if one.is_bad}
     parts = [f"{failures} failed"] if failures else []
     parts += [plural(warnings, "warning")] if warnings else []
-    parts += [f"{following} more follow from them"] if following else []
+    parts += [plural(following, "consequence")] if following else []
     parts += [f"{len(judged - bad)} passed"]
     idle = len(groups) - len(judged)
     parts += [f"{idle} not applicable"] if idle else []
