@@ -81,7 +81,8 @@ class Check:
         facts = known(facts)
         try:
             unmet = self.needs.unmet(facts) if self.needs else None
-            found = results_of(skipped(unmet.otherwise) if unmet or not self.judge else self.judge(facts))
+            judged = self.judge(facts) if self.judge and not unmet else ()
+            found = [skipped(unmet.otherwise)] if unmet else results_of(judged)
         except UnreadError as unread:
             found = [skipped(str(unread))]
         except Exception as error:

@@ -56,22 +56,15 @@ def _nics(facts: ClusterFacts, needs: NicNeeds) -> Found:
     poor = {name: str(amount) for name, amount in amounts.items() if amount < needs.count}
     expected = f"{needs.count} {needs.resource}"
 
-    def remedy(amount: str, hosts: tuple[str, ...]) -> str:
+    bad = []
+    for amount, hosts in _by_value(poor):
         nodes = [node for node in facts.nodes if node.name in hosts]
         few = "kubectl describe node: what failed there"
-        return _resource_remedy(nodes, needs) if amount == "0" else few
-
-    bad = (
-        failed(
-            f"{amount} {needs.resource} allocatable",
-            expected=expected,
-            remedy=remedy(amount, hosts),
-            hosts=hosts,
-        )
-        for amount, hosts in _by_value(poor)
-    )
+        remedy = _resource_remedy(nodes, needs) if amount == "0" else few
+        seen = f"{amount} {needs.resource} allocatable"
+        bad.append(failed(seen, expected=expected, remedy=remedy, hosts=hosts))
     counts = ", ".join(sorted({str(amount) for amount in amounts.values()}))
-    return list(bad) or passed(f"{counts} {needs.resource} on each node", expected=expected)
+    return bad or passed(f"{counts} {needs.resource} on each node", expected=expected)
 
 
 def _resource_remedy(nodes: Iterable[NodeFacts], needs: NicNeeds) -> str:

@@ -27,7 +27,7 @@ from ringleader.fabric.checks.conditions import (
     usable_devices,
     usable_gpus,
 )
-from ringleader.fabric.facts import UNLIMITED, HostFacts
+from ringleader.fabric.facts import UNLIMITED, Gpu, HostFacts, NetDevice
 from ringleader.fabric.rate_text import bit_rate
 from ringleader.fabric.versions import nccl_version, shown, version_of
 from ringleader.fabric.wires import RDMA, Wire, wire_of_port
@@ -311,7 +311,7 @@ def _modules(facts: HostFacts) -> dict[str, str]:
     return {name: "loaded" if name in facts.modules else "not loaded" for name in names}
 
 
-def _of_gpus(read: Callable[[Any], Any]) -> Callable[[HostFacts], dict[str, Any]]:
+def _of_gpus(read: Callable[[Gpu], Any]) -> Callable[[HostFacts], dict[str, Any]]:
     def values(facts: HostFacts) -> dict[str, Any]:
         found = {gpu_name(one): read(one) for one in nvidia_gpus(facts)}
         return {name: value for name, value in found.items() if value is not None}
@@ -319,23 +319,17 @@ def _of_gpus(read: Callable[[Any], Any]) -> Callable[[HostFacts], dict[str, Any]
     return values
 
 
-def _priorities(facts: HostFacts) -> dict[str, str]:
-    found = {
-        one.name: one.pfc
-        for device, port in active_hardware_ports(facts, Wire.ROCE)
-        for one in interfaces_of(facts, device, port)
-    }
-    return {
-        name: ", ".join(map(str, enabled)) or "none" for name, enabled in found.items() if enabled is not None
-    }
+def _of_roce(read: Callable[[NetDevice], Any]) -> Callable[[HostFacts], dict[str, Any]]:
+    def values(facts: HostFacts) -> dict[str, Any]:
+        pairs = active_hardware_ports(facts, Wire.ROCE)
+        found = {one.name: read(one) for pair in pairs for one in interfaces_of(facts, *pair)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    return values
 
 
-def _roce_frames(facts: HostFacts) -> dict[str, int | None]:
-    return {
-        one.name: one.mtu
-        for device, port in active_hardware_ports(facts, Wire.ROCE)
-        for one in interfaces_of(facts, device, port)
-    }
+def _priorities(interface: NetDevice) -> str | None:
+    return None if interface.pfc is None else ", ".join(map(str, interface.pfc)) or "none"
 
 
 def _largest_buffers(facts: HostFacts) -> dict[str, int]:
@@ -385,12 +379,6 @@ QUANTITIES: Mapping[str, Quantity] = {
         unit=COUNT,
         typical=lambda lanes: min(lanes.values(), default=None),
     ),
-    "read-request": Quantity(
-        read=lambda facts: {
-            one.address: one.max_read_request for one in pci_devices_of(facts, "rdma") if one.max_read_request
-        },
-        unit=Unit(show=lambda value: f"{value} bytes"),
-    ),
     "network-mtu": Quantity(read=_fastest_mtu, unit=COUNT),
     "network-speed": Quantity(
         read=lambda facts: max((one.speed for one in hardware_interfaces(facts) if one.speed), default=None),
@@ -406,8 +394,8 @@ QUANTITIES: Mapping[str, Quantity] = {
         unit=NUMBER,
     ),
     "roce-mtu": Quantity(read=_roce_mtu),
-    "roce-frames": Quantity(read=_roce_frames, unit=NUMBER),
-    "pfc": Quantity(read=_priorities),
+    "roce-frames": Quantity(read=_of_roce(lambda interface: interface.mtu), unit=NUMBER),
+    "pfc": Quantity(read=_of_roce(_priorities)),
     "tcp-buffers": Quantity(read=_largest_buffers, unit=NUMBER),
     "memlock": Quantity(read=_limit("memlock"), unit=LIMITED_SIZE),
     "nofile": Quantity(read=_limit("nofile"), unit=LIMIT, compared=_or(str)),

@@ -23,8 +23,8 @@ INTERFACE_PACKETS = (
 ONE_READING = "one reading does not tell: use --active, or --since with facts that were read before"
 DAY = 86400.0
 
-Counted = tuple[str, Mapping[str, int], Mapping[str, int]]
-"""Subject, what it has counted, and what it had counted at an earlier reading."""
+Counted = tuple[str, Mapping[str, int], Mapping[str, int] | None]
+"""Subject, what it has counted, and what it had counted at an earlier reading; ``None``: it was not there."""
 
 
 @rule("counters")
@@ -32,7 +32,7 @@ def counters(facts: HostFacts, check: Check) -> Iterator[CheckResult]:
     """Judge what RDMA ports have counted: ``most`` is forgiven, and a ``share`` of the packets."""
     before = facts.earlier.ports if facts.earlier else {}
     found = [(port_name(device, port), port.counters) for device, port in active_ports(facts)]
-    readings = [(name, now, before.get(name, {})) for name, now in found]
+    readings = [(name, now, before.get(name)) for name, now in found]
     since = "since the counters were last cleared"
     yield from _counted(facts, check, readings, check.rule["counters"], PORT_PACKETS, since)
 
@@ -41,7 +41,7 @@ def counters(facts: HostFacts, check: Check) -> Iterator[CheckResult]:
 def statistics(facts: HostFacts, check: Check) -> Iterator[CheckResult]:
     """Judge what network interfaces have counted, in the same way."""
     before = facts.earlier.interfaces if facts.earlier else {}
-    readings = [(one.name, one.statistics, before.get(one.name, {})) for one in outside_interfaces(facts)]
+    readings = [(one.name, one.statistics, before.get(one.name)) for one in outside_interfaces(facts)]
     yield from _counted(facts, check, readings, check.rule["statistics"], INTERFACE_PACKETS, "")
 
 
@@ -59,15 +59,18 @@ def _counted(
     pulled, so more is forgiven (``most``, of which ``daily`` means for each day that the host is up).
     """
     limits, earlier = check.rule, facts.earlier
-    most = limits.get("new", 0) if earlier else limits.get("most", 0)
+    most = float(limits.get("new" if earlier else "most", 0))
     if limits.get("daily") and not earlier:
         most *= max(1.0, (facts.uptime or 0.0) / DAY)
     counted = 0
     bad = []
-    for subject, now, before in readings:
+    for subject, now, seen_before in readings:
+        if earlier and seen_before is None:
+            continue
+        before = seen_before or {}
         there = grown(now, before, names)
         of = sum(grown(now, before, limits.get("of", packets)).values())
-        limit = max(float(most), limits.get("share", 0.0) * of)
+        limit = max(most, limits.get("share", 0.0) * of)
         counted += bool(there)
         if sum(there.values()) > limit:
             values = ", ".join(f"{name} {value}" for name, value in there.items() if value)
