@@ -61,13 +61,6 @@ def driver(facts: HostFacts) -> Found:
     return unless(bad, f"{len(gpus)}, driver {facts.nvidia.version or 'of unknown version'}")
 
 
-@judge("gpu.nvml")
-def nvml(facts: HostFacts) -> CheckResult:
-    if not facts.nvidia.nvml:
-        return skipped("it was not asked")
-    return (passed if facts.nvidia.nvml == "loaded" else warned)(facts.nvidia.nvml)
-
-
 @judge("gpu.model")
 def model(facts: HostFacts) -> Found:
     kinds = Counter((one.name, one.memory) for one in nvidia_gpus(facts) if one.name)
@@ -141,55 +134,6 @@ def throttle(facts: HostFacts) -> Found:
 def _told(facts: HostFacts, field: str) -> list[Gpu]:
     """Return the GPUs of which NVML tells something."""
     return [one for one in nvidia_gpus(facts) if getattr(one, field) is not None]
-
-
-@judge("gpu.ecc")
-def ecc(facts: HostFacts) -> Found:
-    known = _told(facts, "uncorrected_errors")
-    bad = (
-        failed(f"{one.uncorrected_errors} uncorrected", expected="0", subject=gpu_name(one))
-        for one in known
-        if one.uncorrected_errors
-    )
-    return unless(bad, f"none on {len(known)}", known=known, unknown=NO_NVML)
-
-
-@judge("gpu.remap")
-def remap(facts: HostFacts) -> Found:
-    known = _told(facts, "remap_pending")
-    bad = [
-        failed(
-            "a remapping failed",
-            subject=gpu_name(one),
-            remedy="no spare row is left: take the GPU out of service and replace it",
-        )
-        for one in known
-        if one.remap_failed
-    ]
-    bad += [
-        failed("a remapping is pending", subject=gpu_name(one))
-        for one in known
-        if one.remap_pending and not one.remap_failed
-    ]
-    return unless(bad, f"none on {len(known)}", known=known, unknown=NO_NVML)
-
-
-@judge("gpu.persistence")
-def persistence(facts: HostFacts) -> Found:
-    known = _told(facts, "persistence")
-    off = [one for one in known if not one.persistence]
-    bad = [warned(f"off on {len(off)} of {len(known)}", expected="on")] if off else []
-    return unless(bad, f"on, on {len(known)}", known=known, unknown=NO_NVML)
-
-
-@judge("gpu.fabric-manager")
-def fabric_manager(facts: HostFacts) -> CheckResult:
-    status = facts.nvidia.fabric_manager
-    if status == "running":
-        return passed("running")
-    if status == "not running":
-        return failed("not running", expected="running")
-    return skipped("it cannot be seen from here" if status else "no NVSwitch here")
 
 
 @judge("gpu.fabric-version")
@@ -349,14 +293,6 @@ def numa(facts: HostFacts) -> CheckResult:
         return warned(", ".join(without), expected="a NUMA node each")
     nodes = {one.numa_node for one in devices}
     return passed(f"{len(devices)} on {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}")
-
-
-@judge("pci.relaxed-ordering")
-def relaxed_ordering(facts: HostFacts) -> Found:
-    known = [one for one in pci_devices_of(facts, "rdma") if one.relaxed_ordering is not None]
-    off = [one.address for one in known if not one.relaxed_ordering]
-    bad = [warned(f"off on {listed(off)}", expected="on")] if off else []
-    return unless(bad, f"on, on {len(known)}", known=known, unknown="only root may read PCI configuration")
 
 
 @judge("pci.read-request")

@@ -106,16 +106,6 @@ def _at_least(facts: HostFacts, name: str, enough: int, few: int) -> CheckResult
     return (failed if limit.soft < few else warned)(seen, expected=f"{enough} or more")
 
 
-@judge("limit.stack")
-def stack(facts: HostFacts) -> CheckResult:
-    limit = facts.process.limits.get("stack")
-    if limit is None:
-        return skipped("the limit is not readable")
-    if limit.soft == UNLIMITED:
-        return warned("unlimited", expected="8 MiB")
-    return passed(byte_size(limit.soft))
-
-
 @judge("efa.hugepages")
 def huge_pages(facts: HostFacts) -> CheckResult:
     if facts.environment.get("FI_EFA_USE_HUGE_PAGE") == "0":
@@ -348,13 +338,6 @@ def rdma_modules(facts: HostFacts) -> CheckResult:
     if facts.rdma_devices and all(one.driver == "efa" for one in facts.rdma_devices):
         return passed("ib_uverbs; EFA does without rdma_ucm")
     return warned("rdma_ucm is not loaded")
-
-
-@judge("host.uvm-module")
-def uvm_module(facts: HostFacts) -> CheckResult:
-    if not facts.modules:
-        return skipped(NO_MODULES)
-    return passed("nvidia_uvm") if "nvidia_uvm" in facts.modules else warned("nvidia_uvm is not loaded")
 
 
 @judge("host.ptrace")

@@ -23,11 +23,12 @@ from ringleader.fabric.checks.conditions import (
     model_of,
     nvidia_gpus,
     pci_devices_of,
+    port_name,
     preferred_gid,
     usable_devices,
     usable_gpus,
 )
-from ringleader.fabric.facts import UNLIMITED, Gpu, HostFacts, NetDevice
+from ringleader.fabric.facts import UNLIMITED, Gpu, HostFacts, NetDevice, RdmaDevice, RdmaPort
 from ringleader.fabric.rate_text import bit_rate
 from ringleader.fabric.versions import nccl_version, shown, version_of
 from ringleader.fabric.wires import RDMA, Wire, wire_of_port
@@ -332,6 +333,32 @@ def _priorities(interface: NetDevice) -> str | None:
     return None if interface.pfc is None else ", ".join(map(str, interface.pfc)) or "none"
 
 
+def _of_ports(read: Callable[[RdmaPort], Any]) -> Callable[[HostFacts], dict[str, Any]]:
+    return lambda facts: {port_name(*pair): read(pair[1]) for pair in active_ports(facts, Wire.INFINIBAND)}
+
+
+def _made(device: RdmaDevice) -> str:
+    return (
+        "hardware" if device.pci_address else f"software{f' over {device.parent}' if device.parent else ''}"
+    )
+
+
+def _remapped(gpu: Gpu) -> str | None:
+    if gpu.remap_pending is None:
+        return None
+    return "failed" if gpu.remap_failed else "is pending" if gpu.remap_pending else "is not needed"
+
+
+def _switch(value: bool | None) -> str | None:
+    return None if value is None else "on" if value else "off"
+
+
+def _uvm(facts: HostFacts) -> str | None:
+    if not facts.modules:
+        return None
+    return "nvidia_uvm" if "nvidia_uvm" in facts.modules else "nvidia_uvm is not loaded"
+
+
 def _largest_buffers(facts: HostFacts) -> dict[str, int]:
     found = {name: facts.sysctls.get(name, "").split() for name in ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")}
     largest = {name: number(words[2]) for name, words in found.items() if len(words) == 3}
@@ -372,7 +399,29 @@ QUANTITIES: Mapping[str, Quantity] = {
         unit=SIZE,
     ),
     "gpu-driver": Quantity(read=lambda facts: facts.nvidia.version, unit=VERSION, typical=_known),
-    "gpu-mig": Quantity(read=_of_gpus(lambda gpu: None if gpu.mig is None else "on" if gpu.mig else "off")),
+    "rdma-made": Quantity(read=lambda facts: {one.name: _made(one) for one in facts.rdma_devices}),
+    "sm-lid": Quantity(read=_of_ports(lambda port: port.sm_lid), unit=NUMBER),
+    "lid": Quantity(read=_of_ports(lambda port: port.lid), unit=NUMBER),
+    "roce-link": Quantity(
+        read=lambda facts: {
+            one.name: "up" if one.up else "down"
+            for pair in active_ports(facts, Wire.ROCE)
+            for one in interfaces_of(facts, *pair)
+        }
+    ),
+    "gpu-mig": Quantity(read=_of_gpus(lambda gpu: _switch(gpu.mig))),
+    "gpu-persistence": Quantity(read=_of_gpus(lambda gpu: _switch(gpu.persistence))),
+    "gpu-errors": Quantity(read=_of_gpus(lambda gpu: gpu.uncorrected_errors), unit=NUMBER),
+    "gpu-remapping": Quantity(read=_of_gpus(_remapped)),
+    "nvml": Quantity(read=lambda facts: facts.nvidia.nvml),
+    "fabric-manager": Quantity(read=lambda facts: facts.nvidia.fabric_manager.replace("unknown", "")),
+    "uvm-module": Quantity(read=_uvm),
+    "relaxed-ordering": Quantity(
+        read=lambda facts: {
+            one.address: _switch(one.relaxed_ordering) for one in pci_devices_of(facts, "rdma")
+        }
+    ),
+    "stack": Quantity(read=_limit("stack"), unit=LIMITED_SIZE),
     "gpu-power": Quantity(read=_of_gpus(lambda gpu: gpu.power_limit), unit=WATTS),
     "pci-width": Quantity(
         read=lambda facts: {one.address: one.link_width for one in pci_devices_of(facts) if one.link_width},

@@ -127,16 +127,6 @@ def driver(facts: HostFacts) -> Found:
     return unless(bad, well, known=nics, unknown="no PCI device is known that can do RDMA")
 
 
-@judge("dev.soft")
-def soft(facts: HostFacts) -> Found:
-    bad = (
-        warned(f"RDMA in software{f' over {one.parent}' if one.parent else ''}", subject=one.name)
-        for one in facts.rdma_devices
-        if not one.pci_address
-    )
-    return unless(bad, f"{len(facts.rdma_devices)} PCI devices")
-
-
 @judge("dev.guid")
 def guid(facts: HostFacts) -> Found:
     known = [one for one in usable_devices(facts) if one.node_guid]
@@ -259,32 +249,6 @@ def count(facts: HostFacts) -> CheckResult:
         expected = f"{gpus}, or a number that divides it"
         return warned(f"{active} active ports for {gpus} GPUs", expected=expected)
     return passed(f"{active} active" + (f" for {gpus} GPUs" if gpus else ""))
-
-
-@judge("port.sm")
-def subnet_manager(facts: HostFacts) -> Found:
-    found = active_ports(facts, Wire.INFINIBAND)
-    known = [(device, port) for device, port in found if port.sm_lid is not None]
-    bad = (
-        failed("no subnet manager (sm_lid 0)", subject=port_name(device, port))
-        for device, port in known
-        if port.sm_lid == 0
-    )
-    lids = ", ".join(str(lid) for lid in sorted({port.sm_lid or 0 for _, port in known}))
-    return unless(bad, f"LID {lids}", known=known, unknown="no active InfiniBand port tells it")
-
-
-@judge("port.lid")
-def address(facts: HostFacts) -> Found:
-    found = active_ports(facts, Wire.INFINIBAND)
-    known = [(device, port) for device, port in found if port.lid is not None]
-    bad = (
-        failed(f"LID {port.lid}", subject=port_name(device, port))
-        for device, port in known
-        if port.lid in (0, 0xFFFF)
-    )
-    unknown = "no active InfiniBand port tells it"
-    return unless(bad, f"{len(known)} ports have one", known=known, unknown=unknown)
 
 
 @judge("port.fw")
@@ -442,13 +406,6 @@ def _interfaces(facts: HostFacts) -> list[NetDevice]:
 def _of_interfaces(facts: HostFacts, bad: Iterable[CheckResult], well: str) -> Found:
     unknown = "no interface of a RoCE port is in this network namespace"
     return unless(bad, well, known=_interfaces(facts), unknown=unknown)
-
-
-@judge("roce.netdev")
-def interface_up(facts: HostFacts) -> Found:
-    found = _interfaces(facts)
-    bad = (failed("down", expected="up", subject=one.name) for one in found if not one.up)
-    return _of_interfaces(facts, bad, f"{len(found)} up")
 
 
 @judge("roce.address")

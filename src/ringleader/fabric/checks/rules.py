@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from ringleader.fabric.check_result import CheckResult, Verdict, passed, skipped, unless, warned
+from ringleader.fabric.check_result import CheckResult, Verdict, passed, skipped, together, unless, warned
 from ringleader.fabric.checks.check import Check, Found, rule
-from ringleader.fabric.checks.conditions import active_ports, outside_interfaces, port_name
+from ringleader.fabric.checks.conditions import active_ports, nccl_variable, outside_interfaces, port_name
 from ringleader.fabric.checks.quantities import QUANTITIES
 from ringleader.fabric.facts import HostFacts
 
@@ -120,34 +121,44 @@ def sysctl(facts: HostFacts, check: Check) -> CheckResult:
 
 @rule("variable")
 def variable(facts: HostFacts, check: Check) -> CheckResult:
-    """Judge a variable: it must not match ``bad``."""
+    """Judge a variable: it must not match ``bad``. NCCL's may also be in nccl.conf."""
     name = check.rule["variable"]
-    value = facts.environment.get(name, "")
+    value = nccl_variable(facts, name) if name.startswith("NCCL_") else facts.environment.get(name, "")
     if re.search(check.rule["bad"], value, re.IGNORECASE):
         return warned(f"{name}={value}", expected=check.rule.get("expected", "not set"))
-    return passed(value or "not set")
+    return passed(value or check.rule.get("unset", "not set"))
 
 
 @rule("least")
-def least(facts: HostFacts, check: Check) -> Found:
-    """Judge a quantity that should be ``least`` or more; it fails below ``few``."""
+@rule("only")
+@rule("not")
+def limited(facts: HostFacts, check: Check) -> Found:
+    """Judge a quantity: ``least`` or more (it fails below ``few``), ``only`` some values, or ``not`` others."""
     quantity, limits = QUANTITIES[check.rule["quantity"]], check.rule
     unit, value = quantity.unit, quantity.read(facts)
     values = value if isinstance(value, Mapping) else {"": value}
     known = {subject: one for subject, one in values.items() if one not in (None, "")}
-    low = {subject: one for subject, one in known.items() if unit.meets(one, limits["least"]) is False}
-    few = [subject for subject, one in low.items() if "few" in limits and not unit.meets(one, limits["few"])]
+    expected = limits.get("expected", "")
+
+    def is_bad(one: Any) -> bool:
+        if "least" in limits:
+            return unit.meets(one, limits["least"]) is False
+        return one not in limits["only"] if "only" in limits else one in limits["not"]
+
     bad = [
         CheckResult(
             limits.get("seen", "{}").format(unit.show(one)),
-            verdict=Verdict.FAIL if subject in few else Verdict.WARN,
-            expected=unit.wanted(limits["least"]),
+            verdict=Verdict.FAIL if "few" in limits and not unit.meets(one, limits["few"]) else check.worst,
+            expected=unit.wanted(limits["least"]) if "least" in limits else expected,
             subject=subject,
         )
-        for subject, one in low.items()
+        for subject, one in known.items()
+        if is_bad(one)
     ]
-    well = ", ".join(sorted({unit.show(one) for one in known.values()}))
-    return unless(bad, well, known=known, unknown=limits.get("unknown", "not readable"))
+    shown = ", ".join(sorted({unit.show(one) for one in known.values()}))
+    well = limits.get("well", "{}").format(len(known) if "well" in limits else shown)
+    unknown = limits.get("unknown", "not readable")
+    return unless(together(bad, len(known)), well, known=known, unknown=unknown)
 
 
 @rule("alike")

@@ -154,14 +154,6 @@ def debugging(facts: HostFacts) -> Found:
     return unless(bad, "none")
 
 
-@judge("nccl.gdr-level")
-def gdr_level(facts: HostFacts) -> CheckResult:
-    level = nccl_variable(facts, "NCCL_NET_GDR_LEVEL").upper()
-    if level in ("0", "LOC"):
-        return warned(f"NCCL_NET_GDR_LEVEL={level}", expected="not set, PIX, PXB or PHB")
-    return passed(level or "not set: NCCL chooses")
-
-
 @judge("nccl.sockets")
 def sockets(facts: HostFacts) -> CheckResult:
     names = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
@@ -198,37 +190,10 @@ def log(facts: HostFacts) -> CheckResult:
 
 # --- UCX, libfabric, MPI, Gloo ----------------------------------------------------------------------------
 
-RDMA_TRANSPORTS = {
-    *("all", "rc", "rc_x", "rc_v", "rc_mlx5", "rc_verbs"),
-    *("dc", "dc_x", "dc_mlx5", "ud", "ud_x", "ud_v"),
-}
-"""Names in UCX_TLS that reach RDMA (UCX, FAQ)."""
-CUDA_TRANSPORTS = {"all", "cuda", "cuda_copy", "cuda_ipc", "gdr_copy"}
-
 
 def _words(text: str) -> list[str]:
     """Return the entries of a list behind commas, without a leading ``^``."""
     return [one.strip() for one in text.lstrip("^").split(",") if one.strip()]
-
-
-def _transports(facts: HostFacts, wanted: set[str], essential: set[str], expected: str) -> CheckResult:
-    """Judge UCX_TLS: it must leave a wanted transport; with ``^`` it must not name all essential ones."""
-    value = facts.environment.get("UCX_TLS", "")
-    named = set(_words(value))
-    leaves = not essential <= named if value.startswith("^") else bool(wanted & named)
-    if value and not leaves:
-        return warned(f"UCX_TLS={value}", expected=expected)
-    return passed(value or "not set: UCX chooses")
-
-
-@judge("env.ucx-cuda")
-def ucx_cuda(facts: HostFacts) -> CheckResult:
-    return _transports(facts, CUDA_TRANSPORTS, {"cuda_copy"}, "with cuda_copy and cuda_ipc")
-
-
-@judge("env.ucx-rdma")
-def ucx_rdma(facts: HostFacts) -> CheckResult:
-    return _transports(facts, RDMA_TRANSPORTS, {"rc", "dc", "ud"}, "with rc, dc or ud")
 
 
 @judge("env.ucx-devices")
@@ -253,15 +218,6 @@ def openib(facts: HostFacts) -> CheckResult:
     first = next(iter(facts.software.mpis), None)
     is_new = first is not None and first.family == "Open MPI" and first.version.split(".")[0] not in "1234"
     return (failed if is_new else warned)(f"OMPI_MCA_btl={value}", expected="without openib")
-
-
-@judge("env.ompi-pml")
-def pml(facts: HostFacts) -> CheckResult:
-    value = facts.environment.get("OMPI_MCA_pml", "")
-    without = "ucx" in _words(value) if value.startswith("^") else not {"ucx", "cm"} & set(_words(value))
-    if value and without:
-        return warned(f"OMPI_MCA_pml={value}", expected="ucx")
-    return passed(value or "not set: Open MPI chooses")
 
 
 @judge("env.mpi-interfaces")
