@@ -133,7 +133,7 @@ def variable(facts: HostFacts, check: Check) -> CheckResult:
 @rule("only")
 @rule("not")
 def limited(facts: HostFacts, check: Check) -> Found:
-    """Judge a quantity: ``least`` or more (it fails below ``few``), ``only`` some values, or ``not`` others."""
+    """Judge a quantity: ``least`` or more (it fails below ``few``), ``only`` some values, ``not`` others."""
     quantity, limits = QUANTITIES[check.rule["quantity"]], check.rule
     unit, value = quantity.unit, quantity.read(facts)
     values = value if isinstance(value, Mapping) else {"": value}
