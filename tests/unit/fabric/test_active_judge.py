@@ -151,24 +151,6 @@ def test_a_gpu_with_half_of_its_lanes_fails():
     assert verdicts(measured(ranks=ranks(49e9)))["active.gpu"] == {Verdict.PASS}
 
 
-def test_gpus_are_compared_with_those_of_their_model():
-    """Four L4 beside H100 copy at a quarter of their rate, and none is slow."""
-    ranks = tuple(
-        RankSpeed(
-            rank=n,
-            host=h,
-            kernel_seconds=1e-3,
-            kernel_runs=9,
-            gpus=tuple(
-                GpuCopy(device=d, name="L4" if n == 1 else "H100", to_gpu=speed, from_gpu=speed)
-                for d in range(4)
-            ),
-        )
-        for n, (h, speed) in enumerate(zip(HOSTS, (50e9, 12e9, 50e9, 50e9), strict=True))
-    )
-    assert verdicts(measured(ranks=ranks))["active.gpu"] == {Verdict.PASS}
-
-
 def test_programs_of_others_are_judged_like_messages_or_skipped_with_the_reason():
     ring = [("h1", "h2"), ("h2", "h3"), ("h3", "h4"), ("h4", "h1")]
     rates = [rate(s, d, 40e9 if "h3" in (s, d) else 390e9, program="ib_write_bw") for s, d in ring]

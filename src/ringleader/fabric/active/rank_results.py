@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
@@ -85,7 +84,7 @@ def _stragglers(
 
 
 def _gpus(results: ActiveResults) -> Iterable[CheckResult]:
-    """Copies between GPUs and their hosts: each GPU against all of its model, each direction by itself."""
+    """Copies between GPUs and their hosts: each GPU against all others, each direction by itself."""
     check = "active.gpu"
     copies = [(one, gpu) for one in results.ranks for gpu in one.gpus]
     notes = {one.gpu_note: one.host for one in results.ranks if one.gpu_note}
@@ -96,10 +95,8 @@ def _gpus(results: ActiveResults) -> Iterable[CheckResult]:
             yield CheckResult(id=check, verdict=Verdict.SKIP, seen="no host has a GPU that ranks see")
         return
     found = []
-    directions = (("to the GPU", "to_gpu"), ("from the GPU", "from_gpu"))
-    models = dict.fromkeys(gpu.name for _, gpu in copies)
-    for model, (word, name) in itertools.product(models, directions):
-        rates = {at: getattr(gpu, name) for at, (_, gpu) in enumerate(copies) if gpu.name == model}
+    for word, name in (("to the GPU", "to_gpu"), ("from the GPU", "from_gpu")):
+        rates = {number: getattr(gpu, name) for number, (_, gpu) in enumerate(copies)}
         for one in slow_ranks({number: 1 / rate for number, rate in rates.items() if rate > 0}):
             rank, gpu = copies[one.rank]
             found.append(
