@@ -141,7 +141,7 @@ class Tree(DeviceTree):
         """Add what a host needs that can train: Python's packages, an MPI, ssh, and NVIDIA's libraries."""
         self.program("usr/bin/python3.12", "usr/bin/mpirun", "usr/bin/ssh", "usr/sbin/sshd")
         self.link("usr/bin/python3", "usr/bin/python3.12")
-        packages = {"ringleader": "0.1.0", "numpy": "2.1.3", "mpi4py": "4.1.0", "torch": "2.6.0"}
+        packages = {"ringleader": "0.1.0", "numpy": "2.1.3", "mpi4py": "4.1.0", "torch": "2.8.0"}
         for name, version in packages.items():
             self.package(name, version)
         self.file(

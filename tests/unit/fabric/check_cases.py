@@ -285,7 +285,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "port.saturated": ("warn", lambda: facts("saturated_counters")),
     "port.errors": ("warn", lambda: facts("saturated_counters")),
     "port.flaps": ("warn", lambda: facts("saturated_counters")),
-    "port.discards": ("warn", lambda: facts("saturated_counters")),
+    "port.discards": ("warn", lambda: counters(facts("no_pma"), port_xmit_discards=500)),
     "port.constraints": ("warn", lambda: counters(port_rcv_constraint_errors=30)),
     "port.timeouts": ("warn", lambda: counters(read_twice(hgx()), local_ack_timeout_err=281)),
     "port.resends": ("warn", lambda: counters(facts("no_pma"), packet_seq_err=1001)),

@@ -28,6 +28,8 @@ from tests.unit.fabric.check_cases import (
 )
 from tests.unit.fabric.test_between_hosts import three
 
+from ringleader.cli.doctor.judged_hosts import judgement_text
+from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import FOLLOWS, host_results, judge, since
 from ringleader.fabric.byte_size import MIB
 from ringleader.fabric.check_result import CheckResult, Verdict, failed, together, warned
@@ -146,10 +148,30 @@ def test_a_fault_of_one_of_several_hosts_explains_what_differs() -> None:
             for one, other in zip(hosts["c"].rdma_devices, broken.rdma_devices, strict=True)
         ),
     )
-    found = [one for one in judge(hosts, profile={"rdma-ports": 8}).results() if one.is_bad]
-    (root,) = (one for one in found if not one.cause)
-    assert (root.name, root.hosts) == ("port.phys mlx5_0 port 1", ("c",))
-    assert {"hosts.hcas", "hosts.rate", "expect.rdma-ports", "port.state"} <= {one.id for one in found}
+    found = judge(hosts, profile={"rdma-ports": 8}).results()
+    of_c = [one for one in found if one.is_bad and one.hosts == ("c",) and one.id != "dev.guid"]
+    assert [one.name for one in of_c if not one.cause] == ["port.phys mlx5_0 port 1"]
+    follow = {"hosts.hcas", "hosts.rate", "expect.rdma-ports", "port.state", "port.count", "gpu.topo"}
+    assert {one.id for one in of_c if one.cause == "port.phys mlx5_0 port 1"} == follow
+    text = judgement_text(judge(hosts), HostsReading(facts=hosts), False, width=100)
+    assert "        ↳ WARN  hosts.hcas  7 (expected: 8, as on 2 hosts) [c]\n" in text
+
+
+@pytest.mark.parametrize(
+    ("odd", "expected", "causes"),
+    [
+        (("h1",), "8", 1),
+        (("h1", "h2"), "8", 1),
+        (("h1", "h2", "h3"), "8", 0),  # a cable of two hosts says nothing of the third
+        (("h1", "h4"), "", 1),  # of two hosts that differ one has a cause
+        (("h1", "h2", "h3", "h4"), "", 0),
+    ],
+)
+def test_a_difference_is_explained_where_all_odd_hosts_are(
+    odd: tuple[str, ...], expected: str, causes: int
+) -> None:
+    results = (failed("DOWN", id="a", hosts=("h1", "h2")), warned("7", id="b", hosts=odd, expected=expected))
+    assert sum(bool(one.cause) for one in with_causes(results, {"b": ("a",)})) == causes
 
 
 def test_causes_are_found_through_others_and_never_in_a_circle() -> None:

@@ -169,8 +169,8 @@ def _group_lines(group: Group, hosts: Sequence[str], width: int) -> Iterable[str
         start = f"  {str(one.verdict).upper()}  {one.id:<{column}}  "
         yield from _wrapped(start, _sentence(one, hosts), width, indent=len(start))
         for each in consequences:
-            words = f"{str(each.verdict).upper()}  {each.id}  {_sentence(each, hosts)}"
-            yield from _wrapped("        ↳ ", words, width, indent=10)
+            below = f"        ↳ {str(each.verdict).upper()}  {each.id}  "
+            yield from _wrapped(below, _sentence(each, hosts), width, indent=len(below))
         following = trees[at + 1][0] if at + 1 < len(trees) else None
         if one.remedy and not (following and (following.id, following.remedy) == (one.id, one.remedy)):
             yield from _wrapped("        → ", one.remedy, width, indent=10)

@@ -146,9 +146,9 @@ def _check(group: str, id: str, row: Mapping[str, Any]) -> Check:
     follows = tuple(fields.pop("follows", ()))
     own = {key: value for key, value in named.items() if key not in FIELDS}
     found = Check(id=id, group=group, needs=needs, follows=follows, rule=own, **fields)
-    key = next((key for key in own if key in RULES), "")
-    of_kind = functools.partial(RULES[key], check=found) if key else None
-    return dataclasses.replace(found, judge=JUDGES.get(id) or of_kind)
+    of_kind = next((RULES[key] for key in own if key in RULES), None)
+    by_rule = (lambda facts: of_kind(facts, found)) if of_kind else None
+    return dataclasses.replace(found, judge=JUDGES.get(id) or by_rule)
 
 
 def judge_all(checks: Iterable[Check], facts: HostFacts) -> Iterator[CheckResult]:
@@ -180,28 +180,36 @@ def with_causes(
     """Return the results, each bad one with the bad one that explains it, where there is one.
 
     ``follows``: check → checks that explain it. A result explains another of the same device, or one that is
-    said of the whole host, on a common host; a check with a star behind it those of any device. ``device``:
-    subject → what it is a part of.
+    said of the whole host; a check with a star behind it those of any device. A difference between hosts is
+    explained where all odd hosts have such a result, or one of two hosts. ``device``: subject → what it is a
+    part of.
     """
     bad: dict[str, list[CheckResult]] = {}
     for one in results:
         if one.is_bad:
             bad.setdefault(one.id, []).append(one)
 
-    def explains(cause: CheckResult, one: CheckResult, anywhere: bool = False) -> bool:
-        apart = one.subject and cause.subject and device(one.subject) != device(cause.subject)
-        common = not one.hosts or not cause.hosts or bool({*one.hosts} & {*cause.hosts})
-        return common and (anywhere or not apart)
+    def explaining(one: CheckResult) -> Iterator[CheckResult]:
+        for id in follows.get(one.id, ()):
+            for cause in bad.get(id.removesuffix("*"), ()):
+                apart = one.subject and cause.subject and device(one.subject) != device(cause.subject)
+                if (id.endswith("*") or not apart) and _meet(one, cause):
+                    yield cause
 
     def root(one: CheckResult, passed_by: frozenset[str]) -> CheckResult:
         if one.cause:
             known = (each for found in bad.values() for each in found if each.name == one.cause)
-            return next((each for each in known if explains(each, one)), one)
-        for id in follows.get(one.id, ()) if one.id not in passed_by else ():
-            for cause in bad.get(id.removesuffix("*"), ()):
-                if explains(cause, one, id.endswith("*")):
-                    return root(cause, passed_by | {one.id})
-        return one
+            return next((each for each in known if _meet(one, each)), one)
+        causes = list(explaining(one)) if one.id not in passed_by else []
+        covered = {host for cause in causes for host in cause.hosts or one.hosts}
+        is_pair = len(one.hosts) == 2 and not one.expected
+        if not causes or not (is_pair or {*one.hosts} <= covered):
+            return one
+        return root(causes[0], passed_by | {one.id})
 
     found = ((one, root(one, frozenset()) if one.is_bad else one) for one in results)
     return tuple(dataclasses.replace(one, cause="" if cause is one else cause.name) for one, cause in found)
+
+
+def _meet(one: CheckResult, other: CheckResult) -> bool:
+    return not one.hosts or not other.hosts or bool({*one.hosts} & {*other.hosts})

@@ -137,7 +137,8 @@ def nccl_variable(facts: HostFacts, name: str) -> str:
 def part_of(facts: HostFacts, subject: str) -> str:
     """Return the PCI address behind a result's subject (a port, an interface, a GPU), else its first word."""
     name = subject if subject.startswith("GPU ") else subject.partition(" ")[0]
-    known = {one.name: one.pci_address for one in (*facts.net_devices, *facts.rdma_devices)}
+    known = {one.name: one.pci_address for one in facts.net_devices}
+    known |= {one.name: one.pci_address for one in facts.rdma_devices}
     known |= {gpu_name(one): one.pci_address for one in facts.gpus}
     return known.get(name) or name
 

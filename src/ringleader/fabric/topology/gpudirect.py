@@ -85,7 +85,7 @@ def iommu_translates(facts: HostFacts) -> bool:
 
     By the types of their groups (``identity`` is pass-through); where no kernel tells them, by its options.
     """
-    devices = {one.pci_address for one in (*facts.gpus, *facts.rdma_devices)}
+    devices = {one.pci_address for one in facts.gpus} | {one.pci_address for one in facts.rdma_devices}
     types = {one.iommu_type for one in facts.pci_devices if one.address in devices and one.iommu_type}
     if types:
         return types != {"identity"}
