@@ -20,7 +20,7 @@ from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts
 from ringleader.fabric.checks.check import judge_all, with_causes
 from ringleader.fabric.checks.conditions import part_of, port_name
 from ringleader.fabric.checks.kubernetes import judge_cluster
-from ringleader.fabric.checks.profile import KEYS, Profile, judge_profile
+from ringleader.fabric.checks.profile import Profile, judge_profile
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import Counters, HostFacts
 
@@ -33,7 +33,7 @@ CLUSTER = "Kubernetes"
 
 SPEEDS = ("active.compute", "active.memory")
 """Numbers of each host, shown also where there is nothing to compare them with."""
-FOLLOWS = {one.id: one.follows for one in (*HOST_CHECKS, *SOFTWARE_CHECKS, *COMPARISONS, *KEYS.values())}
+FOLLOWS = {one.id: one.follows for one in (*HOST_CHECKS, *SOFTWARE_CHECKS, *COMPARISONS)}
 """Check → the checks that explain its failures and warnings."""
 MOST_VARIANTS = 3
 """What hosts report in different words is listed host by host up to this number of wordings."""
