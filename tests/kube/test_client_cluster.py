@@ -327,7 +327,7 @@ def test_informers_come_through(
             fake.change("configmaps", "stays", lambda document: document["data"].update(x="2"))
             fake.faults.come_back()
             expected = {"stays": {"x": "2"}, "comes": {"y": "1"}}
-            await until(lambda: {one.name: one.value for one in informer.items()} == expected)
+            await until(lambda: {kept.name: kept.value for kept in informer.items()} == expected)
             following.cancel()
 
     run(test)

@@ -231,6 +231,40 @@ def test_what_is_sent_again(method: str, status: int, header: str | None, attemp
     assert count == attempts
 
 
+# --- who counts requests ----------------------------------------------------------------------------------
+
+
+def test_each_request_is_observed_and_so_is_silence() -> None:
+    told: list[tuple[str, str, str]] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("gone"):
+            return web.json_response({"kind": "Status"}, status=404)
+        return web.json_response({"items": []} if request.path.endswith("pods") else POD)
+
+    async def test() -> None:
+        async with serve(handler) as url, client(url, timeout=2.0) as cluster:
+            cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
+            await cluster.create(PODS, POD)
+            await cluster.list(PODS, "n")
+            with pytest.raises(ApiError):
+                await cluster.get(PODS, "gone", "n")
+            assert cluster.silent_since is None
+        async with client(url, timeout=2.0) as cluster:
+            cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
+            with pytest.raises(UnreachableError):
+                await cluster.patch(PODS, "p", {}, "n")
+            assert cluster.silent_since is not None
+
+    run(test)
+    assert told == [
+        ("create", "pods", "2xx"),
+        ("list", "pods", "2xx"),
+        ("get", "pods", "404"),
+        ("patch", "pods", "unreachable"),
+    ]
+
+
 # --- silence and nonsense ---------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Change, Listing
-from ringleader.kubernetes.client.informer import Informer, Kept
+from ringleader.kubernetes.client.informer import Informer, Kept, is_newer
 from ringleader.kubernetes.client.retry import Backoff, Outage
 
 GONE = ApiError(status=410, reason="Expired", message="too old")
@@ -425,3 +425,148 @@ def test_the_last_state_of_what_goes_is_told_before_its_end() -> None:
     last = Change(type="DELETED", object=pod("a", 7, phase="Failed"))
     script = Script([listing(4, pod("a", 1))], [[last, Lasts()]])
     assert played(script) == [("a", "Pending"), ("a", "Failed"), ("a", None)]
+
+
+# --- what we wrote ourselves ------------------------------------------------------------------------------
+
+
+def owned(name: str, uid: str, version: int, group: str = "j") -> dict[str, Any]:
+    """An object whose value is its uid and version."""
+    metadata = {"name": name, "namespace": "n", "resourceVersion": str(version), "uid": uid}
+    return {"metadata": {**metadata, "labels": {"job": group}}}
+
+
+def shown(uid: str, version: int, *, name: str = "p", group: str = "j", ends: bool = False) -> Change:
+    return Change(type="DELETED" if ends else "MODIFIED", object=owned(name, uid, version, group))
+
+
+Step = Change | Callable[[Informer[str]], None]
+
+
+def wrote(uid: str, version: int) -> Step:
+    return lambda informer: informer.wrote(owned("p", uid, version))
+
+
+def later(seconds: float) -> Step:
+    def wait(informer: Informer[str]) -> None:
+        clock: Any = informer._clock
+        clock.now += seconds
+
+    return wait
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def after(*steps: Step) -> tuple[Informer[str], list[str]]:
+    """What is kept after changes of a watch and writes between them, and which groups heard of it."""
+    ended, told = asyncio.Event(), list[str]()
+
+    class Watched:
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Listing, None]:
+            yield Listing(items=(), resource_version="1")
+
+        async def watch(self, *_: Any, **__: Any) -> AsyncGenerator[Change, None]:
+            for step in steps:
+                if isinstance(step, Change):
+                    yield step
+                else:
+                    step(informer)
+            ended.set()
+            await asyncio.Event().wait()
+
+    def changed(before: Kept[str] | None, now: Kept[str] | None) -> None:
+        shown = now or before
+        assert shown is not None
+        told.append(shown.group)
+
+    informer: Informer[str] = Informer(
+        Watched(),  # type: ignore[arg-type]
+        PODS,
+        project=lambda document: "{uid}@{resourceVersion}".format_map(document["metadata"]),
+        group=lambda document: document["metadata"]["labels"]["job"],
+        mark_deleting=lambda value: f"{value} going",
+        changed=changed,
+        clock=Clock(),
+    )
+
+    async def play() -> None:
+        running = asyncio.ensure_future(informer.run())
+        async with asyncio.timeout(60):
+            await ended.wait()
+        running.cancel()
+
+    asyncio.run(play())
+    return informer, told
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept", "told"),
+    [
+        pytest.param([wrote("u", 5)], ["u@5"], 0, id="there before the watch tells of it"),
+        pytest.param([wrote("u", 5), shown("u", 5)], ["u@5"], 0, id="its echo is no news"),
+        pytest.param([wrote("u", 5), shown("u", 5), shown("u", 6)], ["u@6"], 1, id="what comes later is"),
+        pytest.param(
+            [shown("u", 5), wrote("u", 9), shown("u", 7)], ["u@9"], 1, id="an older version does not cover it"
+        ),
+        pytest.param([shown("u", 5), wrote("u", 9), shown("u", 10)], ["u@10"], 2, id="a newer one does"),
+        pytest.param(
+            [shown("old", 5), wrote("new", 9), shown("old", 7, ends=True)],
+            ["new@9"],
+            1,
+            id="the end of a namesake before is not its end",
+        ),
+        pytest.param(
+            [shown("u", 5), shown("u", 6, ends=True), wrote("u", 5)],
+            [],
+            3,
+            id="an answer that comes after its end does not bring it back",
+        ),
+        pytest.param([wrote("u", 5), later(59)], ["u@5"], 0, id="no watch shows it yet"),
+        pytest.param([wrote("u", 5), later(61)], [], 0, id="no watch ever shows it"),
+        pytest.param(
+            [shown("u", 5), lambda one: one.deleted("n", "p", "another")], ["u@5"], 1, id="another is deleted"
+        ),
+        pytest.param(
+            [shown("u", 5), lambda one: one.deleted("n", "p", "u"), shown("u", 6)],
+            ["u@6 going"],
+            2,
+            id="what is being deleted stays marked",
+        ),
+        pytest.param(
+            [wrote("u", 5), lambda one: one.deleted("n", "p", "u")], [], 0, id="deleted before it was seen"
+        ),
+        pytest.param(
+            [shown("u", 5), lambda one: one.missing("n", "p", "v")], ["u@5"], 1, id="another is missing"
+        ),
+        pytest.param([shown("u", 5), lambda one: one.missing("n", "p", "u")], [], 1, id="it is missing"),
+    ],
+)
+def test_what_we_wrote_counts_until_the_watch_knows_better(
+    steps: list[Step], kept: list[str], told: int
+) -> None:
+    informer, heard = after(*steps)
+    assert [one.value for one in informer.items()] == kept
+    assert [one.value for one in informer.of_group("n", "j")] == kept
+    assert [informer.get("n", "p")] == (kept or [None])
+    assert heard == ["j"] * told
+
+
+def test_objects_are_found_by_their_group_and_move_with_it() -> None:
+    steps = (shown("u", 1, group="a"), shown("v", 2, name="q", group="b"), shown("u", 4, group="b"))
+    informer, told = after(*steps)
+    found = [sorted(one.value for one in informer.of_group("n", group)) for group in "ab"]
+    assert found == [[], ["u@4", "v@2"]]
+    assert told == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "newer"),
+    [("10", "9", True), ("9", "10", False), ("9", "9", False), ("abc", "9", False), ("9", "abc", False)],
+)
+def test_versions_compare_as_numbers(one: str, other: str, newer: bool) -> None:
+    assert is_newer(one, other) is newer

@@ -74,9 +74,10 @@ def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> s
         return options.namespace
     with needs_kubernetes():
         from ringleader.kubernetes.client.kubeconfig import namespace_of
+    namespace = ""
     with collected(faults):
-        return namespace_of(options.kubeconfig, options.context, os.environ)
-    return ""
+        namespace = namespace_of(options.kubeconfig, options.context, os.environ)
+    return namespace
 
 
 def again(options: ClusterOptions) -> str:

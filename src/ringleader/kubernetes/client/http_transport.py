@@ -125,13 +125,11 @@ class Transport:
         try:
             async with (
                 asyncio.timeout(deadline - time.monotonic()),
-                await self._send(request, headers) as answer,
+                await self._answer(request, headers) as answer,
             ):
                 body = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, self.timeout)
-        if answer.status >= 300:
-            raise response_error(answer.status, answer.headers, body, request.where)
         if warn is not None:
             for text in warnings_of(answer.headers.getall("Warning", ())):
                 warn(text)
@@ -164,13 +162,7 @@ class Transport:
             headers = await self._credentials.headers()
             try:
                 async with asyncio.timeout(self.timeout):
-                    answer = await self._send(request, headers)
-                    if answer.status < 300:
-                        return answer
-                    async with answer:
-                        raise response_error(
-                            answer.status, answer.headers, await answer.read(), request.where
-                        )
+                    return await self._answer(request, headers)
             except (aiohttp.ClientError, OSError) as error:
                 raise self._fault(request, error, self.timeout)
             except ApiError as error:
@@ -191,28 +183,9 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, silence or 0.0)
 
-    async def _send(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        if request.data is not None:
-            headers["Content-Type"] = request.content_type
-        return await self.session().request(
-            request.method,
-            self.url(request),
-            data=request.data,
-            headers=headers,
-            allow_redirects=False,
-            ssl=self._credentials.tls or True,
-            server_hostname=self._credentials.server_name or None,
-            proxy=self._credentials.proxy or None,
-        )
-
-    def url(self, request: Request) -> URL:
-        """Return the URL of a request."""
-        words = f"?{urlencode(request.query)}" if request.query else ""
-        return URL(f"{self._credentials.server}{request.path}{words}", encoded=True)
-
-    def session(self) -> aiohttp.ClientSession:
-        """Return the pool of connections; made with the first request, as it needs a running loop."""
-        if self._session is None:
+    async def _answer(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Send a request and return an answer that is not a refusal."""
+        if self._session is None:  # made with the first request, as it needs a running loop
             self._session = aiohttp.ClientSession(
                 # Streams would eat up a bounded pool: `_slots` bounds all else.
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
@@ -220,7 +193,23 @@ class Transport:
                 headers={"User-Agent": self._agent, "Accept": "application/json"},
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
             )
-        return self._session
+        if request.data is not None:
+            headers["Content-Type"] = request.content_type
+        words = f"?{urlencode(request.query)}" if request.query else ""
+        answer = await self._session.request(
+            request.method,
+            URL(f"{self._credentials.server}{request.path}{words}", encoded=True),
+            data=request.data,
+            headers=headers,
+            allow_redirects=False,
+            ssl=self._credentials.tls or True,
+            server_hostname=self._credentials.server_name or None,
+            proxy=self._credentials.proxy or None,
+        )
+        if answer.status < 300:
+            return answer
+        async with answer:
+            raise response_error(answer.status, answer.headers, await answer.read(), request.where)
 
     def _fault(self, request: Request, error: Exception, seconds: float) -> UnreachableError:
         """Return what a failed connection means; ``seconds`` were given for the answer."""

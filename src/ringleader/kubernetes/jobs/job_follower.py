@@ -166,13 +166,11 @@ class Follower:
         news.cancel()
 
     def _raise_from(self, watchers: list[asyncio.Task[None]]) -> None:
-        for watcher, informer in zip(watchers, (self._job, self._pods), strict=True):
+        for watcher, resource in zip(watchers, (self._job.resource, PODS), strict=True):
             error = watcher.exception() if watcher.done() else None
             if isinstance(error, ApiError):
                 space = self._first.namespace
-                raise refused(
-                    error, doing="watch", resource=informer.resource, name="", namespace=space
-                ) from error
+                raise refused(error, doing="watch", resource=resource, name="", namespace=space) from error
             if error is not None:
                 raise error
 

@@ -7,10 +7,9 @@ option is read by which.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ringleader.kubernetes.jobs.pod_options import PodOptions, PolicyOptions
+from ringleader.kubernetes.jobs.pod_options import Mount, PodOptions, PolicyOptions, SecretValue, Toleration
 from ringleader.kubernetes.mpijob import quantities
 from ringleader.kubernetes.mpijob.annotations import SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MpiImplementation
@@ -32,36 +31,6 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 KINDS = ("claim", "config", "secret", "host", "nfs", "scratch")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mount:
-    """A volume and where the job's containers see it."""
-
-    volume: Mapping[str, Any]
-    """The volume's source as a Pod has it: ``{"persistentVolumeClaim": {"claimName": "data"}}``."""
-    path: str
-    read_only: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Toleration:
-    """A taint that the Pods tolerate."""
-
-    key: str
-    value: str | None = None
-    """``None``: any value."""
-    effect: str = ""
-    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``; empty: every effect."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SecretValue:
-    """A variable whose value lies in a Secret."""
-
-    name: str
-    secret: str
-    key: str
 
 
 @dataclass(frozen=True, kw_only=True)

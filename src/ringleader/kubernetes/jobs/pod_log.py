@@ -12,7 +12,7 @@ from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.retry import Backoff, Outage, may_pass
-from ringleader.kubernetes.jobs.job_diagnosis import main_container
+from ringleader.kubernetes.jobs.job_state import main_container
 from ringleader.kubernetes.pod_view import pod_view
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) ")

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringleader.option_fields import flag, group, many, option
 from ringleader.value_class import dataclass
-
-if TYPE_CHECKING:
-    from ringleader.kubernetes.jobs.job_request import Mount, SecretValue, Toleration
 
 
 def read_by(kind: str) -> Callable[[str], Any]:
@@ -27,6 +24,36 @@ _BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {l
 _AMOUNT: Mapping[str, Any] = {"metavar": "AMOUNT", "read": read_by("quantity")}
 _OBJECT: Mapping[str, Any] = {"metavar": "NAME", "read": read_by("name")}
 _COUNT: Mapping[str, Any] = {"metavar": "N", **_BOUNDS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A volume and where the job's containers see it."""
+
+    volume: Mapping[str, Any]
+    """The volume's source as a Pod has it: ``{"persistentVolumeClaim": {"claimName": "data"}}``."""
+    path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toleration:
+    """A taint that the Pods tolerate."""
+
+    key: str
+    value: str | None = None
+    """``None``: any value."""
+    effect: str = ""
+    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``; empty: every effect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretValue:
+    """A variable whose value lies in a Secret."""
+
+    name: str
+    secret: str
+    key: str
 
 
 @dataclass(frozen=True, kw_only=True)

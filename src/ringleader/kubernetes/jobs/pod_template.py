@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs, Toleration
+from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs
+from ringleader.kubernetes.jobs.pod_options import Toleration
 from ringleader.kubernetes.mpijob.annotations import PREFIX
 from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
