@@ -148,7 +148,7 @@ def kubeconfig_of(
 
 def mpijob(name: str = "train", **spec: Any) -> dict[str, Any]:
     """A job of two workers."""
-    template = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
+    template = {"spec": {"containers": [{"name": "launcher", "image": "x"}]}}
     replicas = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
     return {
         "apiVersion": "kubeflow.org/v2beta1",
