@@ -131,9 +131,8 @@ async def credentials(
 
 def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credentials | None:
     """Return the account of the Pod that we run in; ``None`` where this is not a Pod."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
-    folder = root / _ACCOUNT
-    if not host or not port or not (folder / "token").is_file():
+    server, folder = server_of_pod(environ), root / _ACCOUNT
+    if not server or not environ.get("KUBERNETES_SERVICE_PORT") or not (folder / "token").is_file():
         return None
     authority = folder / "ca.crt"
     namespace = environ.get("POD_NAMESPACE", "")
@@ -141,12 +140,18 @@ def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credential
         namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
     pem = authority.read_text(encoding="utf-8") if authority.is_file() else ""
     return Credentials(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=server,
         identity=TokenFile(folder / "token"),
         trust=Trust(authority=pem, where=str(authority)),
         namespace=namespace or "default",
         context="in-cluster",
     )
+
+
+def server_of_pod(environ: Mapping[str, str]) -> str:
+    """Return the API server's address in a Pod; empty where this is not one."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return (f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}") if host else ""
 
 
 def namespace_of(kubeconfig: str | None, context: str | None, environ: Mapping[str, str]) -> str:
