@@ -1,8 +1,7 @@
-"""What one check found, whatever was checked: a recipe, an image, a host, a job on a cluster. Pure."""
+"""What a check of a recipe or a cluster job found; `fabric.check_result` is for hosts and images. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -26,9 +25,6 @@ class Level(StrEnum):
     EXEMPTION = "exemption"
     """What a historical image lacks of the hardening of today's images."""
     NOTE = "note"
-    SKIPPED = "skipped"
-    """Could not be checked here, or there is nothing to check."""
-    PASSED = "passed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +52,7 @@ class Finding:
 
     level: Level
     where: str
-    """Stable name of a check (``torch-python``, ``sshd``), or the object: ``train-worker-0 and 3 more``."""
+    """Stable name of a check (``torch-python``), or the object: ``train-worker-0 and 3 more``."""
     what: str
     """One sentence without a full stop: what is wrong, versions, or why it was skipped."""
     hint: str = ""
@@ -79,18 +75,3 @@ def warning(where: str, what: str, *rows: Cited, hint: str = "") -> Finding:
 def note(where: str, what: str, *rows: Cited, hint: str = "") -> Finding:
     """Return a note."""
     return Finding(level=Level.NOTE, where=where, what=what, rows=rows, hint=hint)
-
-
-def passed(where: str, what: str) -> Finding:
-    """Return that all is well."""
-    return Finding(level=Level.PASSED, where=where, what=what)
-
-
-def skipped(where: str, why: str) -> Finding:
-    """Return a check that was not done."""
-    return Finding(level=Level.SKIPPED, where=where, what=why)
-
-
-def has_fault(findings: Iterable[Finding]) -> bool:
-    """Tell whether any finding is a fault."""
-    return any(one.level is Level.FAULT for one in findings)

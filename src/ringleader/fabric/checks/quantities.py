@@ -30,7 +30,7 @@ from ringleader.fabric.checks.conditions import (
 )
 from ringleader.fabric.facts import UNLIMITED, Gpu, HostFacts, NetDevice, RdmaDevice, RdmaPort
 from ringleader.fabric.rate_text import bit_rate
-from ringleader.fabric.versions import nccl_version, shown, version_of
+from ringleader.fabric.versions import first_mpi, nccl_version, shown, version_of
 from ringleader.fabric.wires import RDMA, Wire, wire_of_port
 
 SIZES = {"": 1, "bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -274,7 +274,8 @@ def _fastest_mtu(facts: HostFacts) -> int | None:
 
 
 def _mpi(facts: HostFacts) -> str:
-    return next((f"{one.family} {one.version}" for one in facts.software.mpis), "none")
+    mpi = first_mpi(facts)
+    return f"{mpi.family} {mpi.version}" if mpi else "none"
 
 
 def _about(size: int | None) -> int | None:
@@ -338,9 +339,8 @@ def _of_ports(read: Callable[[RdmaPort], Any]) -> Callable[[HostFacts], dict[str
 
 
 def _made(device: RdmaDevice) -> str:
-    return (
-        "hardware" if device.pci_address else f"software{f' over {device.parent}' if device.parent else ''}"
-    )
+    software = f"software over {device.parent}" if device.parent else "software"
+    return "hardware" if device.pci_address else software
 
 
 def _remapped(gpu: Gpu) -> str | None:
@@ -478,14 +478,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     "rdma-modules": Quantity(read=_modules),
     "nccl": Quantity(read=lambda facts: shown(nccl_version(facts) or ()), unit=VERSION),
     "mpi": Quantity(
-        read=lambda facts: next((one.family for one in facts.software.mpis), "none"),
+        read=lambda facts: mpi.family if (mpi := first_mpi(facts)) else "none",
         typical=lambda family: "" if family == "none" else family,
     ),
     "mpi-release": Quantity(read=_mpi),
     "mpi-version": Quantity(
-        read=lambda facts: next((one.version for one in facts.software.mpis), ""),
-        unit=VERSION,
-        typical=_known,
+        read=lambda facts: mpi.version if (mpi := first_mpi(facts)) else "", unit=VERSION, typical=_known
     ),
     "ucx": Quantity(read=_library("libucp.so.0")),
     "verbs": Quantity(read=_library("libibverbs.so.1")),
