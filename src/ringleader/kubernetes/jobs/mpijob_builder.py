@@ -85,9 +85,14 @@ def launcher_program(request: JobRequest) -> Program:
         command = (request.mpirun or "mpirun",)
         args = ("-n", str(request.np), *(("-ppn", "1") if request.by_node else ()))
         args += ("-bind-to", "none") if request.mpi is MpiImplementation.MPICH else ()
+    if request.ssh_port is not None:
+        # Every controller sets these variables in the container, and its own come after ours: so they are
+        # changed only when mpirun is called.
+        ssh = f"-p {request.ssh_port} {SSH_ARGS}"
+        command = ("env", *(f"{name}={ssh}" for name in SSH_ARGS_OF[request.mpi]), *command)
     words = (*args, *request.mpirun_args, *ranks)
     return Program(
-        command=tuple(map(unexpanded, (*_port(request), *command))),
+        command=tuple(map(unexpanded, command)),
         args=tuple(map(unexpanded, words)),
         env=tuple((name, unexpanded(value)) for name, value in env),
     )
@@ -156,46 +161,25 @@ def _elastic_annotations(request: JobRequest) -> dict[str, str]:
     return found
 
 
-def _port(request: JobRequest) -> tuple[str, ...]:
-    """Return what tells ssh the workers' port.
-
-    Every controller sets these variables in the container, and its own come after ours: so they are changed
-    only when mpirun is called.
-    """
-    if request.ssh_port is None:
-        return ()
-    args = f"-p {request.ssh_port} {SSH_ARGS}"
-    return ("env", *(f"{name}={args}" for name in SSH_ARGS_OF[request.mpi]))
-
-
 def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
     """Return what is the same for all ranks: where they meet, threads, NICs, and the user's own."""
+    launcher, worker = object_names.launcher(request.name), object_names.worker(request.name, 0)
+    first = launcher if request.run_launcher_as_worker else worker
     values = {
-        "MASTER_ADDR": _first_host(request),
+        # As every Pod of the namespace resolves it, whatever the cluster's domain.
+        "MASTER_ADDR": f"{first}.{object_names.service(request.name)}",
         "MASTER_PORT": str(request.master_port),
         "PYTHONUNBUFFERED": "1",
     }
     if request.mpi is MpiImplementation.INTEL:
         values["I_MPI_PIN"] = "off"
-    threads = _threads(request)
-    if threads:
-        values["OMP_NUM_THREADS"] = str(threads)
+    # A rank's share of its worker's CPUs, where those are limited: the node's cores are more.
+    cpus = dict(request.resources).get("cpu", "")
+    milli = cpus.removesuffix("m") if cpus.endswith("m") else f"{cpus}000"
+    if cpus and milli.isdigit():
+        values["OMP_NUM_THREADS"] = str(max(1, int(milli) // 1000 // max(1, request.slots)))
     nics = {} if request.rdma is None else dict(request.rdma.env)
     return tuple((values | nics | dict(request.env)).items())
-
-
-def _first_host(request: JobRequest) -> str:
-    """Return the host of rank 0 as every Pod of the namespace resolves it, whatever the cluster's domain."""
-    if request.run_launcher_as_worker:
-        return f"{object_names.launcher(request.name)}.{object_names.service(request.name)}"
-    return f"{object_names.worker(request.name, 0)}.{object_names.service(request.name)}"
-
-
-def _threads(request: JobRequest) -> int:
-    """Return a rank's share of its worker's CPUs, where those are limited: the node's cores are more."""
-    amount = dict(request.resources).get("cpu", "")
-    milli = amount.removesuffix("m") if amount.endswith("m") else f"{amount}000"
-    return max(1, int(milli) // 1000 // max(1, request.slots)) if milli.isdigit() and amount else 0
 
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
