@@ -6,15 +6,12 @@ read stands in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second,
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import field
-from enum import StrEnum
-from typing import Any, TypeVar
 
 from ringleader.agents.usable_cores import granted
+from ringleader.dataclass_json import document as document
+from ringleader.dataclass_json import from_document as from_document
 from ringleader.value_class import dataclass
 
 UNLIMITED = -1
@@ -96,6 +93,8 @@ class RdmaDevice:
     """Network interface under a soft device (rxe, siw)."""
     netdevs: tuple[str, ...] = ()
     """Network interfaces of the same PCI device in this network namespace."""
+    traffic_class: int | None = None
+    """What the driver sets for all RoCE traffic, whatever programs ask for; ``None``: nothing."""
     ports: tuple[RdmaPort, ...] = ()
 
 
@@ -135,6 +134,12 @@ class NetDevice:
     statistics: Mapping[str, int] = field(default_factory=dict)
     """``rx_bytes``, ``tx_bytes``, ``rx_errors``, ``tx_dropped`` …, by file name; of interfaces with an RDMA
     device also some of the driver's own: ``rx_vport_rdma_unicast_bytes``, ``rx_prio3_pause`` …"""
+    pfc: tuple[int, ...] | None = None
+    """Priorities that priority flow control makes lossless; ``None``: not known."""
+    dscp: Mapping[int, int] = field(default_factory=dict)
+    """DSCP → priority; empty: not known, or the port does not trust DSCP."""
+    ecn: tuple[int, ...] | None = None
+    """Priorities on which RoCE marks and obeys congestion (ECN); ``None``: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +172,14 @@ class PciDevice:
     (only root may) or it has none."""
     bar_sizes: tuple[int, ...] = ()
     """Sizes of its memory regions in bytes."""
+    iommu_type: str = ""
+    """How the IOMMU treats it: ``identity`` (passing through), ``DMA``, ``DMA-FQ``; empty: not known."""
+    relaxed_ordering: bool | None = None
+    """Whether the device may use relaxed ordering; ``None``: not readable (only root may)."""
+    max_read_request: int | None = None
+    """Bytes that it may ask for in one read."""
+    irq_cpus: tuple[str, ...] = ()
+    """Of a NIC with an RDMA device: for each interrupt the processors that take it, as the kernel's list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +219,16 @@ class Gpu:
     """Volatile uncorrected ECC errors."""
     remap_pending: bool | None = None
     """A row remapping waits for a reset."""
+    remap_failed: bool | None = None
+    """A row could not be remapped: the memory stays broken."""
+    power_limit: float | None = None
+    """Watts that it may draw."""
+    power_limit_default: float | None = None
+    clock_limit: float | None = None
+    """MHz that its processors may reach with applications."""
+    clock_limit_default: float | None = None
+    mig: bool | None = None
+    """It is divided into instances (MIG)."""
     persistence: bool | None = None
     nvlinks_active: int | None = None
     nvlinks: int | None = None
@@ -225,6 +248,8 @@ class NvidiaDriver:
     fabric_manager: str = ""
     """``running``, ``not running``, ``unknown`` (a container does not see it), or empty where there is no
     NVSwitch."""
+    fabric_manager_version: str = ""
+    """By its package; empty: unknown."""
 
 
 # --- the host and this process ----------------------------------------------------------------------------
@@ -359,6 +384,17 @@ class Clock:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What ports and interfaces had counted when the host was read before."""
+
+    read_at: float
+    """Unix time."""
+    ports: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """``mlx5_0 port 1`` → its counters."""
+    interfaces: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostFacts:
     """Everything that is known of one host."""
 
@@ -400,6 +436,10 @@ class HostFacts:
     pci_devices: tuple[PciDevice, ...] = ()
     iommus: tuple[str, ...] = ()
     """Names in /sys/class/iommu."""
+    cpu_governors: tuple[str, ...] = ()
+    """How the kernel scales clocks, driver and governor, each once: ``intel_pstate powersave``."""
+    uptime: float | None = None
+    """Seconds since the host was started."""
     gpus: tuple[Gpu, ...] = ()
     nvidia: NvidiaDriver = NvidiaDriver()
     libraries: tuple[Library, ...] = ()
@@ -413,6 +453,8 @@ class HostFacts:
     secret."""
     nccl_files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Path of nccl.conf → its variables."""
+    earlier: Counters | None = None
+    """What had been counted at an earlier reading of the same host; ``None``: there was none."""
     unreadable: tuple[Unreadable, ...] = ()
     seconds: float = 0.0
     """What reading took."""
@@ -438,63 +480,3 @@ class HostFacts:
     def library(self, name: str) -> Library | None:
         """Return the library of a name (``libibverbs.so.1``); ``None`` where nobody looked for it."""
         return next((one for one in self.libraries if one.name == name), None)
-
-
-# --- as JSON ----------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-def document(value: Any) -> Any:
-    """Return facts as plain values for JSON: objects by field name, lists, numbers, text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: document(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): document(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [document(one) for one in value]
-    return value
-
-
-def from_document(kind: type[T], values: Any, where: str = "") -> T:
-    """Return the dataclass ``kind`` that ``document`` made ``values`` of.
-
-    Unknown keys are left out: a newer Ringleader may have written them. Raises ValueError, naming the place
-    (``rdma_devices[0].name``), for a value of another type or one that is missing.
-    """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where or 'the facts'}: not an object")
-    hints = typing.get_type_hints(kind)
-    found = {}
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
-        place = f"{where}.{one.name}" if where else one.name
-        if one.name in values:
-            found[one.name] = _value(hints[one.name], values[one.name], place)
-        elif one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{place}: missing")
-    return kind(**found)
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        if value is None and type(None) in arguments:
-            return None
-        return _value(next(one for one in arguments if one is not type(None)), value, where)
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{where}: not a list")
-        return tuple(_value(arguments[0], one, f"{where}[{index}]") for index, one in enumerate(value))
-    if origin is Mapping:
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{where}: not an object")
-        return {arguments[0](key): _value(arguments[1], one, f"{where}.{key}") for key, one in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return from_document(typing.cast("type[Any]", hint), value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if issubclass(hint, StrEnum):
-        return hint(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ValueError(f"{where}: not {hint.__name__}")
-    return value
