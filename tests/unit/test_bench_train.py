@@ -191,7 +191,7 @@ def test_arms_that_cannot_run_are_left_out_with_a_word_or_refused_by_name():
 
 
 def answered(*, ranks: int = 2) -> TrainingAnswers:
-    answers = TrainingAnswers(plan=PLAN)
+    answers = TrainingAnswers(name="t", context=Context(command=()), plan=PLAN)
     answers.take(0, "size", {"ranks": ranks, "per_host": ranks})
     answers.take(0, "arms", {"ringleader": "", "ddp-nccl": "no GPU", "alone": ""})
     return answers
@@ -206,7 +206,7 @@ def test_a_repetition_counts_when_all_ranks_have_timed_it():
         for arm, number, rank in told
     ]
     assert complete == [True, False, True, False]
-    run = answers.run(name="t", context=Context(command=()))
+    run = answers.run()
     assert run.arm("ringleader").rates == (pytest.approx(8.0),) and run.arm("alone").rates == (4.0,)
     assert run.arm("ddp-nccl").note == "no GPU" and run.per_host == 2
     assert answers.rank_zero("ringleader") == ([], [2.0])

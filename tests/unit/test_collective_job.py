@@ -31,6 +31,17 @@ PLAN = CollectivePlan(
     operation="allreduce", implementations=("ringleader", "mpi"), sizes=(1024, 4096), iterations=20
 )
 
+EMPTY = CollectiveRun(
+    name="x",
+    context=Context(command=("ringleader", "bench", "allreduce")),
+    operation="allreduce",
+    ranks=2,
+    per_host=0,
+    dtype=PLAN.dtype,
+    redop=PLAN.redop,
+    sweep=Sweep(minimum=1024, maximum=4096, step_factor=4),
+)
+
 
 class Cluster:
     """A launcher whose ranks answer at once; ``wrong``: elements on rank 1 at the second size."""
@@ -88,9 +99,7 @@ def measured(
     run = measure(
         job,
         plan,
-        Context(command=("ringleader", "bench", "allreduce")),
-        name="x",
-        sweep=Sweep(minimum=1024, maximum=4096, step_factor=4),
+        EMPTY,
         environ={},
         progress=lambda text: None,
         keep=kept.append,

@@ -54,11 +54,8 @@ def run(*answers, end=0, kept=None):
         return outcome_of(job, end, reason="rank 1 was killed")
 
     code = measure(
-        TrainingAnswers(plan=PLAN),
+        TrainingAnswers(name="t", context=Context(command=("x",)), plan=PLAN),
         Job(command=()),
-        Context(command=("x",)),
-        name="t",
-        seconds=1.0,
         environ={},
         progress=lambda text: None,
         keep=kept.append,

@@ -1,6 +1,6 @@
 """One job that measures a collective operation: starts it, and turns what its ranks answer into a run.
 
-run = measure(job, plan, context, name="allreduce", environ=os.environ, progress=line.show, keep=write)
+run = measure(job, plan, CollectiveRun(...), environ=os.environ, progress=line.show, keep=write)
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from ringleader.measurements.collective import (
     CollectiveRun,
     CollectiveSeries,
     RankProcess,
-    Sweep,
     WrongResult,
 )
 from ringleader.measurements.run_context import with_facts
 from ringleader.plan.job import Job
-from ringleader.scaling import Context
 
 PROGRAM = "ringleader.bench.collective_program"
 
@@ -85,10 +83,8 @@ def most_seconds(plan: CollectivePlan, ranks: int) -> float:
 def measure(
     job: Job,
     plan: CollectivePlan,
-    context: Context,
+    empty: CollectiveRun,
     *,
-    name: str,
-    sweep: Sweep,
     environ: Mapping[str, str],
     progress: Callable[[str], None],
     keep: Callable[[CollectiveRun], object],
@@ -97,24 +93,13 @@ def measure(
 ) -> CollectiveRun:
     """Run the job and return what it measured; ``keep`` is given the run after each size.
 
+    ``empty``: the run before the first result; its context has only what is not the job's.
     ``link``: bits per second of each host's only link, where that is known.
 
     Raises what the launcher raises where nothing was measured, and RefusedError where ranks cannot. A job
     that ends badly later is reported in ``CollectiveRun.failure``.
     """
-    ranks = job.np or 0
-    empty = CollectiveRun(
-        name=name,
-        context=context,
-        operation=plan.operation,
-        ranks=ranks,
-        per_host=0 if job.hosts else ranks,
-        dtype=plan.dtype,
-        redop=plan.redop,
-        root=plan.root,
-        memory=plan.memory,
-        sweep=sweep,
-    )
+    ranks = empty.ranks
     answers, total, done = CollectiveAnswers(empty, plan.implementations), len(cases(plan, ranks)), 0
 
     def answered(rank: int, word: str, value: Any) -> None:
@@ -147,7 +132,7 @@ def measure(
         names = [facts.host.name for facts in outcome.plan.hosts]
         measured = replace(
             measured,
-            context=with_facts(context, outcome, answers.of_ranks["place"]),
+            context=with_facts(empty.context, outcome, answers.of_ranks["place"]),
             per_host=per_host(outcome),
             line_rate=line_rate(names, outcome.devices, link=link),
         )

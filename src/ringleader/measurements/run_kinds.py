@@ -11,8 +11,3 @@ from ringleader.scaling import Run
 AnyRun = Run | PointToPointRun | CollectiveRun | TrainingRun | ElasticRun
 _CLASSES: tuple[type[AnyRun], ...] = (Run, PointToPointRun, CollectiveRun, TrainingRun, ElasticRun)
 KINDS = {one.kind: one for one in _CLASSES}
-
-
-def kind_of(run: AnyRun) -> str:
-    """Return the word for what a run holds."""
-    return run.kind

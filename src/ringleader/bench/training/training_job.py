@@ -1,7 +1,7 @@
 """The job of ``ringleader bench train``: what its ranks answer becomes a ``TrainingRun``.
 
-answers = TrainingAnswers(plan)
-code = measure(answers, job, context, name="train-mlp", seconds=900.0, keep=kept.append, …)
+answers = TrainingAnswers(name="train-mlp", context=context, plan=plan)
+code = measure(answers, job, keep=kept.append, …)
 kept[-1]            what was measured, complete or not; its ``failure`` says why not
 """
 
@@ -40,6 +40,8 @@ FLOAT32 = 4
 class TrainingAnswers:
     """Collects answers; `rank_program` says what they are."""
 
+    name: str
+    context: Context
     plan: TrainingPlan
     latest: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Rank → name → its latest answer, but for times."""
@@ -100,15 +102,15 @@ class TrainingAnswers:
             note=self.arms.get(name, ""),
         )
 
-    def run(self, *, name: str, context: Context, failure: str = "") -> TrainingRun:
+    def run(self, failure: str = "") -> TrainingRun:
         """Return everything so far."""
-        plan = self.plan
+        plan, context = self.plan, self.context
         hosts, parameters = self.of("host").values(), int(self._first("model").get("parameters", 0))
         threads = {told.get("threads") for told in hosts}
         if context.threads is None and len(threads) == 1:
             context = replace(context, threads=threads.pop())
         return TrainingRun(
-            name=name,
+            name=self.name,
             context=context,
             model=plan.model,
             parameters=parameters,
@@ -184,18 +186,15 @@ def _ranks(numbers: list[int]) -> str:
     return f"{noun} {shown}"
 
 
-def job_of(plan: TrainingPlan, job: Job, seconds: float) -> Job:
+def job_of(plan: TrainingPlan, job: Job) -> Job:
     """Return the job whose ranks measure the plan."""
-    return rank_program_job(job, PROGRAM, plan, seconds=seconds)
+    return rank_program_job(job, PROGRAM, plan, seconds=plan.wait_seconds)
 
 
 def measure(
     answers: TrainingAnswers,
     job: Job,
-    context: Context,
     *,
-    name: str,
-    seconds: float,
     environ: Mapping[str, str],
     progress: Callable[[str], None],
     keep: Callable[[TrainingRun], None],
@@ -211,13 +210,13 @@ def measure(
 
     def answered(rank: int, word: str, value: Any) -> None:
         if answers.take(rank, word, value):
-            keep(answers.run(name=name, context=context))
+            keep(answers.run())
         if word == "round" and rank == 0:
             progress(round_text(value["arm"], value["repetition"], plan.repeats))
 
     try:
         finished = run_job(
-            job_of(plan, job, seconds),
+            job_of(plan, job),
             title=f"training {plan.model}",
             environ=environ,
             progress=progress,
@@ -226,7 +225,7 @@ def measure(
         )
     except StoppedError as error:
         if answers.times:
-            keep(answers.run(name=name, context=context, failure=str(error)))
+            keep(answers.run(str(error)))
         raise
     if faults := answers.of("faults"):
         raise RequestError(rank_faults(faults))
@@ -236,7 +235,7 @@ def measure(
     failures += faults_of_training(answers)
     outcome = finished.outcome
     if outcome is not None:
-        context = with_facts(context, outcome, answers.of("host"))
+        answers.context = with_facts(answers.context, outcome, answers.of("host"))
     code = 3 if failures else 0
     if outcome is not None and outcome.exit_code:
         code = outcome.exit_code
@@ -244,7 +243,7 @@ def measure(
         first = outcome.first_failure if outcome is not None else None
         why = "; ".join(failures) or "no rank has said anything"
         raise RankError(why, exit_code=code or 3, rank=first.rank if first is not None else None)
-    keep(answers.run(name=name, context=context, failure="; ".join(failures)))
+    keep(answers.run("; ".join(failures)))
     return code
 
 

@@ -251,7 +251,18 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         iterations=plan.iterations,
         checks=plan.checks,
     )
-    context = starting_context(options.shared, job, words_of(plan, options, ranks))
+    empty = CollectiveRun(
+        name=name,
+        context=starting_context(options.shared, job, words_of(plan, options, ranks)),
+        operation=plan.operation,
+        ranks=ranks,
+        per_host=0 if job.hosts else ranks,
+        dtype=plan.dtype,
+        redop=plan.redop,
+        root=plan.root,
+        memory=plan.memory,
+        sweep=sweep,
+    )
     run, _ = measured_into_directory(
         options.shared,
         name,
@@ -259,9 +270,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         lambda keep: measure(
             job,
             plan,
-            context,
-            name=name,
-            sweep=sweep,
+            empty,
             environ=os.environ,
             progress=line.show,
             link=_lab_link(options),

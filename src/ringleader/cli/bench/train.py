@@ -290,7 +290,8 @@ def command(options: TrainOptions) -> int:
         return 0
     with interrupts.held():
         from ringleader.bench.training import training_job
-    answers = training_job.TrainingAnswers(plan=plan)
+    context = bench_options.starting_context(options.shared, job, _words(plan))
+    answers = training_job.TrainingAnswers(name=name, context=context, plan=plan)
     _, code = bench_options.measured_into_directory(
         options.shared,
         name,
@@ -298,9 +299,6 @@ def command(options: TrainOptions) -> int:
         lambda keep: training_job.measure(
             answers,
             job,
-            bench_options.starting_context(options.shared, job, _words(plan)),
-            name=name,
-            seconds=plan.wait_seconds,
             environ=os.environ,
             progress=line.show,
             keep=keep,
@@ -320,7 +318,7 @@ def _print_plan(plan: TrainingPlan, job: Job) -> None:
     for repetition in range(1, plan.repeats + 1):
         print(f"{repetition}\t{', '.join(in_round(arms, repetition - 1))}, {plan.steps} steps of each")
     sys.stdout.flush()
-    print(dry_run_text(job_of(plan, job, plan.wait_seconds), environ=os.environ), end="")
+    print(dry_run_text(job_of(plan, job), environ=os.environ), end="")
 
 
 def _words(plan: TrainingPlan) -> tuple[str, ...]:
