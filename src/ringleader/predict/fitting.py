@@ -38,12 +38,12 @@ MODEL_ERROR = 0.04
 """Error of the model where too few points tell it: root mean square of what published points would have
 as residuals if they were left out (``make bench-predict``)."""
 _MODEL_ERROR_WEIGHT = 4
-"""``MODEL_ERROR`` counts as much as so many points."""
+"""Points that ``MODEL_ERROR`` counts as much as."""
 OWN_PART = 0.3
 """Part of a parameter's variance that is a job's own, the rest being its machine's. Of 0.3 and 1 it predicts
 those points of published tables better that are left out of the fitted ones, one at a time."""
 FARTHEST = 4
-"""A fit is used up to so many times the largest measured size."""
+"""A fit is used up to this many times the largest measured size."""
 UNCERTAINTY = {"straggler": 1.0, "slowdown": 0.8}
 """What is fitted, and the standard deviation of its logarithm before anything is measured."""
 UNKNOWN_NETWORK = {"slowdown": 2.5}
@@ -131,7 +131,7 @@ class Fit:
     """Standard deviation of what the model gets wrong at a size that it has not seen; parts of 1."""
 
     def of(self, ranks: int) -> tuple[Observation, ...]:
-        """Return the points of so many ranks on as many hosts as the setup has, with as many micro-steps."""
+        """Return the points of ``ranks`` ranks on as many hosts as the setup has, with as many micro-steps."""
 
         def place(setup: Setup) -> tuple[int, int, int]:
             return setup.micro_steps, setup.servers, -(-ranks // setup.per_host)
@@ -345,7 +345,7 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
 
 
 def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> NormalDist:
-    """Return what to expect of the efficiency of so many ranks."""
+    """Return what to expect of the efficiency of ``ranks`` ranks."""
 
     def value(setup: Setup) -> float:
         return predict(profile, setup, ranks).efficiency
