@@ -131,7 +131,7 @@ class Fit:
     """Standard deviation of what the model gets wrong at a size that it has not seen; parts of 1."""
 
     def of(self, ranks: int) -> tuple[Observation, ...]:
-        """Return the points of ``ranks`` ranks on as many hosts as the setup has, with as many micro-steps."""
+        """Return the points of this size on as many hosts as the setup has, with as many micro-steps."""
 
         def place(setup: Setup) -> tuple[int, int, int]:
             return setup.micro_steps, setup.servers, -(-ranks // setup.per_host)
