@@ -23,12 +23,13 @@ from ringleader.bench.scale.sizes import (
 )
 from ringleader.cli.bench.bench_options import name_of_now
 from ringleader.cli.options.host_options import ON, HostOptions
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, PodOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import collected, refuse
+from ringleader.kubernetes.jobs.pod_options import PodOptions
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job
 from ringleader.plan.job import faults_of as job_faults_of
