@@ -24,7 +24,8 @@ from elastic_trial import (
 from elastic_world import DAEMON, HOST_AGENT, PROXY, ElasticJob
 from faults_world import command_line
 
-from ringleader.lab import fault_injection, kernel_state
+from ringleader.lab import hosts as lab_hosts
+from ringleader.lab import kernel_state
 from ringleader.lab.saved_state import Lab, LabHost
 
 HOST_FAULTS = (
@@ -76,7 +77,7 @@ def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result
     lost = went_on is not None
     if comes_back:
         time.sleep(max(0.0, began + patience - time.monotonic()))
-        fault_injection.slow(lab, host, None)
+        lab_hosts.slow(lab, host, None)
         went_on = went_on or job.wait_for_step(generation - 1, None, GO_ON_SECONDS, time.monotonic())
     if went_on is None:
         return failed(fault, host.name, "no step after it", job)
@@ -89,7 +90,7 @@ def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result
 def broken(lab: Lab, host: LabHost, fault: str) -> str:
     """Break a host; return why that could not be done. All but links are broken at once."""
     if fault.startswith("link"):
-        fault_injection.cut(lab, host)
+        lab_hosts.cut(lab, host)
         return ""
     if fault == "host":
         first = kernel_state.first_process(host.namespace)

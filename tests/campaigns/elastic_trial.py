@@ -12,7 +12,7 @@ from typing import Any
 from elastic_world import ENDLESS, ElasticJob
 from faults_world import a_lab
 
-from ringleader.lab import fault_injection
+from ringleader.lab import hosts as lab_hosts
 from ringleader.lab.saved_state import Lab, LabHost
 
 START_SECONDS, GO_ON_SECONDS, STRIKE_SECONDS = 90.0, 60.0, 30.0
@@ -97,7 +97,7 @@ def healed(lab: Lab, hosts: tuple[LabHost, ...]) -> Iterator[None]:
     finally:
         for host in hosts:
             with contextlib.suppress(Exception):
-                fault_injection.heal(lab, host)
+                lab_hosts.heal(lab, host)
 
 
 def result(what: str, who: str, seconds: float | None, faults: list[str], job: ElasticJob) -> Result:

@@ -27,7 +27,7 @@ import faults_table as table
 import faults_world as world
 from faults_table import Row
 
-from ringleader.lab import fault_injection
+from ringleader.lab import hosts as lab_hosts
 
 LONG, SHORT, FINISHES = 60.0, 0.2, 5.0
 """Seconds that a job trains: one that is to be broken, one that is to be met at its end, one that goes on."""
@@ -142,7 +142,7 @@ def _hit_host(trial: world.Trial, row: Row, draw: random.Random) -> dict[str, st
             time.sleep(0.01)
     if row.phase != "end":
         time.sleep(draw.uniform(0.0, 0.6))
-    (fault_injection.cut if row.target == "link" else fault_injection.kill)(trial.lab, host)
+    (lab_hosts.cut if row.target == "link" else lab_hosts.kill)(trial.lab, host)
     return {"host": host.name, "rank": ""}
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import faults_table
 
-from ringleader.lab import fault_injection, host_status, kernel_state, saved_state
+from ringleader.lab import hosts as lab_hosts
+from ringleader.lab import kernel_state, saved_state
 from ringleader.lab.saved_state import Lab, LabHost
 
 MPI_SCRIPT = """
@@ -264,10 +265,10 @@ class Trial:
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.tmp, ignore_errors=True)
-        for row in host_status.status(self.lab) if self.lab else ():
+        for row in lab_hosts.status(self.lab) if self.lab else ():
             if row.state != "up":
                 assert self.lab is not None
-                fault_injection.heal(self.lab, row.host)
+                lab_hosts.heal(self.lab, row.host)
 
 
 def unwind(number: int, frame: object) -> None:
