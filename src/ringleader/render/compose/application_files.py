@@ -9,99 +9,111 @@ mpinode-1/ …
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringleader.render.compose import ssh_files
-from ringleader.render.compose.application import Application, Container
+from ringleader.render.compose import application as texts
+from ringleader.render.compose.application import HOST_KEY, LOGIN_KEY, Application, Container
 from ringleader.render.compose.compose_yaml import Document, compose_documents
 from ringleader.render.compose.request import FOLDER, Target
-from ringleader.render.compose.start_script import start_script
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Commands:
+    """Commands of what starts an application, and where they are typed. ``{name}``: the application's."""
+
+    start: str
+    end: str
+    inside: str
+    """What goes before a command that is to run in mpihead."""
+    logs: str
+    to_start: str
+    to_train: str
+    """``{head}``: the host of mpihead."""
+    to_end: str
+
+
+_COMPOSE = {
+    "start": "docker compose up -d --wait",
+    "end": "docker compose down",
+    "inside": "docker compose exec mpihead",
+}
+_COMMANDS = {
+    Target.ONE_HOST: _Commands(
+        **_COMPOSE,
+        logs="`docker compose logs mpihead`",
+        to_start="Start it:",
+        to_train="Train,",
+        to_end="End it:",
+    ),
+    Target.HOSTS: _Commands(
+        **_COMPOSE,
+        logs="`docker compose logs mpihead` on {head}",
+        to_start="Then on each host, in `{name}`:",
+        to_train="Train, on {head}, in `{name}`,",
+        to_end="End it, on each host:",
+    ),
+    Target.SWARM: _Commands(
+        start="docker stack deploy -c stack.yaml {name}",
+        end="docker stack rm {name}",
+        inside='docker exec -it "$(docker ps -qf name={name}_mpihead)"',
+        logs="`docker service logs {name}_mpihead`",
+        to_start="Start it, on a manager of the swarm:",
+        to_train="Train, on the host that `docker service ps {name}_mpihead` names,",
+        to_end="End it:",
+    ),
+}
 
 
 def readme(application: Application) -> str:
     """Return the text, in Markdown."""
-    nodes = f"{len(application.nodes)} mpinode container{'' if len(application.nodes) == 1 else 's'}"
-    lines = [
-        f"# {application.name}",
-        "",
-        f"mpihead and {nodes}, made by `ringleader render compose`.",
-        "Each container's folder holds its private keys: keep it readable for its user only.",
-        "",
-        *_start(application),
-        "",
-        *_train(application),
-        "",
-        *_end(application),
-    ]
-    return "\n".join(lines) + "\n"
+    request, number = application.request, len(application.nodes)
+    words = {
+        key: text.format(name=request.name, head=application.head.name)
+        for key, text in vars(_COMMANDS[application.target]).items()
+    }
+    copying = ""
+    if application.target is Target.HOSTS:
+        copies = "".join(f"$ {_copy(one, request.name)}\n" for one in application.containers)
+        copying = f"""\
+Bring each host its own folder, and no other: whoever has mpihead's can log in everywhere.
 
+```console
+{copies}```
 
-def training(application: Application) -> tuple[str, str]:
-    """Return the two commands a user comes for: on mpihead alone, and on all containers."""
-    inside = _inside(application)
-    alone = f"{inside} ringleader run -n {application.head.slots} python train.py"
-    return alone, f"{inside} ringleader run --hostfile {FOLDER}/hostfile python train.py"
+"""
+    return f"""\
+# {request.name}
 
+mpihead and {number} mpinode container{"" if number == 1 else "s"}, made by `ringleader render compose`.
+Each container's folder holds its private keys: keep it readable for its user only.
 
-def start_command(application: Application) -> str:
-    """Return what starts the application, in its directory or in each host's."""
-    if application.target is Target.SWARM:
-        return f"docker stack deploy -c stack.yaml {application.name}"
-    return "docker compose up -d --wait"
+{copying}{words["to_start"]}
 
+```console
+$ {words["start"]}
+```
 
-def _inside(application: Application) -> str:
-    """Return what goes before a command that is to run in mpihead."""
-    if application.target is Target.SWARM:
-        return f'docker exec -it "$(docker ps -qf name={application.name}_mpihead)"'
-    return "docker compose exec mpihead"
+mpihead waits up to {request.wait} s for the others and says for whom: {words["logs"]}.
 
+{words["to_train"]} in mpihead alone and in all containers:
 
-def _start(application: Application) -> list[str]:
-    start = _console([start_command(application)])
-    waits = f"mpihead waits up to {application.wait} s for the others and says for whom: "
-    if application.target is Target.SWARM:
-        logs = f"`docker service logs {application.name}_mpihead`"
-        return ["Start it, on a manager of the swarm:", "", *start, "", f"{waits}{logs}."]
-    if application.target is Target.ONE_HOST:
-        return ["Start it:", "", *start, "", f"{waits}`docker compose logs mpihead`."]
-    return [
-        "Bring each host its own folder, and no other: whoever has mpihead's can log in everywhere.",
-        "",
-        *_console(_copy(one, application.name) for one in application.containers),
-        "",
-        f"Then on each host, in `{application.name}`:",
-        "",
-        *start,
-        "",
-        f"{waits}`docker compose logs mpihead` on {application.head.name}.",
-    ]
+```console
+$ {words["inside"]} ringleader run -n {application.head.slots} python train.py
+$ {words["inside"]} ringleader run --hostfile {FOLDER}/hostfile python train.py
+```
 
+{words["to_end"]}
 
-def _train(application: Application) -> list[str]:
-    where = ""
-    if application.target is Target.SWARM:
-        where = f" on the host that `docker service ps {application.name}_mpihead` names,"
-    elif application.target is Target.HOSTS:
-        where = f" on {application.head.name}, in `{application.name}`,"
-    return [f"Train,{where} in mpihead alone and in all containers:", "", *_console(training(application))]
+```console
+$ {words["end"]}
+```
+"""
 
 
 def _copy(one: Container, name: str) -> str:
     host = f"[{one.name}]" if ":" in one.name else one.name
     return f"scp -rp {one.folder} {host}:{name}"
-
-
-def _end(application: Application) -> list[str]:
-    if application.target is Target.SWARM:
-        return ["End it:", "", *_console([f"docker stack rm {application.name}"])]
-    where = "End it:" if application.target is Target.ONE_HOST else "End it, on each host:"
-    return [where, "", *_console(["docker compose down"])]
-
-
-def _console(commands: Iterable[str]) -> list[str]:
-    return ["```console", *(f"$ {one}" for one in commands), "```"]
 
 
 PRIVATE = 0o600
@@ -146,7 +158,7 @@ def files(application: Application, keys: Keys, yaml: Callable[[Document], str])
         found.append(File(path=path, text=yaml(document)))
         if application.target is not Target.SWARM:
             # A key ``name`` in the document would do, but docker-compose 1 does not know it.
-            text = f"COMPOSE_PROJECT_NAME={application.name}\n"
+            text = f"COMPOSE_PROJECT_NAME={application.request.name}\n"
             found.append(File(path=path.removesuffix("compose.yaml") + ".env", text=text))
     for index, one in enumerate(application.containers):
         found += _of_container(application, one, keys, keys.hosts[index])
@@ -159,29 +171,24 @@ def no_keys(application: Application) -> Keys:
     return Keys(login=empty, hosts=(empty,) * len(application.containers))
 
 
-def folder_of(container: Container) -> str:
-    """Return a container's folder below the application's directory."""
-    return f"{container.folder}/{container.service}" if container.folder else container.service
-
-
 def _of_container(application: Application, one: Container, keys: Keys, own: KeyPair) -> list[File]:
-    texts = [
-        ("authorized_keys", ssh_files.authorized_keys(keys.login.public), PUBLIC),
-        (ssh_files.HOST_KEY, own.private, PRIVATE),
-        # Values of variables stand in it, some of which may be secrets.
-        ("sshd_config", ssh_files.sshd_config(application, one), PRIVATE),
-        ("start", start_script(application, one), PUBLIC),
+    found = [
+        ("authorized_keys", texts.authorized_keys(keys.login.public), PUBLIC),
+        (HOST_KEY, own.private, PRIVATE),
+        # Values of variables are in it, some of which may be secrets.
+        ("sshd_config", texts.sshd_config(application, one), PRIVATE),
+        ("start", texts.start_script(application, one), PUBLIC),
     ]
     if one is application.head:
         public_keys = [pair.public for pair in keys.hosts]
-        texts += [
-            ("hostfile", ssh_files.hostfile(application), PUBLIC),
-            (ssh_files.LOGIN_KEY, keys.login.private, PRIVATE),
-            ("known_hosts", ssh_files.known_hosts(application, public_keys), PUBLIC),
-            ("ssh_config", ssh_files.ssh_config(application), PUBLIC),
+        found += [
+            ("hostfile", texts.hostfile(application), PUBLIC),
+            (LOGIN_KEY, keys.login.private, PRIVATE),
+            ("known_hosts", texts.known_hosts(application, public_keys), PUBLIC),
+            ("ssh_config", texts.ssh_config(application), PUBLIC),
         ]
-    folder = folder_of(one)
+    folder = f"{one.folder}/{one.service}" if one.folder else one.service
     return [
         File(path=f"{folder}/{name}", text=text, mode=mode, container=one.service)
-        for name, text, mode in texts
+        for name, text, mode in found
     ]

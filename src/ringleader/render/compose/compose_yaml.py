@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.render.compose.application import LOOPBACK, Application, Container
-from ringleader.render.compose.request import FOLDER, SSH_CONFIG, Network, Target
-from ringleader.render.compose.request_faults import shm_bytes
-from ringleader.render.compose.ssh_files import HOST_KEY, LOGIN_KEY
-from ringleader.render.compose.start_script import ready_file
+from ringleader.render.compose.application import HOST_KEY, LOGIN_KEY, LOOPBACK, Application, Container
+from ringleader.render.compose.request import FOLDER, SSH_CONFIG, Network, Target, shm_bytes
+from ringleader.render.rdma_profiles import NONE
 
 Document = dict[str, Any]
 
 OPEN_FILES = 1_048_576
 """NCCL asks for at least 131,072 at a hundred ranks and more."""
+VERBS_DEVICES = "/dev/infiniband"
+"""Directory of uverbs and rdma_cm: the device files of every kind of NIC that verbs know."""
 STACK_NETWORK = "application"
 LOGIN_SECRET = "login-key"
 """Of mpihead alone; host keys are called ``host-key-SERVICE``."""
@@ -50,18 +50,19 @@ def _service(application: Application, one: Container) -> Document:
     document = _common(application, one)
     if application.network is Network.HOST:
         document["network_mode"] = "host"
-    if application.on_loopback:
+    if application.request.shares_ports:
         # Names of the other containers are ssh's alone. If they resolved to loopback, an MPI would take them
         # for itself; without its own and mpihead's name it would wait for a resolver.
         names = dict.fromkeys((application.head.name, one.name))
         document["extra_hosts"] = [f"{name}:{LOOPBACK}" for name in names]
     document["security_opt"] = ["no-new-privileges:true"]
-    if application.nics.devices:
-        document["devices"] = [f"{path}:{path}" for path in application.nics.devices]
+    if application.nics.name != NONE:
+        devices = application.nics.host_paths or (VERBS_DEVICES,)
+        document["devices"] = [f"{path}:{path}" for path in devices]
     if application.nics.ipc_lock:
         document["cap_add"] = ["IPC_LOCK"]
         document["ulimits"]["memlock"] = {"soft": -1, "hard": -1}
-    document["shm_size"] = application.shm_size
+    document["shm_size"] = application.request.shm_size
     folder = [_bind(f"./{one.service}", FOLDER, read_only=True)]
     if one is application.head:
         folder.append(_bind(f"./{one.service}/ssh_config", SSH_CONFIG, read_only=True))
@@ -69,18 +70,22 @@ def _service(application: Application, one: Container) -> Document:
             started = {"condition": "service_started"}
             document["depends_on"] = {node.service: dict(started) for node in application.nodes}
     document["volumes"] = folder + _mounts(application)
-    if application.gpus:
-        document["deploy"] = {"resources": {"reservations": {"devices": [_gpus(application, one)]}}}
+    if application.request.gpus:
+        # Which ones where several containers share a host, else how many.
+        which = {"device_ids": [str(number) for number in one.devices]}
+        chosen = which if one.devices else {"count": application.request.gpus}
+        gpus = {"driver": "nvidia", **chosen, "capabilities": ["gpu"]}
+        document["deploy"] = {"resources": {"reservations": {"devices": [gpus]}}}
     return document
 
 
 def _common(application: Application, one: Container) -> Document:
     """Return what a service is under compose and under swarm alike."""
     document: Document = {
-        "image": application.image,
+        "image": application.request.image,
         "init": True,
-        **({"hostname": one.name} if application.own_names else {}),
-        "user": str(application.user),
+        **({} if application.target is Target.HOSTS else {"hostname": one.name}),
+        "user": str(application.request.user),
         "entrypoint": ["/bin/sh", f"{FOLDER}/start"],
         "ulimits": {"nofile": {"soft": OPEN_FILES, "hard": OPEN_FILES}},
     }
@@ -90,20 +95,13 @@ def _common(application: Application, one: Container) -> Document:
         document["environment"] = dict(application.env)
     if one is application.head:
         document["healthcheck"] = {
-            "test": ["CMD", "test", "-e", ready_file(application)],
+            "test": ["CMD", "test", "-e", application.ready_file],
             "interval": "5s",
             "timeout": "5s",
             "retries": 3,
-            "start_period": f"{application.wait + 30}s",
+            "start_period": f"{application.request.wait + 30}s",
         }
     return document
-
-
-def _gpus(application: Application, one: Container) -> Document:
-    """Return the GPUs of one container: which ones where several containers share a host, else how many."""
-    which = {"device_ids": [str(number) for number in one.devices]}
-    chosen = which if one.devices else {"count": application.gpus}
-    return {"driver": "nvidia", **chosen, "capabilities": ["gpu"]}
 
 
 def _bind(source: str, target: str, *, read_only: bool) -> Document:
@@ -111,7 +109,7 @@ def _bind(source: str, target: str, *, read_only: bool) -> Document:
 
 
 def _mounts(application: Application) -> list[Document]:
-    return [_bind(one.source, one.target, read_only=one.read_only) for one in application.mounts]
+    return [_bind(one.source, one.target, read_only=one.read_only) for one in application.request.mounts]
 
 
 def _stack(application: Application) -> Document:
@@ -132,21 +130,23 @@ def _stack(application: Application) -> Document:
 
 
 def _stack_service(application: Application, one: Container) -> Document:
-    document = _common(application, one)
+    document, user = _common(application, one), application.request.user
     document["networks"] = [STACK_NETWORK]
     # shm_size is ignored in a swarm; a tmpfs at its place is not.
-    shm = {"type": "tmpfs", "target": "/dev/shm", "tmpfs": {"size": shm_bytes(application.shm_size)}}
+    shm = {"type": "tmpfs", "target": "/dev/shm", "tmpfs": {"size": shm_bytes(application.request.shm_size)}}
     document["volumes"] = [shm, *_mounts(application)]
     keys = [(f"host-key-{one.service}", HOST_KEY)]
     if one is application.head:
         keys.append((LOGIN_SECRET, LOGIN_KEY))
-    owner = {"uid": str(application.user.uid), "gid": str(application.user.gid or 0), "mode": 0o400}
+    owner = {"uid": str(user.uid), "gid": str(user.gid or 0), "mode": 0o400}
     document["secrets"] = [{"source": source, "target": f"{FOLDER}/{name}", **owner} for source, name in keys]
-    places = {name: f"{FOLDER}/{name}" for name in _config_files(application, one)}
-    if one is application.head:
-        places["ssh_config"] = SSH_CONFIG
     document["configs"] = [
-        {"source": _config_name(one, name), "target": place, "mode": 0o444} for name, place in places.items()
+        {
+            "source": _config_name(one, name),
+            "target": SSH_CONFIG if name == "ssh_config" else f"{FOLDER}/{name}",
+            "mode": 0o444,
+        }
+        for name in _config_files(application, one)
     ]
     # A name resolves to the container itself, not to a virtual address that sshd and MPI do not know.
     deploy: Document = {"replicas": 1, "endpoint_mode": "dnsrr", "restart_policy": {"condition": "none"}}
