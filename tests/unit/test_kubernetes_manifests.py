@@ -20,12 +20,16 @@ from ringleader.kubernetes.mpijob.quantities import total
 from ringleader.kubernetes.mpijob.serializer import write
 from ringleader.kubernetes.mpijob.yaml_text import text_of
 from ringleader.kubernetes.objects import exec_spawn, init_containers, job_validation, ssh_secret
-from ringleader.kubernetes.objects.config_map import config_map, discover_hosts_text, hostfile_text
 from ringleader.kubernetes.objects.gang_scheduling import gang_of, min_member, min_resources, pod_group
 from ringleader.kubernetes.objects.init_containers import ssh_ports
 from ringleader.kubernetes.objects.launcher_and_workers import launcher_job, worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings, domain_of_search
-from ringleader.kubernetes.objects.service import service
+from ringleader.kubernetes.objects.service_and_config_map import (
+    config_map,
+    discover_hosts_text,
+    hostfile_text,
+    service,
+)
 from ringleader.plan.host_list import parse_hostfile
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kubernetes"

@@ -19,10 +19,8 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.kubernetes.jobs.mpijob_builder import mpijob
 from ringleader.kubernetes.jobs.pod_template import single_pod
-from ringleader.kubernetes.rdma.advice import advice_on
-from ringleader.kubernetes.rdma.allocation import allocate
-from ringleader.kubernetes.rdma.pod_nics import NETWORKS, add_nics
-from ringleader.kubernetes.rdma.request import RdmaRequest
+from ringleader.kubernetes.rdma.pod_nics import NETWORKS, add_nics, advice_on
+from ringleader.kubernetes.rdma.request import RdmaRequest, allocate
 from ringleader.render.rdma_profiles import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]

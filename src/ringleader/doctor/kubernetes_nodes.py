@@ -11,7 +11,7 @@ from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import labels_of, map_in, maps_in, metadata_of, text_in
 from ringleader.kubernetes.jobs.refusal_messages import refused
 from ringleader.kubernetes.mpijob import quantities
-from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.rdma.request import NicAllocation
 
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
 NETWORKS = Resource(

@@ -15,7 +15,7 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
 from ringleader.errors import refuse
-from ringleader.kubernetes.rdma.resource_claims import template
+from ringleader.kubernetes.rdma.pod_nics import template
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.text_files import read_text

@@ -13,7 +13,7 @@ from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS
 from ringleader.kubernetes.mpijob.elastic_range import ElasticRange
 from ringleader.kubernetes.mpijob.model import MpiImplementation
-from ringleader.kubernetes.objects.config_map import DISCOVER_HOSTS_PATH
+from ringleader.kubernetes.objects.service_and_config_map import DISCOVER_HOSTS_PATH
 from ringleader.option_fields import words_of
 from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ringleader.kubernetes.mpijob.annotations import SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation
-from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.plan.elastic_options import ElasticOptions
 
 Pairs = tuple[tuple[str, str], ...]

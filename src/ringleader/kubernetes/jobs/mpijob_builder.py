@@ -26,8 +26,8 @@ from ringleader.kubernetes.mpijob.model import (
 )
 from ringleader.kubernetes.objects import ssh_secret
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
-from ringleader.kubernetes.rdma.allocation import NicAllocation
 from ringleader.kubernetes.rdma.pod_nics import add_nics
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.render import jax_variables
 

@@ -26,7 +26,12 @@ from ringleader.kubernetes.mpijob.annotations import (
     WAIT_OFF,
 )
 from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
-from ringleader.kubernetes.objects import config_map, exec_spawn, launcher_and_workers, service, ssh_secret
+from ringleader.kubernetes.objects import (
+    exec_spawn,
+    launcher_and_workers,
+    service_and_config_map,
+    ssh_secret,
+)
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 MANAGER = "ringleader-client"
@@ -99,7 +104,10 @@ def check_operatorless(job: MPIJob) -> None:
 def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> OperatorlessPlan:
     """Return what a job becomes. ``run`` marks this call."""
     waits = not settings.image
-    parts = [_service(job, by_readiness=waits), config_map.config_map(job, range(job.workers), settings)]
+    parts = [
+        _service(job, by_readiness=waits),
+        service_and_config_map.config_map(job, range(job.workers), settings),
+    ]
     if exec_spawn.is_exec(job):
         pods = [object_names.worker(job.metadata.name, index) for index in range(job.workers)]
         parts += [exec_spawn.service_account(job), exec_spawn.role(job, pods), exec_spawn.role_binding(job)]
@@ -145,13 +153,13 @@ def _waiting(job: MPIJob) -> str:
             start=_START.format(seconds=seconds) if seconds else "",
             give_up=_GIVE_UP.format(seconds=seconds) if seconds else "",
             service=object_names.service(job.metadata.name),
-            hostfile=config_map.HOSTFILE_PATH,
+            hostfile=service_and_config_map.HOSTFILE_PATH,
         )
     )
 
 
 def _service(job: MPIJob, *, by_readiness: bool) -> Document:
-    document = service.service(job)
+    document = service_and_config_map.service(job)
     if by_readiness:
         document["spec"]["publishNotReadyAddresses"] = False
     return document

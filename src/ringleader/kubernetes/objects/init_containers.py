@@ -17,7 +17,12 @@ from ringleader.kubernetes.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKE
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import Document
-from ringleader.kubernetes.objects import config_map, mpi_environment, rdma_annotations, ssh_secret
+from ringleader.kubernetes.objects import (
+    mpi_environment,
+    rdma_annotations,
+    service_and_config_map,
+    ssh_secret,
+)
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
@@ -113,7 +118,7 @@ def port_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
     kept = ("image", "imagePullPolicy", "securityContext")
     # A path made of the container's variables is none here.
     mounts = [mount for mount in first.get("volumeMounts") or () if not mount.get("subPathExpr")]
-    target = config_map.host(job, object_names.worker(job.metadata.name, 0), settings)
+    target = service_and_config_map.host(job, object_names.worker(job.metadata.name, 0), settings)
     return {
         "name": PORT_CONTAINER,
         **{name: deepcopy(first[name]) for name in kept if first.get(name)},
@@ -134,12 +139,12 @@ def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
         "args": _args(job, settings),
         "resources": _resources(spec["containers"][0]),
         "securityContext": _security(spec),
-        "volumeMounts": [config_map.mount(), mount()],
+        "volumeMounts": [service_and_config_map.mount(), mount()],
     }
 
 
 def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
-    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={config_map.HOSTFILE_PATH}"]
+    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={service_and_config_map.HOSTFILE_PATH}"]
     found += [f"--expect={pair}" for pair in mpi_environment.expected(job, agent_path(job, settings))]
     if job.spec.mpi_implementation is not MpiImplementation.OPENMPI:
         found.append("--ranks-by-default=1")

@@ -22,11 +22,11 @@ from ringleader.kubernetes.mpijob.object_metadata import (
     selector,
 )
 from ringleader.kubernetes.objects import (
-    config_map,
     gang_scheduling,
     init_containers,
     mpi_environment,
     rdma_annotations,
+    service_and_config_map,
     ssh_secret,
 )
 from ringleader.kubernetes.objects.exec_spawn import SLEEP, account_name, is_exec
@@ -114,7 +114,7 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
         spec["automountServiceAccountToken"] = True
     else:
         _add_volume(pod, ssh_secret.volume(job, LAUNCHER), ssh_secret.mount(job))
-    _add_volume(pod, config_map.volume(job), config_map.mount())
+    _add_volume(pod, service_and_config_map.volume(job), service_and_config_map.mount())
     if path:
         _add_volume(pod, init_containers.volume(), init_containers.mount())
         ours = init_containers.init_containers(job, settings, spec)

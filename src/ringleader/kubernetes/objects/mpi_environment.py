@@ -14,8 +14,8 @@ from __future__ import annotations
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import LAUNCHER, WORKER, Document
 from ringleader.kubernetes.objects import rdma_annotations
-from ringleader.kubernetes.objects.config_map import HOSTFILE_PATH
 from ringleader.kubernetes.objects.exec_spawn import is_exec
+from ringleader.kubernetes.objects.service_and_config_map import HOSTFILE_PATH
 from ringleader.kubernetes.objects.ssh_secret import is_reference_layout
 
 ROLE = "K_MPI_JOB_ROLE"

@@ -14,8 +14,8 @@ from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import annotations_of, metadata_of
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
-from ringleader.kubernetes.objects.config_map import config_map
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.service_and_config_map import config_map
 from ringleader.kubernetes.operator.decide.decision import Create, Patch
 from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
 from ringleader.kubernetes.operator.decide.ownership import JobPods

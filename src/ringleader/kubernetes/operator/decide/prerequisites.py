@@ -10,7 +10,7 @@ from ringleader.kubernetes.objects import exec_spawn, ssh_secret
 from ringleader.kubernetes.objects.gang_scheduling import gang_of
 from ringleader.kubernetes.objects.gang_scheduling import pod_group as group_document
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
-from ringleader.kubernetes.objects.service import service
+from ringleader.kubernetes.objects.service_and_config_map import service
 from ringleader.kubernetes.operator.decide import exec_rights
 from ringleader.kubernetes.operator.decide.decision import Action, Create, CreateKeys, Delete, Observed, Patch
 from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder

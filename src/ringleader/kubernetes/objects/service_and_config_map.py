@@ -1,4 +1,7 @@
-"""The ConfigMap with a job's hosts: mpirun's hostfile, and the script that Horovod's elastic runs. Pure."""
+"""How a job's Pods find each other: the Service that names them, the ConfigMap with mpirun's hostfile. Pure.
+
+``ssh_secret`` and ``exec_spawn`` have the ways into them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
-from ringleader.kubernetes.mpijob.object_metadata import Document, metadata
+from ringleader.kubernetes.mpijob.object_metadata import Document, metadata, selector
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.plan.job import Family
 from ringleader.render.hostfile import host_lines
@@ -26,8 +29,28 @@ FAMILIES = {
 """Which dialect of hostfile an implementation reads; Open MPI 4 reads that of Open MPI 5."""
 
 
+def service(job: MPIJob) -> Document:
+    """Return the headless Service of a job: ``<pod>.<job>.<namespace>.svc`` is a Pod's address.
+
+    Pods have their names from the moment they have an address, not only when they are ready: no resolver is
+    given the chance to remember that there is no such name, and the daemons in the workers find the launcher
+    that has just begun to call them. Whether a worker answers is for the launcher's init container to find
+    out.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(job, object_names.service(job.metadata.name)),
+        "spec": {
+            "clusterIP": "None",
+            "selector": selector(job.metadata.name),
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
 def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSettings) -> Document:
-    """Return the ConfigMap of a job. ``ready_workers``: indices of the workers that run."""
+    """Return the ConfigMap: the hostfile, and the script that Horovod's elastic runs. ``ready_workers``: indices of the workers that run."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
