@@ -8,13 +8,13 @@ import pytest
 
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, place
-from ringleader.render.jax_variables import jax_variables
 from ringleader.render.rank_environment import (
     NEVER_FORWARDED,
     RESERVED,
     Master,
     RankEnvironment,
     is_forwarded,
+    jax_variables,
     master_address,
     rank_environment,
     search_path,
@@ -389,7 +389,7 @@ def test_an_uncoupled_rank_is_a_world_of_one_for_jax(environment: Environment) -
 
 
 def test_jax_meets_at_an_address_of_ipv6() -> None:
-    words = {"family": Family.OPENMPI5, "rank": 0, "size": 2, "local_rank": 0, "gpu": None}
+    words = {"family": Family.OPENMPI5, "numbers": {}, "gpu": None}
     found = jax_variables(address="fd00::2", port="65535", alone=False, **words)
     assert found["JAX_COORDINATOR_ADDRESS"] == "[fd00::2]:65535"
     assert jax_would_meet_at(found["OMPI_MCA_orte_hnp_uri"]) == ("fd00::2", 65535)

@@ -50,7 +50,10 @@ def service(job: MPIJob) -> Document:
 
 
 def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSettings) -> Document:
-    """Return the ConfigMap: the hostfile, and the script that Horovod's elastic runs. ``ready_workers``: indices of the workers that run."""
+    """Return the ConfigMap: the hostfile, and the script that Horovod's elastic runs.
+
+    ``ready_workers``: indices of the workers that run.
+    """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
