@@ -17,6 +17,7 @@ from ringleader.kubernetes.mpijob.object_metadata import (
     REPLICA_INDEX,
     WORKER,
     Document,
+    document,
     metadata,
     owner,
     selector,
@@ -47,16 +48,9 @@ done 2>/dev/null
 for pid in $agents; do kill -USR1 "$pid"; done 2>/dev/null
 for pid in $agents; do while is_agent "$pid"; do sleep 0.2; done; done 2>/dev/null
 :"""
-"""``[a]`` keeps the shell that runs this from finding its own words."""
+"""Hook of elastic workers, by which host agents hear that their Pod is to end.
 
-
-def with_notice(container: Document, job: MPIJob) -> Document:
-    """Return the first container of a worker with the hook; a hook of the user's stays as it is."""
-    lifecycle = container.get("lifecycle") or {}
-    if not is_elastic(job) or lifecycle.get("preStop"):
-        return container
-    hook = {"exec": {"command": ["/bin/sh", "-c", NOTICE]}}
-    return {**container, "lifecycle": {**lifecycle, "preStop": hook}}
+``[a]`` keeps the shell that runs this from finding its own words."""
 
 
 def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> Document:
@@ -71,19 +65,15 @@ def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> D
         "backoffLimit": policy.backoff_limit,
     }
     template = launcher_template(job, settings)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
-        "spec": {
-            **{name: value for name, value in limits.items() if value is not None},
-            # Two launchers at once would start every rank twice: the next attempt waits for the Pod's end.
-            "podReplacementPolicy": "Failed",
-            **({"suspend": True} if suspend else {}),
-            **failure_policy(template),
-            "template": template,
-        },
+    spec = {
+        **{name: value for name, value in limits.items() if value is not None},
+        # Two launchers at once would start every rank twice: the next attempt waits for the Pod's end.
+        "podReplacementPolicy": "Failed",
+        **({"suspend": True} if suspend else {}),
+        **failure_policy(template),
+        "template": template,
     }
+    return document("batch/v1", "Job", metadata(job, object_names.launcher(job.metadata.name)), spec=spec)
 
 
 def failure_policy(template: Document) -> Document:
@@ -104,7 +94,7 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     spec = pod["spec"]
     spec["restartPolicy"] = str(launcher.restart_policy)
     if job.spec.run_launcher_as_worker:
-        _label_index(pod, 0)
+        pod["metadata"]["labels"][REPLICA_INDEX] = "0"
     path = init_containers.agent_path(job, settings)
     first = mpi_environment.of_launcher(spec["containers"][0], job, path)
     # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches.
@@ -134,11 +124,16 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     spec = pod["spec"]
     spec["restartPolicy"] = str(worker.restart_policy)
     _add_search_domain(spec, job, settings)
-    _label_index(pod, index + 1 if job.spec.run_launcher_as_worker else index)
+    place = index + 1 if job.spec.run_launcher_as_worker else index
+    pod["metadata"]["labels"][REPLICA_INDEX] = str(place)
     first = mpi_environment.of_worker(spec["containers"][0])
     if not first.get("command") and not first.get("args"):
         first |= _default_program(job)
-    spec["containers"][0] = with_notice(first, job)
+    lifecycle = first.get("lifecycle") or {}
+    if is_elastic(job) and not lifecycle.get("preStop"):  # a hook of the user's stays as it is
+        hook = {"exec": {"command": ["/bin/sh", "-c", NOTICE]}}
+        first = {**first, "lifecycle": {**lifecycle, "preStop": hook}}
+    spec["containers"][0] = first
     if not is_exec(job):
         _add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
     gang_scheduling.join(pod, job, settings)
@@ -179,21 +174,9 @@ def _pod_of(job: MPIJob, template: Mapping[str, Any], role: str, hostname: str) 
     if spec.get("hostNetwork"):
         # The node's resolver does not know the cluster's names.
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
-    labels = {
-        MANAGED_BY: MANAGER,
-        **(meta.get("labels") or {}),
-        **selector(job.metadata.name),
-        JOB_ROLE: role,
-    }
-    found: Document = {"labels": labels}
-    if meta.get("annotations"):
-        found["annotations"] = dict(meta["annotations"])
-    return {"metadata": found, "spec": spec}
-
-
-def _label_index(pod: Document, index: int) -> None:
-    """Give a Pod of ours its place in the hostfile."""
-    pod["metadata"]["labels"][REPLICA_INDEX] = str(index)
+    theirs, ours = meta.get("labels") or {}, {**selector(job.metadata.name), JOB_ROLE: role}
+    notes = {"annotations": dict(meta["annotations"])} if meta.get("annotations") else {}
+    return {"metadata": {"labels": {MANAGED_BY: MANAGER, **theirs, **ours}, **notes}, "spec": spec}
 
 
 def _add_volume(pod: Document, volume: Document, mount: Document) -> None:

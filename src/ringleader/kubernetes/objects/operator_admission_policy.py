@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.kubernetes.mpijob.model import API_VERSION, KIND
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document, document
 
 API = "admissionregistration.k8s.io/v1"
 SINCE = "1.30"
@@ -188,31 +188,24 @@ def policies(
     owned = replace(_OWNERSHIP, rules=(*_OWNERSHIP.rules, place))
     for one in (owned, _HOST, _HOST_NETWORK, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
         name = f"{prefix}-{one.name}"
-        yield {
-            "apiVersion": API,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name, "labels": dict(labels)},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    **({"namespaceSelector": one.namespaces} if one.namespaces else {}),
-                    "resourceRules": list(_resource_rules(one)),
-                },
-                "matchConditions": [
-                    {"name": "by-the-operator", "expression": f"request.userInfo.username == '{user}'"}
-                ],
-                "validations": [
-                    {"expression": expression, "message": message, "reason": "Forbidden"}
-                    for expression, message in one.rules
-                ],
-            },
+        meta: Document = {"name": name, "labels": dict(labels)}
+        selector = {"namespaceSelector": one.namespaces} if one.namespaces else {}
+        by_the_operator = {
+            "name": "by-the-operator",
+            "expression": f"request.userInfo.username == '{user}'",
         }
-        yield {
-            "apiVersion": API,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name, "labels": dict(labels)},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        spec = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {**selector, "resourceRules": list(_resource_rules(one))},
+            "matchConditions": [by_the_operator],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Forbidden"}
+                for expression, message in one.rules
+            ],
         }
+        yield document(API, "ValidatingAdmissionPolicy", meta, spec=spec)
+        binding = {"policyName": name, "validationActions": ["Deny"]}
+        yield document(API, "ValidatingAdmissionPolicyBinding", meta, spec=binding)
 
 
 def _resource_rules(policy: _Policy) -> Iterator[Document]:

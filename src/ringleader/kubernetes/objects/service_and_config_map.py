@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
-from ringleader.kubernetes.mpijob.object_metadata import Document, metadata, selector
+from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata, selector
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.plan.job import Family
 from ringleader.render.hostfile import host_lines
@@ -37,16 +37,12 @@ def service(job: MPIJob) -> Document:
     that has just begun to call them. Whether a worker answers is for the launcher's init container to find
     out.
     """
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(job, object_names.service(job.metadata.name)),
-        "spec": {
-            "clusterIP": "None",
-            "selector": selector(job.metadata.name),
-            "publishNotReadyAddresses": True,
-        },
+    spec = {
+        "clusterIP": "None",
+        "selector": selector(job.metadata.name),
+        "publishNotReadyAddresses": True,
     }
+    return document("v1", "Service", metadata(job, object_names.service(job.metadata.name)), spec=spec)
 
 
 def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSettings) -> Document:
@@ -54,15 +50,11 @@ def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSe
 
     ``ready_workers``: indices of the workers that run.
     """
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(job, object_names.config(job.metadata.name)),
-        "data": {
-            HOSTFILE: hostfile_text(job, settings),
-            DISCOVER_HOSTS: discover_hosts_text(job, ready_workers, settings),
-        },
+    data = {
+        HOSTFILE: hostfile_text(job, settings),
+        DISCOVER_HOSTS: discover_hosts_text(job, ready_workers, settings),
     }
+    return document("v1", "ConfigMap", metadata(job, object_names.config(job.metadata.name)), data=data)
 
 
 def hostfile_text(job: MPIJob, settings: OperatorSettings) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document, document
 from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.render.rdma_profiles import Counts, Pairs, Spread, Way
 
@@ -182,12 +182,8 @@ def template(allocation: NicAllocation, *, job: str, namespace: str) -> Document
             for index in range(allocation.count)
         ]
     place = {"namespace": namespace} if namespace else {}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": template_name(job), **place},
-        "spec": {"spec": {"devices": devices}},
-    }
+    meta, spec = {"name": template_name(job), **place}, {"spec": {"devices": devices}}
+    return document("resource.k8s.io/v1", "ResourceClaimTemplate", meta, spec=spec)
 
 
 def _requests(allocation: NicAllocation, index: int) -> list[Document]:
