@@ -18,8 +18,7 @@ from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob import yaml_text
 from ringleader.plan.job import Host
 from ringleader.render.compose.application import application, sshd_config
-from ringleader.render.compose.application_files import File, KeyPair, Keys, files
-from ringleader.render.compose.compose_yaml import compose_documents
+from ringleader.render.compose.application_files import File, KeyPair, Keys, compose_documents, files
 from ringleader.render.compose.request import ComposeRequest, Mount, Network, Target, User, known_profiles
 from ringleader.render.rdma_profiles import PROFILES
 

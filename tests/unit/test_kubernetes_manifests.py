@@ -240,7 +240,7 @@ def test_what_the_user_set_stands_first_and_ours_gives_way() -> None:
     ],
 )
 def test_which_keys_lie_where(layout: Mapping[str, str], role: str, files: str) -> None:
-    source = ssh_secret.volume(job_of(layout), role)["secret"]
+    source = ssh_secret.files(job_of(layout), role)["secret"]
     assert source["secretName"] == "train-ssh"
     assert [f"{one['key']}:{one['path']}" for one in source["items"]] == files.split()
     assert {one["key"] for one in source["items"]} <= ssh_secret.keys(job_of(layout))
@@ -256,13 +256,14 @@ def test_a_private_key_that_opens_workers_is_in_no_worker() -> None:
 )
 def test_modes_of_keys(path: str, mode: int | None) -> None:
     job = job_of(sshAuthMountPath=path)
-    assert ssh_secret.volume(job, "worker")["secret"].get("defaultMode") == mode
-    assert ssh_secret.mount(job)["mountPath"] == path
+    assert ssh_secret.files(job, "worker")["secret"].get("defaultMode") == mode
+    mounts = worker_pod(job, 0, SETTINGS)["spec"]["containers"][0]["volumeMounts"]
+    assert path in [one["mountPath"] for one in mounts]
 
 
 def test_the_workers_own_sshd_is_not_held_to_our_key() -> None:
     job = job_of(worker={"args": ["-De"]})
-    items = ssh_secret.volume(job, "launcher")["secret"]["items"]
+    items = ssh_secret.files(job, "launcher")["secret"]["items"]
     assert "known_hosts" not in [one["path"] for one in items]
 
 

@@ -249,8 +249,7 @@ def command(options: ComposeOptions) -> None:
     file for each.
     """
     from ringleader.render.compose.application import application
-    from ringleader.render.compose.application_files import files, no_keys
-    from ringleader.render.compose.compose_yaml import compose_documents
+    from ringleader.render.compose.application_files import compose_documents, files, no_keys
 
     built = application(request_of(options, os.environ))
     user = built.request.user

@@ -97,16 +97,20 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
         pod["metadata"]["labels"][REPLICA_INDEX] = "0"
     path = init_containers.agent_path(job, settings)
     first = mpi_environment.of_launcher(spec["containers"][0], job, path)
-    # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches.
-    spec["containers"][0] = init_containers.checked(first) if path and not is_elastic(job) else first
+    # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches. And
+    # an image's entrypoint cannot be put under the check: only the container runtime knows that program.
+    if path and not is_elastic(job) and first.get("command"):
+        first = {**first, "command": [init_containers.LAUNCH, *first["command"]]}
+    spec["containers"][0] = first
     if is_exec(job):
         spec["serviceAccountName"] = account_name(job)
         spec["automountServiceAccountToken"] = True
     else:
-        _add_volume(pod, ssh_secret.volume(job, LAUNCHER), ssh_secret.mount(job))
-    _add_volume(pod, service_and_config_map.volume(job), service_and_config_map.mount())
+        _add_keys(pod, job, LAUNCHER)
+    hosts = service_and_config_map
+    _add_volume(pod, hosts.VOLUME, hosts.files(job), hosts.MOUNT_PATH)
     if path:
-        _add_volume(pod, init_containers.volume(), init_containers.mount())
+        _add_volume(pod, init_containers.VOLUME, {"emptyDir": {}}, init_containers.MOUNT_PATH)
         ours = init_containers.init_containers(job, settings, spec)
         spec["initContainers"] = [*(spec.get("initContainers") or ()), *ours]
     gang_scheduling.join(pod, job, settings)
@@ -135,7 +139,7 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
         first = {**first, "lifecycle": {**lifecycle, "preStop": hook}}
     spec["containers"][0] = first
     if not is_exec(job):
-        _add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
+        _add_keys(pod, job, WORKER)
     gang_scheduling.join(pod, job, settings)
     rdma_annotations.give(pod, job)
     pod["metadata"] = {
@@ -179,9 +183,12 @@ def _pod_of(job: MPIJob, template: Mapping[str, Any], role: str, hostname: str) 
     return {"metadata": {"labels": {MANAGED_BY: MANAGER, **theirs, **ours}, **notes}, "spec": spec}
 
 
-def _add_volume(pod: Document, volume: Document, mount: Document) -> None:
+def _add_keys(pod: Document, job: MPIJob, role: str) -> None:
+    _add_volume(pod, ssh_secret.VOLUME, ssh_secret.files(job, role), job.spec.ssh_auth_mount_path)
+
+
+def _add_volume(pod: Document, name: str, source: Document, path: str) -> None:
     """Add a volume to a Pod of ours, and mount it in its first container."""
-    spec = pod["spec"]
-    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
-    first = spec["containers"][0]
-    first["volumeMounts"] = [*(first.get("volumeMounts") or ()), mount]
+    spec, first = pod["spec"], pod["spec"]["containers"][0]
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": name, **source}]
+    first["volumeMounts"] = [*(first.get("volumeMounts") or ()), {"name": name, "mountPath": path}]

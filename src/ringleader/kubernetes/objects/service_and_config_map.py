@@ -76,23 +76,11 @@ def host(job: MPIJob, pod: str, settings: OperatorSettings) -> str:
     return f"{name}.{settings.cluster_domain}" if settings.cluster_domain else name
 
 
-def volume(job: MPIJob) -> Document:
-    """Return the launcher's volume with the hosts."""
-    return {
-        "name": VOLUME,
-        "configMap": {
-            "name": object_names.config(job.metadata.name),
-            "items": [
-                {"key": HOSTFILE, "path": HOSTFILE, "mode": 0o444},
-                {"key": DISCOVER_HOSTS, "path": DISCOVER_HOSTS, "mode": 0o555},
-            ],
-        },
-    }
-
-
-def mount() -> Document:
-    """Return where the launcher sees it."""
-    return {"name": VOLUME, "mountPath": MOUNT_PATH}
+def files(job: MPIJob) -> Document:
+    """Return the source of the launcher's volume with the hosts."""
+    modes = {HOSTFILE: 0o444, DISCOVER_HOSTS: 0o555}
+    items = [{"key": name, "path": name, "mode": mode} for name, mode in modes.items()]
+    return {"configMap": {"name": object_names.config(job.metadata.name), "items": items}}
 
 
 def _hosts(job: MPIJob, workers: Iterable[int], settings: OperatorSettings) -> list[str]:
