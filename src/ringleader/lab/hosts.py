@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import kernel_state, requirements, saved_state
 from ringleader.lab.host_files import session_variables

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 from ringleader.errors import Fault, RefusedError, refuse
 from ringleader.lab import initramfs
 from ringleader.lab.host_files import MEMORY, Machine

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from ringleader.agents import unix_messages
-from ringleader.agents.elastic.generation_page import BOTH, PageReader, PageWriter
-from ringleader.agents.elastic.generation_service import RING_BYTES, GenerationService
-from ringleader.agents.elastic.host_agent_client import (
+from ringleader.agents.elastic.generation_client import (
     AgentGoneError,
     Generation,
     LeaveError,
     ProxyConnection,
     RankConnection,
 )
+from ringleader.agents.elastic.generation_page import BOTH, PageReader, PageWriter
+from ringleader.agents.elastic.generation_server import RING_BYTES, GenerationService
 
 pytestmark = pytest.mark.process
 SECONDS = 10.0

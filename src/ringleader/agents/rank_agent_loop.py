@@ -13,9 +13,9 @@ import sys
 import time
 
 from ringleader.agents import job_directory, process_tree, protocol, rank_identity
-from ringleader.agents.agent_outer import ALONE, AWAITED, FAILED, ORDERED
-from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
+from ringleader.agents.light_imports import Any, Callable, Mapping, signal, socket, suppress
 from ringleader.agents.protocol import LauncherConnection, LauncherUnreachableError, connect
+from ringleader.agents.rank_agent_guard import ALONE, AWAITED, FAILED, ORDERED
 from ringleader.agents.rank_process import LAUNCHER, RankProcess
 
 DRAIN_SECONDS = 2.0

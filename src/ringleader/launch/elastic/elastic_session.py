@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any
 
 from ringleader.agents import protocol
-from ringleader.agents.elastic.host_agent_client import INCARNATION, SLOT
+from ringleader.agents.elastic.generation_client import INCARNATION, SLOT
 from ringleader.launch import signals
 from ringleader.launch.elastic.available_hosts import AvailableHosts
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
@@ -22,16 +22,16 @@ from ringleader.launch.elastic.host_sources import MOST_RANKS
 from ringleader.launch.elastic.job_context import ElasticContext
 from ringleader.launch.elastic.layout import slots_of
 from ringleader.launch.elastic.membership import deadlines_of, decide
-from ringleader.launch.elastic.membership_news import NEWS
+from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, Message, Order, State
 from ringleader.launch.elastic.worlds import Worlds
 from ringleader.launch.elastic_history import Event, line_of
 from ringleader.launch.exit_reason import TIMED_OUT, Cause, Why
-from ringleader.launch.prepare import Prepared
+from ringleader.launch.launch_plan import Prepared
 from ringleader.launch.supervision.agent_connections import AgentConnection
+from ringleader.launch.supervision.mpirun_session import LOST_SECONDS
 from ringleader.launch.supervision.ranks import RankState
 from ringleader.launch.supervision.session import FLUSH_SECONDS, Channels, Session
-from ringleader.launch.supervision.supervisor import LOST_SECONDS
 from ringleader.plan.rank_placement import RankPlace
 from ringleader.render.rank_environment import FreePorts
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.operations import Signature
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"

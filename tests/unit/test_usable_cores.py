@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tests.control_groups import control_group
 
-from ringleader.agents import processors
-from ringleader.agents.processors import CpuLimit, RankProcessors, granted, oversubscribed, quota
+from ringleader.agents import usable_cores
+from ringleader.agents.usable_cores import CpuLimit, RankProcessors, granted, oversubscribed, quota
 
 SYSTEMD_V1 = """\
 12:pids:/user.slice/user-1000.slice
@@ -74,7 +74,7 @@ def test_limits_of_real_systems(
     for name, content in {"proc/self/cgroup": membership, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    assert processors.cpu_limit(tmp_path) == limit
+    assert usable_cores.cpu_limit(tmp_path) == limit
 
 
 def test_every_group_of_a_path_is_a_limit_of_its_own(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_every_group_of_a_path_is_a_limit_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text("0::/pod/app")
     inode = {name: (tmp_path / GROUP / name).stat().st_ino for name in ("pod", "pod/app")}
-    assert set(processors.cpu_limits(tmp_path)) == {
+    assert set(usable_cores.cpu_limits(tmp_path)) == {
         CpuLimit(inode["pod"], 4.0),
         CpuLimit(inode["pod/app"], 2.0),
     }
@@ -165,4 +165,4 @@ def test_what_the_kernel_grants_a_real_group() -> None:
         limit, usable, groups = done.stdout.split(maxsplit=2)
         assert (float(limit), int(usable)) == (1.5, 1)
         assert group.stat().st_ino in map(int, groups.strip().strip("[]").split(", "))
-        assert group.stat().st_ino not in {one.group for one in processors.cpu_limits()}
+        assert group.stat().st_ino not in {one.group for one in usable_cores.cpu_limits()}

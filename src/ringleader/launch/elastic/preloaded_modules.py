@@ -51,7 +51,7 @@ def warm_start(
     """Return how the ranks of a command may start.
 
     ``read(path)``: the content of a file below the working directory, ``None`` where there is none.
-    ``is_python(word)``: whether a command's first word is a Python (``host_query.is_python``).
+    ``is_python(word)``: whether a command's first word is a Python (``host_answer.is_python``).
     """
     if not command or not is_python(command[0]):
         return WarmStart(cold="the command is not a Python script")

@@ -15,8 +15,8 @@ import os
 import select
 import time
 
-from ringleader.agents import process_start, process_tree, rank_identity, unix_messages
-from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
+from ringleader.agents import process_tree, rank_identity, start_command, unix_messages
+from ringleader.agents.light_imports import Any, Callable, Mapping, signal, socket, suppress
 
 PREPARE_SECONDS = 300.0
 """For all imports of the preload; frameworks on a slow file system take a minute."""
@@ -124,7 +124,7 @@ class ForkServerProcess:
         self._sock, self._output = ours, output
         try:
             fds = (stdin, output_there, output_there, theirs.fileno())
-            self.pid = process_start.start(command, fds, waits=False)
+            self.pid = start_command.start(command, fds, waits=False)
         except OSError as error:
             self._close()
             self._say(do="not_prepared", why=f"cannot fork: {error.strerror}")
@@ -308,7 +308,7 @@ class ForkServerClient:
         answer = received[0]
         if answer["do"] != "started":
             self.close()
-            raise process_start.NotStartedError(int(answer["exit_code"]), str(answer["why"]))
+            raise start_command.NotStartedError(int(answer["exit_code"]), str(answer["why"]))
         self._sock.setblocking(False)
         return int(answer["pid"])
 

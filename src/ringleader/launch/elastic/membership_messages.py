@@ -22,7 +22,7 @@ from ringleader.launch.elastic.membership_state import (
     Trouble,
     WorldStatus,
 )
-from ringleader.launch.elastic.world_choice import REMOVED
+from ringleader.launch.elastic.next_world import REMOVED
 
 GONE_SECONDS = 2.0
 """From the end of a rank's socket until its end is told: a rank that is killed is reaped at once, one that

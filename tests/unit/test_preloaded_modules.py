@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from ringleader.launch.elastic.preload import WITH_ADAPTER, WarmStart, imported_names, warm_start
-from ringleader.launch.host_probe.host_query import is_python
+from ringleader.launch.elastic.preloaded_modules import WITH_ADAPTER, WarmStart, imported_names, warm_start
+from ringleader.launch.host_probe.host_answer import is_python
 
 TORCH = ("torch", "torch._dynamo")
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.agents import processors
-from ringleader.engine import mpi_library
+from ringleader.agents import usable_cores
+from ringleader.engine import loaded_mpi
 from ringleader.engine.communicator import Communicator, World
 from ringleader.engine.deadlock_check import DeadlockCheck, GroupWait, script_stands_still
-from ringleader.engine.engine import Engine
 from ringleader.engine.engine_settings import EngineSettings, Limits, read_settings
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.group_communicators import RankLayout, any_oversubscribed, checked_ranks
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.mpi_communicator import mpi_world
 from ringleader.engine.operations import Work
@@ -202,13 +202,13 @@ def open_session(
 
         arrival = {
             "settings": _shared(settings),
-            "processors": processors.rank_processors().values(),
+            "processors": usable_cores.rank_processors().values(),
             "sets": with_sets,
             "entry": entry,
         }
         world = ELASTIC.join(environ, arrival)
     else:
-        world = mpi_world(mpi_library.load(settings))
+        world = mpi_world(loaded_mpi.load(settings))
     everybody = world.everybody
     if chosen:
         base = everybody.part(checked_ranks(chosen, everybody), tag=0)
@@ -268,6 +268,6 @@ def _agreed(
     hosts = comm.firsts_on_hosts()
     if hosts is None or settings.ranks_per_host is not None:
         return settings, None, True
-    own = [processors.RankProcessors.of(one["processors"]) for one in arrivals]
+    own = [usable_cores.RankProcessors.of(one["processors"]) for one in arrivals]
     oversubscribed = any_oversubscribed(hosts, own, proxied=True)
     return settings, oversubscribed, any(one["sets"] for one in arrivals)

@@ -19,8 +19,8 @@ from ringleader.adapters.numpy_arithmetic import (
     scale_integers,
 )
 from ringleader.adapters.numpy_arithmetic import scale as scale_array
-from ringleader.engine.kernels import FlatKernels, divisor_of
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import FlatKernels, divisor_of
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -54,7 +54,7 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 class TorchKernels:
-    """See `ringleader.engine.kernels.Kernels`; arrays are tensors on one device."""
+    """See `ringleader.engine.reduction_kernels.Kernels`; arrays are tensors on one device."""
 
     def __init__(self, device: torch.device = CPU) -> None:
         """Take the device on which new tensors are made."""

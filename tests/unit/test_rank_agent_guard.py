@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.time_limits import patience
 
-from ringleader.agents import agent, agent_inner, agent_outer, job_directory, protocol
+from ringleader.agents import job_directory, protocol, rank_agent, rank_agent_guard, rank_agent_loop
 from ringleader.launch.supervision.agent_connections import AgentServer
 
 pytestmark = pytest.mark.process
@@ -47,7 +47,7 @@ def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path: Path) -> No
         "RINGLEADER_TOKEN": TOKEN,
         "RINGLEADER_JOB_DIR": str(job),
     }
-    outer = subprocess.Popen((sys.executable, "-I", "-S", agent.__file__), env=environ)
+    outer = subprocess.Popen((sys.executable, "-I", "-S", rank_agent.__file__), env=environ)
     try:
         inner = said(selector, control, "hello")["pid"]
         assert isinstance(inner, int) and job.is_dir() and shared.is_dir()
@@ -68,11 +68,11 @@ def test_a_signal_that_came_before_the_handlers_is_judged_by_its_sender(
 ) -> None:
     came = list[int]()
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
-    signal.pthread_sigmask(signal.SIG_BLOCK, agent_outer.AWAITED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, rank_agent_guard.AWAITED)
     try:
         signal.raise_signal(signal.SIGTERM)  # to this thread, whatever others there are
-        agent_inner._take_early_signals(os.getpid() if by_the_mpi else 1)
+        rank_agent_loop._take_early_signals(os.getpid() if by_the_mpi else 1)
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, agent_outer.AWAITED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, rank_agent_guard.AWAITED)
         signal.signal(signal.SIGTERM, before)
     assert came == heeded

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ringleader.agents.hardware import NVIDIA_SMI
 from ringleader.agents.host_facts_script import name_asked
 from ringleader.errors import Fault
-from ringleader.launch.host_probe.host_query import (
+from ringleader.launch.host_probe.host_answer import (
     HostReport,
     interpreted_script,
     script_of,

@@ -31,9 +31,9 @@ from ringleader.launch.exit_reason import (
     relevant_lines,
     root_cause,
 )
+from ringleader.launch.launch_plan import Prepared
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.outcome import JobExit, RankEnd
-from ringleader.launch.prepare import Prepared
 from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.launch.supervision.ranks import RankState
 from ringleader.launch.supervision.session import Channels, Session

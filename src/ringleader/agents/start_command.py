@@ -10,7 +10,7 @@ import json
 import os
 
 from ringleader.agents import process_tree
-from ringleader.agents.fast_stdlib import Any, Mapping, NoReturn, Sequence, signal, suppress
+from ringleader.agents.light_imports import Any, Mapping, NoReturn, Sequence, signal, suppress
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a command that could not be started, as shells use them."""

@@ -1,4 +1,4 @@
-"""A rank's or an MPI proxy's side of the host agent's socket: see `generation_service` for the messages.
+"""A rank's or an MPI proxy's side of the host agent's socket: see `generation_server` for the messages.
 
 Any thread of a rank may use its connection.
 All calls that wait have a deadline. When the agent goes, a call raises `AgentGoneError`.
@@ -12,7 +12,7 @@ import time
 from threading import RLock
 
 from ringleader.agents import unix_messages
-from ringleader.agents.fast_stdlib import Any, Sequence, suppress
+from ringleader.agents.light_imports import Any, Sequence, suppress
 
 SOCKET, INCARNATION, WORLD = "RINGLEADER_HOST_AGENT", "RINGLEADER_INCARNATION", "RINGLEADER_WORLD"
 """Variables: the path of the host agent's socket; a rank's incarnation; the number of a proxy's world."""
@@ -40,7 +40,7 @@ class Generation:
     def __init__(self, order: dict[str, Any], fds: Sequence[int]) -> None:
         """``fds``: a rank's page, ring, wake and done; a proxy's ring, wake and done, or none. They are its.
 
-        See `generation_service`.
+        See `generation_server`.
         """
         self.order = order
         self.number: int = order["number"]

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from ringleader.agents.rank_identity import host_identity, host_key
-from ringleader.engine import mpi_library
+from ringleader.engine import loaded_mpi
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import WorldError
 
@@ -22,7 +22,7 @@ def test_another_mpi4py_is_named_before_mpi_starts(version: str, monkeypatch: py
     module.__version__, module.__file__ = version, "/image/mpi4py/__init__.py"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mpi4py", module)
     with pytest.raises(WorldError, match=rf"mpi4py {version} \(/image/.*pip install 'mpi4py>=4.1,<5'"):
-        mpi_library.load(read_settings({}))
+        loaded_mpi.load(read_settings({}))
 
 
 BEGIN_ANEW = """

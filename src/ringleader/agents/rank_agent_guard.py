@@ -14,7 +14,7 @@ import os
 import sys
 
 from ringleader.agents import process_tree, rank_identity
-from ringleader.agents.fast_stdlib import Callable, Mapping, signal, suppress
+from ringleader.agents.light_imports import Callable, Mapping, signal, suppress
 
 ALONE = 3
 """Exit code of an inner process whose launcher was gone."""

@@ -8,10 +8,10 @@ import shlex
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.launch.host_probe.host_checks import faults_of, interpreted_script, script_of
-from ringleader.launch.host_probe.host_query import HostReport, cores_granted, question_of, report_of
+from ringleader.launch.host_probe.host_answer import HostReport, cores_granted, question_of, report_of
 from ringleader.launch.host_probe.probe import is_this_machine, own_names, reached_by_ssh
-from ringleader.launch.host_probe.ssh_query import dropped, reached
+from ringleader.launch.host_probe.remote_hosts import dropped, reached
+from ringleader.launch.host_probe.unusable_hosts import faults_of, interpreted_script, script_of
 from ringleader.launch.ssh.connections import remote_command
 from ringleader.launch.ssh.failure_messages import Failure, explain
 from ringleader.plan.job import Host, Job, Ssh

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ringleader.agents import process_tree
-from ringleader.agents.fast_stdlib import Callable, Mapping, Sequence, signal
+from ringleader.agents.light_imports import Callable, Mapping, Sequence, signal
 from ringleader.agents.process_tree import close_all_but
 
 WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ringleader.agents import agent as agent_program
 from ringleader.agents import job_directory as leftovers
 from ringleader.agents import protocol, rank_identity
+from ringleader.agents import rank_agent as agent_program
 from ringleader.errors import RefusedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import Probe, probe
@@ -244,7 +244,7 @@ def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:
         return (python, "-I", "-S", path)
     pythons = {python: name for (python, _), name in places.items()}
     if len(pythons) == 1:
-        return (next(iter(pythons)), "-I", "-m", "ringleader.agents.agent")
+        return (next(iter(pythons)), "-I", "-m", "ringleader.agents.rank_agent")
     where = "; ".join(f"{python} on {name}" for python, name in pythons.items())
     raise RefusedError(
         f"the hosts run the agent with interpreters at different paths ({where})",

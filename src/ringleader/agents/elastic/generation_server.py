@@ -25,7 +25,7 @@ import select
 from ringleader.agents import protocol, unix_messages
 from ringleader.agents.elastic.commit_memory import CommitMemoryError, CommitStore
 from ringleader.agents.elastic.generation_page import PageWriter
-from ringleader.agents.fast_stdlib import Any, Callable, Mapping, Sequence, socket, suppress
+from ringleader.agents.light_imports import Any, Callable, Mapping, Sequence, socket, suppress
 
 RING_BYTES = 1 << 20
 """A rank's ring: how it is divided is the engine's business, which needs less than this."""

@@ -30,7 +30,6 @@ from ringleader.engine.exceptions import (
 )
 from ringleader.engine.execution import EngineParts, ExchangeTimes, Execution, ReleasedMemory, Several
 from ringleader.engine.fusion_buffer import RoundPlans
-from ringleader.engine.kernels import Array
 from ringleader.engine.negotiation import Decision, Pending, decide, decode, encode
 from ringleader.engine.operations import (
     GRADIENTS,
@@ -40,6 +39,7 @@ from ringleader.engine.operations import (
     Work,
     signature_digest,
 )
+from ringleader.engine.reduction_kernels import Array
 from ringleader.engine.submission_queue import SubmissionQueue
 from ringleader.engine.timeline import Stage, activity_of
 from ringleader.engine.transports.transport import Region

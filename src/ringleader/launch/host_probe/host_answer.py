@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ringleader.agents.processors import granted
+from ringleader.agents.usable_cores import granted
 from ringleader.plan.host_list import is_loopback
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts, RdmaPort
