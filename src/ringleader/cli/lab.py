@@ -332,7 +332,7 @@ def _become(lab: Lab, host: str, command: tuple[str, ...]) -> NoReturn:
     os.execvpe(argv[0], argv, hosts.environment(lab, os.environ))
 
 
-for _command in (
+_COMMANDS: tuple[click.Command, ...] = (
     Command("up", UpOptions, up),
     Command("down", DownOptions, down),
     Command("status", StatusOptions, status),
@@ -340,5 +340,6 @@ for _command in (
     Command("exec", ExecOptions, run_on_host, context_settings={"ignore_unknown_options": True}),
     Command("slow", SlowOptions, slow),
     *(Command(name, HostOptions, _to_host(change), help=text) for name, (change, text) in _FAULTS.items()),
-):
+)
+for _command in _COMMANDS:
     command.add_command(_command)

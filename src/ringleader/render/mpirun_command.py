@@ -98,7 +98,7 @@ def _open_mpi(
         arguments=("--hostfile", "{hostfile}", "-n", "{np}", "--map-by", "slot", "--bind-to", "none"),
         in_turns=("--rank-by", "node"),
         export=_each("-x"),
-        environment=_ROOT | environment,
+        environment={**_ROOT, **environment},
         ssh=ssh,
         interface_environment={interface: "{interface}"},
         rank_environment={

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringleader.errors import Fault, refuse
-from ringleader.kubernetes.mpijob import annotations
+from ringleader.kubernetes.mpijob import annotations as names
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import LAUNCHER, WORKER, Document
 from ringleader.kubernetes.objects.exec_spawn import is_exec
@@ -16,14 +16,14 @@ from ringleader.kubernetes.rdma.request import NicAllocation, RdmaRequest, alloc
 from ringleader.render.rdma_profiles import PROFILES, Spread, Way
 
 _ANNOTATIONS = {
-    "profile": annotations.RDMA_PROFILE,
-    "resource": annotations.RDMA_RESOURCE,
-    "node_labels": annotations.RDMA_NODE_LABELS,
-    "count": annotations.RDMA_COUNT,
-    "networks": annotations.RDMA_NETWORK,
-    "claim_template": annotations.RDMA_CLAIM_TEMPLATE,
-    "ssh_port": annotations.RDMA_SSH_PORT,
-    "spread": annotations.RDMA_SPREAD,
+    "profile": names.RDMA_PROFILE,
+    "resource": names.RDMA_RESOURCE,
+    "node_labels": names.RDMA_NODE_LABELS,
+    "count": names.RDMA_COUNT,
+    "networks": names.RDMA_NETWORK,
+    "claim_template": names.RDMA_CLAIM_TEMPLATE,
+    "ssh_port": names.RDMA_SSH_PORT,
+    "spread": names.RDMA_SPREAD,
 }
 """Field of a request → annotation that says it."""
 
