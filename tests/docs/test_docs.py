@@ -19,6 +19,7 @@ from tests.fabric_hosts import facts
 from ringleader.cli.main import ringleader
 from ringleader.fabric.facts import document
 from ringleader.fabric.transport_proof.requirement import WORDS
+from ringleader.kubernetes import why_not_running
 from ringleader.kubernetes.mpijob import annotations
 from ringleader.kubernetes.operator.decide import conditions, first_failure, obstacles, restarts
 from ringleader.render.rdma_profiles import PROFILES, Counts, Multus
@@ -161,19 +162,20 @@ REASONS = (
     "CREATED RUNNING SUCCEEDED FAILED EVICTED SUSPENDED RESUMED RESTARTING INVALID CORRECTED FOREIGN "
     "API_WARNING TEMPLATE_RESTART_POLICY WORKER_FAILED RESTART_LIMIT DEADLINE LAUNCHER_GONE"
 )
-OBSTACLES = "UNSCHEDULABLE QUOTA REJECTED FORBIDDEN REFUSED NO_LAUNCHER_POD STUCK_TERMINATING"
+OBSTACLES = "UNSCHEDULABLE QUOTA REJECTED FORBIDDEN REFUSED"
 NAMED: dict[str, list[str]] = {
     OPERATOR: [
         *(f"`{getattr(conditions, name)}`" for name in REASONS.split()),
-        *(f"`{getattr(obstacles, name)}`" for name in OBSTACLES.split()),
-        *(f"`{one}`" for one in obstacles.STUCK_REASONS if one != "ErrImagePull"),
+        *(f"`{getattr(why_not_running, name)}`" for name in OBSTACLES.split()),
+        *(f"`{one}`" for one in why_not_running._CONTAINERS if one != "ErrImagePull"),
+        *(f"`{obstacles.NO_LAUNCHER_POD}`", f"`{obstacles.STUCK_TERMINATING}`"),
         *(f"`{annotations.ON_WORKER_FAILURE}`", f"`{annotations.RESTART_LIMIT}`"),
         f"`{first_failure.FIRST_FAILURE}`",
         *(f"| `{policy}` |" for policy in annotations.KNOWN[annotations.ON_WORKER_FAILURE]),
         f"a pause of {FIRST} s, then {2 * FIRST} s, up to {LONGEST} minutes",
         f"else `backoffLimit`, else {restarts.DEFAULT_LIMIT}",
         f"2 s, 4 s … {int(obstacles.LONGEST_PAUSE)} s",
-        f"`{obstacles.UNSCHEDULABLE}` (after {int(obstacles.PATIENCE)} s)",
+        f"`{why_not_running.UNSCHEDULABLE}` (after {int(obstacles.PATIENCE)} s)",
         f"still exists {int(obstacles.DELETION_PATIENCE)} s after its grace period",
         f"no Pod for {int(obstacles.LAUNCHER_PATIENCE)} s",
         f"{conditions.LONGEST_MESSAGE} characters",

@@ -16,7 +16,7 @@ from ringleader.bench.meter import Meter
 from ringleader.bench.resumption import host_words
 from ringleader.bench.turn_order import turns
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
-from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
+from ringleader.cli.kubernetes.follow_job import SENDING, attend
 from ringleader.cli.kubernetes.job_from_options import job_of, request_of
 from ringleader.cli.kubernetes.run_job import (
     Where,
@@ -33,6 +33,8 @@ from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
 from ringleader.errors import RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.kubernetes.jobs.job_submission import Work, until_gone
+from ringleader.kubernetes.jobs.pod_options import PolicyOptions
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.plan.job import Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
@@ -40,9 +42,8 @@ from ringleader.scaling import Request, Run
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.kubernetes.jobs.exit_status import End
-    from ringleader.kubernetes.jobs.job_snapshot import JobView
-    from ringleader.kubernetes.jobs.progress_line import Progress
+    from ringleader.kubernetes.jobs.job_diagnosis import End, Progress
+    from ringleader.kubernetes.jobs.job_state import JobView
 
 START_TIMEOUT = 900.0
 """Seconds that the Pods of a size may take to run: a sweep must not wait for ever for one that never fits."""
@@ -99,7 +100,7 @@ def _jobs(on: Where, options: ScaleOptions) -> ClusterJobs:
             job=job,
             ranks=options.ranks,
             pods=options.pods,
-            clean_pod_policy="None",  # at the end they tell their nodes; then all is deleted
+            policy=PolicyOptions(clean_pod_policy="None"),  # they tell their nodes; then all is deleted
         ),
         follow=replace(
             options.follow,
@@ -171,7 +172,8 @@ class ClusterJobs:
         """Return a size's job on the cluster. Raises RequestError with every fault at once."""
         faults = Faults()
         asked = replace(self.options.job, command=job.command, np=job.np, threads=job.threads)
-        options = replace(self.options, job=asked, slots_per_worker=job.hosts[0].slots)
+        policy = replace(self.options.policy, slots_per_worker=job.hosts[0].slots)
+        options = replace(self.options, job=asked, policy=policy)
         request = request_of(
             options,
             faults=faults,
@@ -219,8 +221,6 @@ class _TakenAway:
 
     async def remove(self) -> None:
         """Delete it and wait until its Pods have left their nodes."""
-        from ringleader.kubernetes.jobs.job_deletion import until_gone
-
         if self._sending is None:
             return
         await asyncio.wait({self._sending}, timeout=SENDING)
@@ -235,7 +235,7 @@ class _TakenAway:
     async def _nodes_of(self, job: JobView) -> list[str]:
         from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
         from ringleader.kubernetes.client.api_resources import PODS
-        from ringleader.kubernetes.jobs.job_view import job_pod_view, selector
+        from ringleader.kubernetes.jobs.job_state import job_pod_view, selector
 
         try:
             listing = await self._connection.cluster.list(PODS, job.namespace, labels=selector(job.name))

@@ -25,12 +25,13 @@ from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.cli.options.host_options import ON, HostOptions
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, PodOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import Fault, collected, refuse
+from ringleader.kubernetes.jobs.pod_options import PodOptions
 from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Host, Job
 from ringleader.plan.job import faults_of as job_faults_of
