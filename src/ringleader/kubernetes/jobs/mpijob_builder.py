@@ -74,7 +74,7 @@ def launcher_program(request: JobRequest) -> Program:
     ranks = _rank_words(request.command)
     if request.mpi is MpiImplementation.OPENMPI:
         command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun or "mpirun")
-        secrets = (secret.name for secret in request.secret_env)
+        secrets = (secret["name"] for secret in request.secret_env)
         exported = tuple(dict.fromkeys(("PATH", *(name for name, _ in env), *secrets)))
         args: tuple[str, ...] = ("--allow-run-as-root", "-n", str(request.np))
         # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
@@ -107,7 +107,7 @@ def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
 def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:
     """Return how the launcher of an elastic job starts the ranks: it tells each where they meet."""
     env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
-    names = dict.fromkeys((*env, *(secret.name for secret in request.secret_env)))
+    names = dict.fromkeys((*env, *(secret["name"] for secret in request.secret_env)))
     # What was asked for; the rest is left to the defaults of `ringleader run` itself.
     cooldown = COOLDOWN if elastic.cooldown is None else elastic.cooldown
     said = replace(elastic, min_np=1, discovery_script=None, slots=None, cooldown=cooldown)

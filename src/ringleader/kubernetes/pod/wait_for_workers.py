@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
@@ -156,9 +157,10 @@ def _late(waiting: dict[str, ProbeResult], count: int, limits: Limits) -> list[F
     return [first, *(Fault(where=host, what=str(answer)) for host, answer in waiting.items())]
 
 
-def port_in_ssh_config(ssh_config: str) -> tuple[int, ...]:
+def port_in_ssh_config(file: Path) -> tuple[int, ...]:
     """Return the port in what ``ssh -G HOST`` printed: where the image's ssh turns to; () where it is not."""
-    for line in ssh_config.splitlines():
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name.lower() == "port" and value.strip().isdecimal():
             return (int(value),)
