@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
 import sys
+import threading
+import zipfile
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.time_limits import patience
 
 from ringleader.cli.image.recipe_options import RecipeOptions, opened
 from ringleader.errors import RefusedError, RequestError
@@ -182,3 +191,71 @@ def test_the_interpreter_is_ours(asked: lock_file.Question) -> None:
         "pip",
         "install",
     )
+
+
+def wheel(directory: Path, name: str, version: str, *needs: str) -> None:
+    """Make a package in an index: ``simple/NAME/`` with a page and a wheel that has nothing but metadata."""
+    place = directory / "simple" / name
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"{name}-{version}-py3-none-any.whl"
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {need}" for need in needs]
+    files = {
+        "METADATA": "\n".join(lines) + "\n",
+        "WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(file, "w") as archive:
+        for part, text in files.items():
+            archive.writestr(f"{name}-{version}.dist-info/{part}", text)
+    links = (
+        f"{one.name}#sha256={hashlib.sha256(one.read_bytes()).hexdigest()}" for one in place.glob("*.whl")
+    )
+    (place / "index.html").write_text(
+        "".join(f'<a href="{one}">{one.partition("#")[0]}</a>\n' for one in links)
+    )
+
+
+@pytest.mark.process
+def test_real_pip_takes_each_package_from_its_own_index(asked: lock_file.Question, tmp_path: Path) -> None:
+    """The default index has another PyTorch, and a newer helper than the framework's: neither is taken."""
+    for index, *package in (
+        ("own", "torch", "2.8.0+cpu", "helper"),
+        ("own", "helper", "1.0"),
+        ("default", "torch", "2.8.0", "cuda"),
+        ("default", "helper", "9.0"),
+        ("default", "lightning", "1.0", "torch>=2", "numpy"),
+        ("default", "numpy", "2.0"),
+    ):
+        wheel(tmp_path / index, *package)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"http://127.0.0.1:{server.server_port}"
+        placed = {"": ("lightning",), f"{place}/own/simple": ("torch==2.8.0",)}
+        environ = {
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": f"{place}/default/simple",
+            "HOME": str(tmp_path),
+        }
+        found = lock_file.ask(
+            replace(asked, placed=placed), environ=environ, directory=tmp_path, seconds=patience(60)
+        )
+        text = lock_file.text(asked, *found)
+        (tmp_path / "lock").write_text(text)
+        argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--target", str(tmp_path / "target")]
+        argv += ["--require-hashes", "--no-deps", "--requirement", str(tmp_path / "lock")]
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        server.shutdown()
+    assert done.returncode == 0 and "torch-2.8.0+cpu" in done.stdout, done
+    lines = text.replace(place, "").splitlines()[2:]
+    assert [line.partition(" --hash")[0] for line in lines] == [
+        "helper @ /own/simple/helper/helper-1.0-py3-none-any.whl",
+        "lightning==1.0",
+        "numpy==2.0",
+        "torch @ /own/simple/torch/torch-2.8.0%2Bcpu-py3-none-any.whl",
+    ]
