@@ -388,8 +388,8 @@ async def memory(cluster: Cluster, kubeconfig: Path, folder: Path, space: str) -
         await side_by_side([lambda one=one: cluster.create(CONFIG_MAPS, one) for one in documents], 8)
         await asyncio.sleep(1)
         found["beside 700 ConfigMaps of 200 kB"] = rss(pid)
-    for document in documents:
-        await cluster.delete(CONFIG_MAPS, document["metadata"]["name"], space)
+    for made in (await cluster.list(CONFIG_MAPS, space)).items:
+        await cluster.delete(CONFIG_MAPS, made["metadata"]["name"], space, uid=made["metadata"]["uid"])
     async with controller(kubeconfig, folder) as pid, Watch(cluster, space) as watch:
         for number in range(10):
             await cluster.create(MPIJOBS, job(f"m{number}", space, 1000))
@@ -487,11 +487,12 @@ async def measure(
 @asynccontextmanager
 async def namespace(cluster: Cluster, name: str) -> AsyncIterator[str]:
     """Make a namespace and delete it, with all that is in it, in the end."""
-    await cluster.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    made = await cluster.create(NAMESPACES, document)
     try:
         yield name
     finally:
-        await cluster.delete(NAMESPACES, name)
+        await cluster.delete(NAMESPACES, name, uid=made["metadata"]["uid"])
         async with asyncio.timeout(PATIENCE):
             while await _is_there(cluster, name):
                 await asyncio.sleep(0.2)

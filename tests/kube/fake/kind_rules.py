@@ -17,13 +17,10 @@ from tests.kube.fake.refusals import (
     bad_value,
     forbidden_field,
     required,
-    too_long,
     unsupported,
 )
 
 Document = dict[str, Any]
-LARGEST = 1024 * 1024
-"""Bytes of data that a ConfigMap or Secret may hold."""
 UID_LABEL = "batch.kubernetes.io/controller-uid"
 NAME_LABEL = "batch.kubernetes.io/job-name"
 
@@ -151,8 +148,6 @@ def _secret_faults(new: Document, old: Document | None) -> Iterator[FieldFault]:
         yield required("data[ssh-privatekey]")
     if old is not None and old.get("type") != new["type"]:
         yield bad_value("type", new["type"], "field is immutable")
-    if sum(map(len, data.values())) * 0.75 > LARGEST:
-        yield too_long("data", LARGEST)
 
 
 def bad_base64(secret: Document) -> str:
@@ -163,16 +158,6 @@ def bad_base64(secret: Document) -> str:
         except binascii.Error:
             return "illegal base64 data at input byte 0"
     return ""
-
-
-def _map_faults(new: Document, old: Document | None) -> Iterator[FieldFault]:
-    data = new.get("data") or {}
-    if sum(len(value.encode()) for value in data.values()) > LARGEST:
-        yield too_long("data", LARGEST)
-    for key in data:
-        if not key or len(key) > 253 or not all(one.isalnum() or one in "-_." for one in key):
-            words = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-            yield bad_value(f"data[{key}]", key, words)
 
 
 # Others
@@ -219,7 +204,6 @@ _STRATEGIES = {
     ),
     kinds.SERVICE: Strategy(prepare=_service_defaults, faults=_service_faults),
     kinds.SECRET: Strategy(prepare=_secret_defaults, faults=_secret_faults),
-    kinds.CONFIG_MAP: Strategy(faults=_map_faults),
     kinds.NAMESPACE: Strategy(
         prepare=_namespace_defaults, begin=lambda one: one.update(status={"phase": "Active"})
     ),

@@ -25,11 +25,11 @@ def fits(kind: Kind, query: Mapping[str, str]) -> Fits:
     return lambda entry: by_label(entry.labels) and all(test(entry) for test in tests)
 
 
-def _field(path: str, equal: bool, value: str) -> Fits:
+def _field(path: str, value: str) -> Fits:
     places = {"metadata.namespace": 0, "metadata.name": 1}
     if path in places:
-        return lambda entry: (entry.key[places[path]] == value) is equal
-    return lambda entry: (selectors.field_value(entry.document(), path) == value) is equal
+        return lambda entry: entry.key[places[path]] == value
+    return lambda entry: selectors.field_value(entry.document(), path) == value
 
 
 def number(text: str | None, what: str) -> int:

@@ -11,48 +11,31 @@ from tests.kube.fake.refusals import bad_request
 
 Test = Callable[[Mapping[str, str]], bool]
 
-_SET = re.compile(r"^(?P<key>[^\s!=,()]+)\s+(?P<word>in|notin)\s*\((?P<values>[^)]*)\)$")
-_EQUAL = re.compile(r"^(?P<key>[^\s!=,()]+)\s*(?P<word>==|=|!=)\s*(?P<value>[^\s!=,()]*)$")
-_NAME = re.compile(r"^!?\s*[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
-
-
-def _parts(text: str) -> list[str]:
-    """Requirements at commas that stand outside of parentheses."""
-    found = [one.strip() for one in re.split(r",(?![^(]*\))", text)]
-    return [one for one in found if one]
+_EQUAL = re.compile(r"^(?P<key>[^\s!=,()]+)\s*==?\s*(?P<value>[^\s!=,()]*)$")
 
 
 def labels(text: str) -> Test:
-    """Return the test that a label selector stands for."""
-    tests = [_label(one) for one in _parts(text)]
-    return lambda found: all(test(found) for test in tests)
+    """Return the test that a label selector stands for: labels and values, as the product asks for."""
+    wanted = {}
+    for part in filter(None, text.split(",")):
+        match = _EQUAL.match(part.strip())
+        if match is None:
+            raise bad_request(f"unable to parse requirement: {part!r} is not supported here")
+        wanted[match["key"]] = match["value"]
+    return lambda found: wanted.items() <= found.items()
 
 
-def _label(part: str) -> Test:
-    if match := _SET.match(part):
-        key, values = match["key"], {one.strip() for one in match["values"].split(",")}
-        is_in = match["word"] == "in"
-        return lambda found: (found.get(key) in values) is is_in
-    if match := _EQUAL.match(part):
-        key, value, is_equal = match["key"], match["value"], match["word"] != "!="
-        return lambda found: (found.get(key) == value) is is_equal
-    if not _NAME.match(part):
-        raise bad_request(f"unable to parse requirement: {part!r} is not a label selector requirement")
-    absent = part[1:].strip()
-    return (lambda found: absent not in found) if part.startswith("!") else (lambda found: part in found)
-
-
-def fields(text: str, kind: Kind) -> list[tuple[str, bool, str]]:
-    """Return requirements of a field selector: (path, must be equal, value)."""
+def fields(text: str, kind: Kind) -> list[tuple[str, str]]:
+    """Return requirements of a field selector: path and value."""
     found = []
-    for part in _parts(text):
-        match = _EQUAL.match(part)
+    for part in filter(None, text.split(",")):
+        match = _EQUAL.match(part.strip())
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         path = match["key"]
         if path not in ("metadata.name", "metadata.namespace", *kind.fields):
             raise bad_request(f'field label not supported: "{path}"')
-        found.append((path, match["word"] != "!=", match["value"]))
+        found.append((path, match["value"]))
     return found
 
 

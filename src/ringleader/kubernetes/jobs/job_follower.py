@@ -96,12 +96,13 @@ class Follower:
     def snapshot(self) -> JobSnapshot:
         """What is known now. The launcher's Pods that are gone are among the Pods: they had the exit code."""
         present = {kept.name: kept.value for kept in self._pods.items()}
+        gone = {name: pod for name, pod in self._launchers.items() if name not in present}
         job = next((kept.value for kept in self._job.items()), self._first)
         if job.on == "pods":
             job = as_pods_run(job, tuple(present.values()))
         return JobSnapshot(
             job=job,
-            pods=tuple((present | {n: p for n, p in self._launchers.items() if n not in present}).values()),
+            pods=(*present.values(), *gone.values()),
             events=self._events,
             age=age(job.created_at, self._clock()),
         )
