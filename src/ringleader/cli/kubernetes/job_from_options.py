@@ -24,11 +24,14 @@ from ringleader.kubernetes.jobs.pod_options import LARGEST, NicOptions, PodOptio
 from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import check
-from ringleader.kubernetes.rdma.advice import advice_on
-from ringleader.kubernetes.rdma.allocation import NicAllocation, allocate
-from ringleader.kubernetes.rdma.node_labels import OFFERED, pairs_of
-from ringleader.kubernetes.rdma.pod_nics import NETWORKS
-from ringleader.kubernetes.rdma.request import RdmaRequest
+from ringleader.kubernetes.rdma.pod_nics import NETWORKS, advice_on
+from ringleader.kubernetes.rdma.request import (
+    OFFERED,
+    NicAllocation,
+    RdmaRequest,
+    allocate,
+    pairs_of,
+)
 from ringleader.option_fields import faults_of_values
 from ringleader.plan.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.plan.job import Placement, faults_of_mpirun_words

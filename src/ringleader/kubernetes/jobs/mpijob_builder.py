@@ -31,13 +31,13 @@ from ringleader.kubernetes.mpijob.model import (
     WorkerSpec,
 )
 from ringleader.kubernetes.objects import ssh_secret
-from ringleader.kubernetes.objects.config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
-from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.objects.service_and_config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.rdma.pod_nics import add_nics
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.option_fields import words_of
 from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
-from ringleader.render import jax_variables
+from ringleader.render.rank_environment import JAX_FIRST_PORT, JAX_SIGN
 
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 """mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
@@ -53,8 +53,8 @@ _SET_BY_TORCHRUN = (
 _SET_FOR_JAX = (
     ' export OMPI_COMM_WORLD_RANK="$RANK" OMPI_COMM_WORLD_SIZE="$WORLD_SIZE"'
     ' OMPI_COMM_WORLD_LOCAL_RANK="$LOCAL_RANK"'
-    f' JAX_COORDINATOR_ADDRESS="${{JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:{jax_variables.FIRST_PORT}}}"'
-    f' {jax_variables.SIGN}="${{{jax_variables.SIGN}:-0.0;tcp://$MASTER_ADDR:{jax_variables.FIRST_PORT}}}";'
+    f' JAX_COORDINATOR_ADDRESS="${{JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:{JAX_FIRST_PORT}}}"'
+    f' {JAX_SIGN}="${{{JAX_SIGN}:-0.0;tcp://$MASTER_ADDR:{JAX_FIRST_PORT}}}";'
 )
 _AROUND_A_RANK = f'{_SET_BY_TORCHRUN}{_SET_FOR_JAX} exec "$@"'
 """Shell text: what torchrun would tell a rank, from what the MPI tells it, and where JAX meets. A Pod has its
