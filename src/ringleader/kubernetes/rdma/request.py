@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ringleader.errors import Fault, refuse
+from ringleader.errors import Fault, did_you_mean, refuse
 from ringleader.kubernetes.mpijob import quantities
 from ringleader.render.rdma_profiles import PROFILES, Counts, Multus, Pairs, Profile, Spread, Way
 
@@ -187,8 +186,7 @@ def _unknown(name: str) -> Found:
     if not name:
         yield "profile", "missing: how does the cluster give NICs?", known
     elif name not in PROFILES:
-        close = difflib.get_close_matches(name.lower(), list(PROFILES), n=1)
-        hint = f"did you mean {close[0]}? {known}" if close else known
+        hint = f"{did_you_mean(name.lower(), PROFILES)} {known}".strip()
         yield "profile", f"there is no RDMA profile {name!r}", hint
 
 
