@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
+import active_checks
+
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
-from ringleader.fabric.active.active_checks import ACTIVE_CHECKS
 from ringleader.fabric.checks.between_hosts import COMPARISONS
 from ringleader.fabric.checks.check import Check, Condition
 from ringleader.fabric.checks.comparison import Comparison
@@ -27,12 +28,6 @@ BETWEEN = """## Between hosts
 
 Each thing is the majority's value or another; the odd hosts are named. With a tie no host is the odd one: all
 values are told. What is not known on a host is not compared. `hosts.same` says how many things are the same.
-"""
-ACTIVE = """## Active tests
-
-Made on request, `ringleader doctor --active`: messages between the hosts, a kernel and copies on them. Many
-hosts (more than 16) get two partners each, drawn at random; suspects then get two more that are known to be
-good.
 """
 EXPECTATIONS = """## Expectations
 
@@ -106,7 +101,7 @@ def page() -> str:
     for group, checks in groups.items():
         parts += [f"## {group}\n", *(check_section(one) for one in checks)]
     parts += [BETWEEN, *(comparison_section(one) for one in COMPARISONS)]
-    parts += [ACTIVE, *(check_section(one) for one in ACTIVE_CHECKS)]
+    parts.append(active_checks.section())
     rows = (
         f"| `{key.path}` | `expect.{key.field.replace('_', '-')}` | {_plain(key.comment)} |\n" for key in KEYS
     )

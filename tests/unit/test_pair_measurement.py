@@ -101,7 +101,7 @@ def measured(launch, asked=None, kept=None):
     kept = [] if kept is None else kept
     context = Context(command=("ringleader", "bench", "p2p"))
     options = {"environ": {}, "context": context, "progress": lambda text: None}
-    return measure(asked or request(), launch=launch, keep=kept.append, **options)
+    return measure(asked or request(), launch=launch, keep=kept.append, **options).run
 
 
 # --- time and windows -------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ringleader.doctor import active_verdicts
+from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.merged_results import merged
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import Fault
-from ringleader.fabric.active import judge as active
-from ringleader.fabric.active.measurements import ActiveResults
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.checks.check import judge_all
@@ -97,7 +97,7 @@ def judge(
         by_host={host: host_results(facts, profile) for host, facts in by_host.items()},
         comparisons=compare_hosts(by_host),
         unread=tuple(_unread(fault) for fault in faults),
-        measurements=active.judge(measured, expected_rate=rate) if measured is not None else (),
+        measurements=active_verdicts.judge(measured, expected_rate=rate) if measured is not None else (),
         measured=measured,
         advertised=judge_cluster(*cluster) if cluster is not None else (),
         cluster=cluster,

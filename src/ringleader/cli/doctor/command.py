@@ -32,7 +32,7 @@ from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.fabric.active.measurements import ActiveResults
+    from ringleader.doctor.active_tests import ActiveResults
     from ringleader.fabric.cluster_facts import ClusterFacts
     from ringleader.render.rdma.allocation import NicAllocation
 
@@ -82,6 +82,9 @@ class DoctorOptions:
         default=30,
         **SECONDS,
     )
+    active_port: str | None = option(
+        "With --active: measure this RDMA port only. [default: every active port]", metavar="mlx5_0[:1]"
+    )
     image: bool = flag(
         "Test the image that this container was made of, or this machine: load and start things."
     )
@@ -128,6 +131,8 @@ class DoctorOptions:
             what, hint = "with that nothing is measured", "leave one out"
             others = spellings_set(self, "facts facts_from write_expect")
             found += [Fault(where=f"--active and {word}", what=what, hint=hint) for word in others]
+        elif self.active_port is not None:
+            found.append(Fault(where="--active-port", what="means nothing without --active"))
         found += self._misplaced()
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
@@ -158,7 +163,7 @@ def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) 
     return job
 
 
-def measure_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
+def measured_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
     """Measure between the hosts that were read, or on this machine."""
     where = options.hosts
     names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
@@ -166,15 +171,17 @@ def measure_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
     job = job_on_hosts(options.job, where, environ=os.environ)
     job = replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
     with interrupts.held():
-        from ringleader.doctor.active_job import measure
+        from ringleader.doctor.active_tests import measure_hosts
     line = ProgressLine()
     try:
-        return measure(
+        return measure_hosts(
             job,
+            facts=read.facts,
             environ=os.environ,
             seconds=min(options.active_seconds, options.timeout),
             progress=line.show,
             ranks_per_host=ranks_at_once(read),
+            port=options.active_port or "",
         )
     finally:
         line.clear()
@@ -379,7 +386,7 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
     if options.write_expect is not None:
         stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
-    measured = measure_hosts(options, read) if options.active else None
+    measured = measured_hosts(options, read) if options.active else None
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
         from ringleader.doctor.judgement import judge

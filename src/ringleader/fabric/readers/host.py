@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +55,24 @@ def read_host(
     environ: Mapping[str, str] = os.environ,
     *,
     ipv4: Callable[[], list[tuple[str, str]]] | None = None,
+    areas: Collection[str] = (),
     seconds: float = SECONDS,
 ) -> HostFacts:
     """Return the facts of the host below ``root``, as a process with these variables sees it.
 
-    ``ipv4`` gives pairs of interface and address; by default the kernel is asked, and below another root
-    there are none. ``seconds`` bounds the whole. Nothing raises: ``unreadable`` names what is missing, and
-    why.
+    ``areas``: those that are wanted (``RDMA devices``); none named: all of them. ``ipv4`` gives pairs of
+    interface and address; by default the kernel is asked, and below another root there are none. ``seconds``
+    bounds the whole. Nothing raises: ``unreadable`` names what is missing, and why.
     """
     start = time.monotonic()
     deadline = start + seconds
     replaced = os.fspath(root) != "/"
-    areas = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
-    readings = [_Reading(name, area, Files(root, deadline=deadline)) for name, area in areas.items()]
+    every = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
+    readings = [
+        _Reading(name, area, Files(root, deadline=deadline))
+        for name, area in every.items()
+        if not areas or name in areas
+    ]
     for reading in readings:
         reading.start()
     for reading in readings:
