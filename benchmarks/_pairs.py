@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 from rows import line
 
 _CHILD = "RINGLEADER_BENCHMARK_RANK"

@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ringleader.kube.api_errors import ApiError
-from ringleader.kube.api_resources import (
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.api_resources import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -39,9 +39,9 @@ from ringleader.kube.api_resources import (
     SERVICES,
     Resource,
 )
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credential_sources import credentials
-from ringleader.kube.credentials import Credentials
+from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.credentials import Credentials
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "controller.json"
@@ -108,7 +108,7 @@ def job(name: str, namespace: str, workers: int) -> dict[str, Any]:
 
 def serve(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     """Start a fake server that knows MPIJobs; return its process and a kubeconfig."""
-    from ringleader.mpijob.crd import crd
+    from ringleader.kubernetes.mpijob.crd import crd
 
     documents = folder / "documents.json"
     documents.write_text(json.dumps(crd()) + "\n")
@@ -408,12 +408,12 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     """Return the milliseconds that one decision on a large job takes, at its beginning and while it runs."""
     from dataclasses import replace
 
-    from ringleader.controller.decide.decision import Observed
-    from ringleader.controller.decide.policy_order import decide
-    from ringleader.kube.pod_view import ContainerView, PodView
-    from ringleader.mpijob.model import Metadata
-    from ringleader.mpijob.parser import read
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings
+    from ringleader.kubernetes.client.pod_view import ContainerView, PodView
+    from ringleader.kubernetes.mpijob.model import Metadata
+    from ringleader.kubernetes.mpijob.parser import read
+    from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+    from ringleader.kubernetes.operator.decide.decision import Observed
+    from ringleader.kubernetes.operator.decide.policy_order import decide
 
     found = read(job("d", "bench", workers))
     meta: Metadata = replace(found.metadata, uid="u", creation_timestamp="2026-01-01T00:00:00Z")

@@ -17,16 +17,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from ringleader.controller.decide.decision import Create, CreateKeys, Observed
-from ringleader.controller.decide.invalid_spec import status_of
-from ringleader.controller.decide.policy_order import decide
-from ringleader.kube import rfc3339
-from ringleader.kube.pod_view import ContainerView, PodView
-from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes.launcher_and_workers import worker_pod
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.ssh_secret import keys
+from ringleader.kubernetes.client import rfc3339
+from ringleader.kubernetes.client.pod_view import ContainerView, PodView
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.ssh_secret import keys
+from ringleader.kubernetes.operator.decide.decision import Create, CreateKeys, Observed
+from ringleader.kubernetes.operator.decide.invalid_spec import status_of
+from ringleader.kubernetes.operator.decide.policy_order import decide
 
 NOW = 1767225600.0
 SETTINGS = OperatorSettings(image="registry.example/ringleader:1")

@@ -103,7 +103,7 @@ def group_of_one(here: torch.device) -> Iterator[Any]:
     from ringleader.engine.peer_wait import PeerWait
     from ringleader.torch.basics import session
     from ringleader.torch.c10d.distributed_transport import DistributedTransport
-    from ringleader.torch.kernels import TorchKernels
+    from ringleader.torch.torch_kernels import TorchKernels
 
     engine = session().engine
     peer_wait = PeerWait(rank=0, liveness_sources=[], warn_seconds=60.0, deadline_seconds=30.0)

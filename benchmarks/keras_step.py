@@ -52,7 +52,7 @@ def main() -> None:
     if under_mpirun(args.ranks, __file__, sys.argv[1:]):
         return
     import ringleader.keras as hvd
-    from ringleader.keras.generation import backend, is_keras2, keras
+    from ringleader.keras.keras_version import backend, is_keras2, keras
 
     hvd.init()
     if args.pin:

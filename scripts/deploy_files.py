@@ -1,6 +1,6 @@
 """Write deploy/kustomize and deploy/helm from the builders (``python scripts/deploy_files.py``).
 
-The objects stand once, in ``ringleader.render.kubernetes.operator_manifests``. A test compares these files
+The objects stand once, in ``ringleader.kubernetes.objects.operator_manifests``. A test compares these files
 with them.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ringleader import __version__
-from ringleader.mpijob.crd import crd
-from ringleader.mpijob.yaml_text import text_of
-from ringleader.render.kubernetes.operator_manifests import NAME, RESOURCES, Installation, manifests
+from ringleader.kubernetes.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.yaml_text import text_of
+from ringleader.kubernetes.objects.operator_manifests import NAME, RESOURCES, Installation, manifests
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 REPOSITORY = "ringleader-operator"

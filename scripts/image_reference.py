@@ -17,7 +17,7 @@ from ringleader.images import mirrors, recipe_fields
 from ringleader.images.blocks import KINDS
 from ringleader.images.recipe import Mirrors, Recipe
 from ringleader.images.recipe_fields import Sort
-from ringleader.mpijob.field_schema import descriptions
+from ringleader.kubernetes.mpijob.field_schema import descriptions
 
 HEAD = """# Image recipes
 

@@ -12,11 +12,11 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from ringleader.mpijob import annotations, object_names, pod_template_checks
-from ringleader.mpijob.conversion.old_specs import SPECS
-from ringleader.mpijob.crd import COLUMNS, RULES, SHORT_NAMES
-from ringleader.mpijob.document_faults import ROOT, FieldPath
-from ringleader.mpijob.field_schema import (
+from ringleader.kubernetes.mpijob import annotations, object_names, pod_template_checks
+from ringleader.kubernetes.mpijob.conversion.old_specs import SPECS
+from ringleader.kubernetes.mpijob.crd import COLUMNS, RULES, SHORT_NAMES
+from ringleader.kubernetes.mpijob.document_faults import ROOT, FieldPath
+from ringleader.kubernetes.mpijob.field_schema import (
     FieldFlag,
     FieldSchema,
     IntegerRange,
@@ -26,8 +26,8 @@ from ringleader.mpijob.field_schema import (
     is_model,
     summary,
 )
-from ringleader.mpijob.model import API_VERSION, Metadata, Spec
-from ringleader.mpijob.status import Status
+from ringleader.kubernetes.mpijob.model import API_VERSION, Metadata, Spec
+from ringleader.kubernetes.mpijob.status import Status
 
 CONTENT = {
     JsonContent.ANY: "object",

@@ -18,7 +18,7 @@ from typing import Any
 from tests.time_limits import patience
 
 from ringleader.agents.elastic.commit_memory import CommitStore
-from ringleader.agents.elastic.generation_service import GenerationService
+from ringleader.agents.elastic.generation_server import GenerationService
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.plan.job import Family
 from ringleader.render.mpirun_command import TABLE

@@ -197,7 +197,7 @@ class Trial:
                 for pid, words in there.items()
                 if words.startswith("sshd") and parent(pid) in self._on_hosts_before
             ]
-        wanted = "train.py" if target == "rank" else "agents/agent.py"
+        wanted = "train.py" if target == "rank" else "agents/rank_agent.py"
         found = [pid for pid, words in there.items() if wanted in words and variable(pid, *RANK)]
         if target == "rank":
             return [pid for pid in found if "ringleader run" not in there[pid]]

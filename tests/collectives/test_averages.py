@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ringleader.adapters.numpy_adapter import NumpyAdapter
-from ringleader.engine.kernels import divisor_of
 from ringleader.engine.operations import ReduceOp
-from ringleader.torch.kernels import TorchKernels, scale_on_device
+from ringleader.engine.reduction_kernels import divisor_of
+from ringleader.torch.torch_kernels import TorchKernels, scale_on_device
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 

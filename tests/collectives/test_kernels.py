@@ -10,9 +10,9 @@ import torch
 
 from ringleader.adapters.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, is_aligned
 from ringleader.adapters.numpy_arithmetic import dtype_named
-from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.operations import ReduceOp
-from ringleader.torch.kernels import TORCH_TYPES, TorchKernels
+from ringleader.engine.reduction_kernels import ITEMSIZE
+from ringleader.torch.torch_kernels import TORCH_TYPES, TorchKernels
 
 pytestmark = [pytest.mark.torch]
 

@@ -11,7 +11,7 @@ import torch
 from ringleader.engine.operations import ReduceOp, Signature, Work, row_counts
 from ringleader.engine.transports.adasum import power_of_two, weights
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels
 
 real_ranks = pytest.mark.mpi
 pytestmark = [pytest.mark.torch]

@@ -13,16 +13,16 @@ import torch
 from ringleader.adapters.numpy_adapter import NumpyAdapter
 from ringleader.adapters.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.engine.communicator import Segment
-from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.reduction_kernels import ITEMSIZE
 from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.pipeline import Pieces
 from ringleader.engine.window.staged_reductions import STAGING_BYTES
 from ringleader.engine.window.window_transport import WindowTransport
-from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
 from ringleader.torch.repeated_reductions import CAPACITY, RepeatedReduction, can_be_repeated
+from ringleader.torch.torch_kernels import TORCH_TYPES, TorchKernels, flat_at
 
 pytestmark = [pytest.mark.torch]
 

@@ -10,7 +10,7 @@ from tests.controller.running import Running
 from tests.kube.conftest import fake
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 __all__ = ["fake"]
 

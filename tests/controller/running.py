@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.process import Operator, ProcessOptions
-from ringleader.controller.runtime.work_queue import RequeueBackoff
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credential_sources import credentials
-from ringleader.kube.retry import Backoff
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.retry import Backoff
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.operator.runtime.process import Operator, ProcessOptions
+from ringleader.kubernetes.operator.runtime.work_queue import RequeueBackoff
 
 PATIENCE = 60.0
 """Seconds that a test waits for anything: only one that fails takes so long."""

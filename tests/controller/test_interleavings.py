@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.controller.running import BRISK, Running, job, wait
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.controller.runtime.process import ProcessOptions
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
+from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 EXAMPLES = 200
 QUICK = {**BRISK, "watch_silence": 0.4}
@@ -273,7 +273,7 @@ def tried(examples):
 drawn = given(first=st.integers(1, 3), script=scripts, last=st.integers(1, 3), how=ends)
 
 
-@tried(max(1, EXAMPLES // 40))
+@tried(max(1, EXAMPLES // 50))
 @drawn
 @pytest.mark.timeout(900)
 def test_some_interleavings_end_as_an_undisturbed_run(ground, calm, tmp_path, first, script, last, how):

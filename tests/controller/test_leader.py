@@ -14,11 +14,11 @@ import pytest
 from tests.controller.running import BRISK, PATIENCE, Running, job, wait
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.leader_election import Leader, LeaseOptions, LostLeadError
-from ringleader.controller.runtime.process import ProcessOptions
-from ringleader.kube.api_errors import ApiError
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credential_sources import credentials
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.operator.runtime.leader_election import Leader, LeaseOptions, LostLeadError
+from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 
 @dataclass

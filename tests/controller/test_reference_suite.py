@@ -12,7 +12,7 @@ import pytest
 from tests.controller.running import Running, condition, holds, job, status, wait
 from tests.kube.fake import FakeCluster
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 IGNORED = ("metadata", "firstTimestamp", "lastTimestamp", "count", "message")
 

@@ -9,9 +9,9 @@ import pytest
 from tests.controller.running import BRISK, Running, holds, job, names, pods, reasons, status, wait
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.leader_election import LeaseOptions
-from ringleader.controller.runtime.process import ProcessOptions
-from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, manifests
+from ringleader.kubernetes.objects.operator_manifests import NAMESPACE, Installation, manifests
+from ringleader.kubernetes.operator.runtime.leader_election import LeaseOptions
+from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 
 def install(cluster: FakeCluster, folder: Path, scope: str) -> Path:

@@ -20,8 +20,8 @@ from tests.controller.running import (
 )
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.process import ProcessOptions
 from ringleader.errors import RefusedError
+from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 
 @pytest.fixture
@@ -395,8 +395,8 @@ def test_the_keys_of_a_job_that_is_taken_over_stay(cluster, kubeconfig):
 
 
 def test_a_secret_that_a_waiting_pod_lacks_is_named_or_made_again(driven, tmp_path, monkeypatch):
-    monkeypatch.setattr("ringleader.controller.decide.obstacles.PATIENCE", 3.0)
-    monkeypatch.setattr("ringleader.controller.runtime.observe.BRIEF", 0.1)
+    monkeypatch.setattr("ringleader.kubernetes.operator.decide.obstacles.PATIENCE", 3.0)
+    monkeypatch.setattr("ringleader.kubernetes.operator.runtime.observe.BRIEF", 0.1)
     wish = job()
     worker = wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     worker["volumes"] = [

@@ -31,7 +31,7 @@ INSTEAD = {
     r"\bopens? the registry\b": "pull secret",
     r"\bplays? them all\b": "all hosts share one machine",
     r"\bstewards?\b": "progress thread",
-    r"\bwardens?\b": "agent_inner",
+    r"\bwardens?\b": "rank_agent_loop",
     r"\bkeepers?\b": "mpirun supervisor",
     r"\bpure rooms?\b": "pure module",
     r"\bfloors\b": "layers",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import Credentials, Identity
+from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.credentials import Credentials, Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -23,13 +23,13 @@ from tests.kube.fake import FakeCluster
 from tests.kube.handler_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credential_sources import credentials
-from ringleader.kube.credentials import Credentials, Identity
-from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Backoff, Outage, with_retries
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
+from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.credentials import Credentials, Identity
+from ringleader.kubernetes.client.informer import Informer
+from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
 
 SPACE = "default"
 

@@ -16,10 +16,10 @@ from aiohttp import web
 from tests.kube.handler_server import client, run, serve
 
 from ringleader.errors import RequestError
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import Identity
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
+from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.credentials import Identity
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "resourceVersion": "7"}}
 FORM = "application/json"

@@ -17,7 +17,7 @@ from tests.kube.fake import FakeCluster, FakeProcess
 from tests.kube.fake import schema as structural
 from tests.kube.fake.access import ADMIN_TOKEN
 
-from ringleader.mpijob.crd import crd, schema
+from ringleader.kubernetes.mpijob.crd import crd, schema
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -14,7 +14,7 @@ import pytest
 from tests.kube.conformance.ground import Document, mpijob, pod
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")

@@ -11,7 +11,7 @@ from typing import Any
 from tests.kube.fake import FakeCluster
 from tests.kube.fake.access import ADMIN_TOKEN
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 NAME = "mpijobs.kubeflow.org"
 

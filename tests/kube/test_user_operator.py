@@ -9,7 +9,7 @@ import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.user_session import Command, until
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 Start = Callable[..., Command]
 RUN = ("run", "--on", "kubernetes", "--image", "x", "--name", "train", "-n", "2")

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.host_agent_world import Launcher, alive, below, gone, host_facts
 
 from ringleader.lab import fault_injection
-from ringleader.launch.prepare import local_address_towards
+from ringleader.launch.launch_plan import local_address_towards
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.plan.job import Host, Ssh
 
@@ -21,7 +21,7 @@ FROZEN, LOST = 2.0, 6.0
 COMMITS = """
 import os, time
 from ringleader.agents.elastic.commit_memory import CommitMemory
-from ringleader.agents.elastic.host_agent_client import RankConnection
+from ringleader.agents.elastic.generation_client import RankConnection
 agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], int(os.environ["RINGLEADER_INCARNATION"]))
 memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
 print("begin", flush=True)

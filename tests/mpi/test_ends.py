@@ -78,7 +78,7 @@ def test_an_interrupt_while_a_rank_waits_at_its_end_for_the_others_ends_the_job(
 def test_sigkill_of_an_agent_ends_its_rank_and_the_job(workplace, python, which):
     launcher = sleeping(workplace, python)
     mpirun = workplace.mpirun()  # its command line names the agent's path as well
-    agents = [pid for pid in workplace.wait_for("agents/agent.py", 5) if pid != mpirun]
+    agents = [pid for pid in workplace.wait_for("agents/rank_agent.py", 5) if pid != mpirun]
     inner = [pid for pid in agents if os.getsid(pid) == pid]
     chosen = inner if which == "inner" else [pid for pid in agents if pid not in inner]
     assert len(chosen) == 2

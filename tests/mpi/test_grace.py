@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ringleader.launch.supervision import supervisor
+from ringleader.launch.supervision import mpirun_session
 
 pytestmark = pytest.mark.mpi
 
@@ -76,7 +76,7 @@ def test_a_short_grace_ends_in_sigkill(workplace, python):
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 143, err
     assert not (workplace.tmp / "saved0").exists() and not (workplace.tmp / "saved1").exists()
-    assert time.monotonic() - began < 1 + supervisor.LOST_SECONDS
+    assert time.monotonic() - began < 1 + mpirun_session.LOST_SECONDS
     assert not workplace.gone_within(1.0)
 
 

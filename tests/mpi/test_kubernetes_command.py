@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from ringleader.launch.kubernetes.job_request import JobRequest
-from ringleader.launch.kubernetes.mpijob_builder import launcher_program
+from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.mpijob_builder import launcher_program
+from ringleader.kubernetes.mpijob.model import MpiImplementation
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
-from ringleader.mpijob.model import MpiImplementation
 
 pytestmark = pytest.mark.mpi
 

@@ -17,14 +17,14 @@ import pytest
 from tests.interpreter import skip_where_mpirun_splits
 from tests.time_limits import patience
 
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects.config_map import HOSTFILE_PATH, hostfile_text
+from ringleader.kubernetes.objects.launcher_and_workers import launcher_job
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.pod.__main__ import main
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
-from ringleader.mpijob.parser import read
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts, place
-from ringleader.podagent.__main__ import main
-from ringleader.render.kubernetes.config_map import HOSTFILE_PATH, hostfile_text
-from ringleader.render.kubernetes.launcher_and_workers import launcher_job
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.mpirun_command import mpirun_command, scrubbed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.root("make namespaces")]

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from ringleader.mpijob import yaml_text
+from ringleader.kubernetes.mpijob import yaml_text
 from ringleader.render.compose.application import application
 from ringleader.render.compose.compose_yaml import compose_documents
 from ringleader.render.compose.request import ComposeRequest, Mount

@@ -8,7 +8,16 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ringleader.controller.decide.decision import (
+from ringleader.kubernetes.client import rfc3339
+from ringleader.kubernetes.client.api_resources import MPIJOBS, PODS, of_document
+from ringleader.kubernetes.client.pod_view import ContainerView, PodView
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.status import Condition
+from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.ssh_secret import keys
+from ringleader.kubernetes.operator.decide.decision import (
     Action,
     Create,
     CreateKeys,
@@ -20,17 +29,8 @@ from ringleader.controller.decide.decision import (
     Patch,
     Rejection,
 )
-from ringleader.controller.decide.invalid_spec import status_of
-from ringleader.controller.decide.policy_order import decide
-from ringleader.kube import rfc3339
-from ringleader.kube.api_resources import MPIJOBS, PODS, of_document
-from ringleader.kube.pod_view import ContainerView, PodView
-from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.status import Condition
-from ringleader.render.kubernetes.launcher_and_workers import worker_pod
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.ssh_secret import keys
+from ringleader.kubernetes.operator.decide.invalid_spec import status_of
+from ringleader.kubernetes.operator.decide.policy_order import decide
 
 START = 1767225600.0
 """2026-01-01T00:00:00Z."""

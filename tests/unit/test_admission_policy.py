@@ -10,11 +10,11 @@ from tests.kube.fake import kinds
 from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
 
-from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import exec_spawn
-from ringleader.render.kubernetes.launcher_and_workers import worker_pod
-from ringleader.render.kubernetes.operator_manifests import Installation, manifests
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects import exec_spawn
+from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
+from ringleader.kubernetes.objects.operator_manifests import Installation, manifests
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 POLICIES = [
     one

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.errors import RequestError
-from ringleader.mpijob import yaml_text
+from ringleader.kubernetes.mpijob import yaml_text
 from ringleader.plan.job import Host
 from ringleader.render.compose import rdma_devices
 from ringleader.render.compose.application import application
@@ -23,7 +23,7 @@ from ringleader.render.compose.application_files import File, KeyPair, Keys, fil
 from ringleader.render.compose.compose_yaml import compose_documents
 from ringleader.render.compose.request import ComposeRequest, Mount, Network, Target, User
 from ringleader.render.compose.ssh_files import sshd_config
-from ringleader.render.rdma.profiles import PROFILES
+from ringleader.render.rdma_profiles import PROFILES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compose"
 SHELLCHECK = shutil.which("shellcheck")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.controller.decide.conditions import Conditions, find, shortened, with_condition, with_reason
-from ringleader.kube import rfc3339
-from ringleader.mpijob.status import Condition, ConditionType, Truth
+from ringleader.kubernetes.client import rfc3339
+from ringleader.kubernetes.mpijob.status import Condition, ConditionType, Truth
+from ringleader.kubernetes.operator.decide.conditions import (
+    Conditions,
+    find,
+    shortened,
+    with_condition,
+    with_reason,
+)
 
 C = ConditionType
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"

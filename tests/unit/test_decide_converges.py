@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller.decide.decision import Rejection
-from ringleader.controller.decide.restarts import COUNT
-from ringleader.controller.decide.status import is_finished
-from ringleader.kube.api_resources import CONFIG_MAPS, JOBS, PODS
-from ringleader.mpijob.annotations import ON_WORKER_FAILURE
+from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, JOBS, PODS
+from ringleader.kubernetes.mpijob.annotations import ON_WORKER_FAILURE
+from ringleader.kubernetes.operator.decide.decision import Rejection
+from ringleader.kubernetes.operator.decide.restarts import COUNT
+from ringleader.kubernetes.operator.decide.status import is_finished
 
 EVENTS = (
     "run",

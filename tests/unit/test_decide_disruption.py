@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller.decide.decision_builder import DecisionBuilder
-from ringleader.controller.decide.restarts import COUNT
-from ringleader.controller.decide.startup_policy import job_document
-from ringleader.kube import rfc3339
-from ringleader.kube.object_fields import annotations_of
-from ringleader.kube.pod_view import pod_view
-from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
+from ringleader.kubernetes.client import rfc3339
+from ringleader.kubernetes.client.object_fields import annotations_of
+from ringleader.kubernetes.client.pod_view import pod_view
+from ringleader.kubernetes.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
+from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.restarts import COUNT
+from ringleader.kubernetes.operator.decide.startup_policy import job_document
 
 DRAINED = "EvictionByEvictionAPI"
 IGNORE = {

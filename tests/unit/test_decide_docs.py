@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.controller.decide import conditions, first_failure, obstacles, restarts
-from ringleader.mpijob import annotations
+from ringleader.kubernetes.mpijob import annotations
+from ringleader.kubernetes.operator.decide import conditions, first_failure, obstacles, restarts
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "operator.md").read_text(encoding="utf-8")
 

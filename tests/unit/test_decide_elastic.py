@@ -8,11 +8,16 @@ import pytest
 from tests.unit.decide_world import World, make_job
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, ON_WORKER_FAILURE, RESTART_LIMIT
-from ringleader.mpijob.elastic_range import ElasticRange, elastic_range
-from ringleader.mpijob.status import ElasticStatus
-from ringleader.render.kubernetes.gang_scheduling import min_member
-from ringleader.render.kubernetes.launcher_and_workers import launcher_template
+from ringleader.kubernetes.mpijob.annotations import (
+    MAX_WORKERS,
+    MIN_WORKERS,
+    ON_WORKER_FAILURE,
+    RESTART_LIMIT,
+)
+from ringleader.kubernetes.mpijob.elastic_range import ElasticRange, elastic_range
+from ringleader.kubernetes.mpijob.status import ElasticStatus
+from ringleader.kubernetes.objects.gang_scheduling import min_member
+from ringleader.kubernetes.objects.launcher_and_workers import launcher_template
 
 ELASTIC = {MIN_WORKERS: "2", MAX_WORKERS: "4"}
 

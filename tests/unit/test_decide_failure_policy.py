@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import SETTINGS, START, World, make_job, merged
 
-from ringleader.controller.decide.decision import CreateWorker, Decision, Rejection
-from ringleader.controller.decide.first_failure import FIRST_FAILURE
-from ringleader.controller.decide.policy_order import decide
-from ringleader.controller.decide.restarts import CAUSE, COUNT, COUNTED, DEFAULT_LIMIT, limit, record_of
-from ringleader.kube.api_resources import CONFIG_MAPS
-from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
+from ringleader.kubernetes.client.api_resources import CONFIG_MAPS
+from ringleader.kubernetes.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
+from ringleader.kubernetes.operator.decide.decision import CreateWorker, Decision, Rejection
+from ringleader.kubernetes.operator.decide.first_failure import FIRST_FAILURE
+from ringleader.kubernetes.operator.decide.policy_order import decide
+from ringleader.kubernetes.operator.decide.restarts import (
+    CAUSE,
+    COUNT,
+    COUNTED,
+    DEFAULT_LIMIT,
+    limit,
+    record_of,
+)
 
 BACKOFF = "BackoffLimitExceeded"
 LIMIT_TEXT = "Job has reached the specified backoff limit"

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ringleader.controller.decide.decision import LogRequest
-from ringleader.controller.decide.first_failure import (
+from ringleader.kubernetes.client.pod_failure_reason import PodFailure, failure_of
+from ringleader.kubernetes.client.pod_view import ContainerView, PodView
+from ringleader.kubernetes.operator.decide.decision import LogRequest
+from ringleader.kubernetes.operator.decide.first_failure import (
     FIRST_FAILURE,
     annotation_of,
     first_failure,
@@ -16,9 +18,7 @@ from ringleader.controller.decide.first_failure import (
     log_request,
     with_first_failure,
 )
-from ringleader.controller.decide.ownership import JobPods
-from ringleader.kube.pod_failure_reason import PodFailure, failure_of
-from ringleader.kube.pod_view import ContainerView, PodView
+from ringleader.kubernetes.operator.decide.ownership import JobPods
 
 
 def ended(code: int | None, reason: str = "Error", *, at: str = "", **more: object) -> ContainerView:

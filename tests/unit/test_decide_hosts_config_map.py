@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller.decide.decision import Create, Patch
-from ringleader.controller.decide.ownership import is_ours
+from ringleader.kubernetes.operator.decide.decision import Create, Patch
+from ringleader.kubernetes.operator.decide.ownership import is_ours
 
 
 def discovered(world: World) -> list[str]:

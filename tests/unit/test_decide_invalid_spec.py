@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.decide.decision import Decision
-from ringleader.controller.decide.invalid_spec import decide_invalid, status_of
 from ringleader.errors import RequestError
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.serializer import write
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.operator.decide.decision import Decision
+from ringleader.kubernetes.operator.decide.invalid_spec import decide_invalid, status_of
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "mpi"}]}}
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.decide.decision import CreateWorker, Decision, Rejection, target
-from ringleader.kube.api_resources import (
+from ringleader.kubernetes.client.api_resources import (
     CONFIG_MAPS,
     JOBS,
     MPIJOBS,
@@ -19,7 +18,8 @@ from ringleader.kube.api_resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from ringleader.kube.pod_view import ContainerView, PodView
+from ringleader.kubernetes.client.pod_view import ContainerView, PodView
+from ringleader.kubernetes.operator.decide.decision import CreateWorker, Decision, Rejection, target
 
 QUOTA = 'pods "pi-worker-1" is forbidden: exceeded quota: gpus, requested: 1, used: 8, limited: 8'
 CREATED = ("MPIJobCreated", "MPIJob lab/pi is created.")

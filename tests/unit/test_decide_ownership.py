@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.decide.decision import CreateWorker, Delete, Observed, Patch, Rejection
-from ringleader.controller.decide.exec_rights import EXEC_RIGHTS
-from ringleader.controller.decide.ownership import only_ours, pods_of
-from ringleader.controller.runtime.informer_cache import cached
-from ringleader.kube.api_resources import PODS
-from ringleader.kube.pod_view import PodView, pod_view
-from ringleader.mpijob.annotations import SPAWN
-from ringleader.mpijob.status import ReplicaStatus
+from ringleader.kubernetes.client.api_resources import PODS
+from ringleader.kubernetes.client.pod_view import PodView, pod_view
+from ringleader.kubernetes.mpijob.annotations import SPAWN
+from ringleader.kubernetes.mpijob.status import ReplicaStatus
+from ringleader.kubernetes.operator.decide.decision import CreateWorker, Delete, Observed, Patch, Rejection
+from ringleader.kubernetes.operator.decide.exec_rights import EXEC_RIGHTS
+from ringleader.kubernetes.operator.decide.ownership import only_ours, pods_of
+from ringleader.kubernetes.operator.runtime.informer_cache import cached
 
 EXEC = {SPAWN: "exec"}
 LABELS = {

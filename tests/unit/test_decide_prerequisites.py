@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import SETTINGS, World, make_job
 
-from ringleader.controller.decide.decision import CreateKeys, CreateWorker
-from ringleader.controller.decide.prerequisites import difference
-from ringleader.mpijob.annotations import GANG, SPAWN
+from ringleader.kubernetes.mpijob.annotations import GANG, SPAWN
+from ringleader.kubernetes.operator.decide.decision import CreateKeys, CreateWorker
+from ringleader.kubernetes.operator.decide.prerequisites import difference
 
 WAIT = {"launcherCreationPolicy": "WaitForWorkersReady"}
 

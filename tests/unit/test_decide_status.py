@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.decide_world import SETTINGS, START, World, make_job
 
-from ringleader.controller.decide.decision import (
+from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
+from ringleader.kubernetes.mpijob.status import ReplicaStatus, ReplicaStatuses
+from ringleader.kubernetes.operator.decide.decision import (
     Create,
     CreateKeys,
     CreateWorker,
@@ -16,9 +18,7 @@ from ringleader.controller.decide.decision import (
     Observed,
     Patch,
 )
-from ringleader.controller.decide.policy_order import decide
-from ringleader.mpijob.model import ManagedBy, MPIJob
-from ringleader.mpijob.status import ReplicaStatus, ReplicaStatuses
+from ringleader.kubernetes.operator.decide.policy_order import decide
 
 WAIT = {"launcherCreationPolicy": "WaitForWorkersReady"}
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller.decide.decision import Create, CreateWorker, Patch
-from ringleader.mpijob.annotations import ON_WORKER_FAILURE
-from ringleader.mpijob.status import ReplicaStatus, ReplicaStatuses
+from ringleader.kubernetes.mpijob.annotations import ON_WORKER_FAILURE
+from ringleader.kubernetes.mpijob.status import ReplicaStatus, ReplicaStatuses
+from ringleader.kubernetes.operator.decide.decision import Create, CreateWorker, Patch
 
 SUSPENDED = {"suspend": True}
 GATED = {

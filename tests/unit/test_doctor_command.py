@@ -153,7 +153,16 @@ def test_files_without_facts(call, tmp_path, text):
 
 @pytest.mark.process
 def test_no_framework_and_no_table_library_is_loaded():
-    names = ["torch", "numpy", "tensorflow", "jax", "mpi4py", "tabulate", "asyncio", "ringleader.kube"]
+    names = [
+        "torch",
+        "numpy",
+        "tensorflow",
+        "jax",
+        "mpi4py",
+        "tabulate",
+        "asyncio",
+        "ringleader.kubernetes.client",
+    ]
     code = (
         "import sys; from ringleader.cli.main import main\n"
         "try: main(['doctor'])\nexcept SystemExit: pass\n"

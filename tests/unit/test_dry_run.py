@@ -25,7 +25,7 @@ def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
         plan=plan,
         mpi=mpi,
         job=job,
-        agent=("/venv/bin/python", "-I", "-S", "/venv/ringleader/agents/agent.py"),
+        agent=("/venv/bin/python", "-I", "-S", "/venv/ringleader/agents/rank_agent.py"),
         hostfile="/tmp/ringleader-0/JOB/hostfile",
         session="/tmp/ringleader-0/JOB/session",
         backing="/dev/shm/ringleader-JOB",

@@ -14,7 +14,7 @@ from tests.unit.elastic_simulation import Member, Phase, Simulation, message, ph
 from ringleader.agents.protocol import HOST_MESSAGES
 from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
 from ringleader.launch.elastic.membership import TIDY_SECONDS, decide
-from ringleader.launch.elastic.membership_news import NEWS
+from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, State
 from ringleader.launch.elastic_history import line_of
 

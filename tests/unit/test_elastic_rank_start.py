@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
+from ringleader.launch.elastic.elastic_session import ElasticJob, ElasticRank
 from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Job
 

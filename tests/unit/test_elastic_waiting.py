@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents.elastic.generation_service import GenerationService
+from ringleader.agents.elastic.generation_server import GenerationService
 from ringleader.engine.exceptions import WorldError
 from ringleader.engine.mpi_proxy import membership
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.agents.processors import RankProcessors
-from ringleader.engine.digest_barrier import PAGE_BYTES, SharedFlags
+from ringleader.agents.usable_cores import RankProcessors
+from ringleader.engine.agreement_barrier import PAGE_BYTES, SharedFlags
 from ringleader.engine.engine_settings import read_settings, wrong_library
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.group_communicators import any_oversubscribed

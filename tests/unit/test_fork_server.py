@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents.fork_server_process import RESTARTS, ForkServerProcess
+from ringleader.agents.fork_server_control import RESTARTS, ForkServerProcess
 
 MODULE = """
     import ctypes, os

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.engine.fusion_buffer import FusionLimits, plan_batches
-from ringleader.engine.kernels import ITEMSIZE
 from ringleader.engine.operations import ReduceOp, Signature
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 FUSING = FusionLimits(small_bytes=4096, most_bytes=8192)
 

@@ -13,14 +13,14 @@ import pytest
 from tests.unit.host_agent_world import HOST, Launcher, alive, below, gone, host_facts
 
 from ringleader.agents import process_tree
-from ringleader.agents.elastic.host_agent_client import AgentGoneError, LeaveError, ProxyConnection
+from ringleader.agents.elastic.generation_client import AgentGoneError, LeaveError, ProxyConnection
 from ringleader.launch.elastic.host_agents import HostAgents
 
 pytestmark = pytest.mark.process
 COMMITTING = """
     import os, time
     from ringleader.agents.elastic.commit_memory import CommitMemory
-    from ringleader.agents.elastic.host_agent_client import RankConnection
+    from ringleader.agents.elastic.generation_client import RankConnection
     number = int(os.environ["RINGLEADER_INCARNATION"]) + 1
     agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], number)
     memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)

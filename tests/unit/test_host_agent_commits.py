@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 BEGIN = """
     import os, sys, time
     from ringleader.agents.elastic.commit_memory import CommitMemory
-    from ringleader.agents.elastic.host_agent_client import RankConnection
+    from ringleader.agents.elastic.generation_client import RankConnection
     agent = RankConnection(os.environ["RINGLEADER_HOST_AGENT"], int(os.environ["RINGLEADER_INCARNATION"]))
     memory = CommitMemory(lambda nbytes: agent.commit_memory(nbytes)[1], agent.committed)
     def commit(number, content):

@@ -13,7 +13,7 @@ import pytest
 from ringleader.agents.elastic.commit_memory import FROZEN_SECONDS
 from ringleader.agents.protocol import MESSAGE, ProtocolError
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts, HostStart
-from ringleader.launch.elastic.elastic_job import ElasticJob
+from ringleader.launch.elastic.elastic_session import ElasticJob
 from ringleader.launch.elastic.host_agents import HostAgents, ended_after
 from ringleader.plan.job import Job
 

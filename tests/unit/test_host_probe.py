@@ -10,10 +10,10 @@ import pytest
 
 from ringleader.agents import host_facts_script
 from ringleader.errors import ProbeError
-from ringleader.launch.host_probe.host_checks import platform_faults
-from ringleader.launch.host_probe.host_query import MOST_NAMES, some_names
+from ringleader.launch.host_probe.host_answer import MOST_NAMES, some_names
 from ringleader.launch.host_probe.probe import probe, remote_question
-from ringleader.launch.host_probe.ssh_query import SshQuery, ask_all
+from ringleader.launch.host_probe.remote_hosts import SshQuery, ask_all
+from ringleader.launch.host_probe.unusable_hosts import platform_faults
 from ringleader.plan.job import Host, Job
 
 

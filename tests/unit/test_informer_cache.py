@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.controller.runtime.by_name_cache import secret_without_values
-from ringleader.controller.runtime.caches import launcher_job
-from ringleader.controller.runtime.informer_cache import CachedObject, InformerCache, is_newer
-from ringleader.controller.runtime.status_update import difference
-from ringleader.kube.pod_view import pod_view
+from ringleader.kubernetes.client.pod_view import pod_view
+from ringleader.kubernetes.operator.runtime.by_name_cache import secret_without_values
+from ringleader.kubernetes.operator.runtime.caches import launcher_job
+from ringleader.kubernetes.operator.runtime.informer_cache import CachedObject, InformerCache, is_newer
+from ringleader.kubernetes.operator.runtime.status_update import difference
 
 
 @dataclass

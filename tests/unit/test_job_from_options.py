@@ -15,15 +15,15 @@ from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets,
 from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.job_request import JobRequest
-from ringleader.launch.kubernetes.pod_template import unexpanded
-from ringleader.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, SPAWN_EXEC, SPAWN_SSH
-from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.serializer import write
-from ringleader.mpijob.yaml_text import text_of
+from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.pod_template import unexpanded
+from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, SPAWN_EXEC, SPAWN_SSH
+from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.yaml_text import text_of
 from ringleader.option_fields import parts
-from ringleader.render.rdma.profiles import Spread
+from ringleader.render.rdma_profiles import Spread
 
 TRAIN = ("python", "train.py", "--lr", "0.1")
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.kube.api_errors import ApiError, response_error
-from ringleader.kube.client import LineBuffer, parse_change
-from ringleader.kube.http_transport import warnings_of
+from ringleader.kubernetes.client.api_errors import ApiError, response_error
+from ringleader.kubernetes.client.client import LineBuffer, parse_change
+from ringleader.kubernetes.client.http_transport import warnings_of
 
 STATUS = {
     "kind": "Status",

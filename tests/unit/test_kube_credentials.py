@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.kube.credential_plugin import CredentialPlugin, PluginSpec
-from ringleader.kube.credentials import TokenFile
+from ringleader.kubernetes.client.credential_plugin import CredentialPlugin, PluginSpec
+from ringleader.kubernetes.client.credentials import TokenFile
 
 pytestmark = pytest.mark.process
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.errors import RefusedError
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.api_resources import PODS
-from ringleader.kube.cluster import Change, Listing
-from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Backoff, Outage
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.api_resources import PODS
+from ringleader.kubernetes.client.cluster import Change, Listing
+from ringleader.kubernetes.client.informer import Informer
+from ringleader.kubernetes.client.retry import Backoff, Outage
 
 GONE = ApiError(status=410, reason="Expired", message="too old")
 FORBIDDEN = ApiError(status=403, reason="Forbidden", message='cannot list resource "pods"')

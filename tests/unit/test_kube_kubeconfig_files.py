@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kube.credential_sources import credentials
-from ringleader.kube.credentials import Credentials
+from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.credentials import Credentials
 
 
 def config(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.rate_limit import Limiter, Slots
-from ringleader.kube.retry import Backoff, Outage, with_retries
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.rate_limit import Limiter, Slots
+from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
 
 
 class Clock:

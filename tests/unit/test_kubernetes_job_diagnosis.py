@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from ringleader.finding import Finding, Level
-from ringleader.launch.kubernetes.exit_status import end_of
-from ringleader.launch.kubernetes.job_diagnosis import explain
-from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
-from ringleader.launch.kubernetes.job_view import (
+from ringleader.kubernetes.jobs.exit_status import end_of
+from ringleader.kubernetes.jobs.job_diagnosis import explain
+from ringleader.kubernetes.jobs.job_snapshot import JobSnapshot, State
+from ringleader.kubernetes.jobs.job_view import (
     as_pods_run,
     event_view,
     job_pod_view,
     mpijob_view,
     pods_job_view,
 )
-from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
+from ringleader.kubernetes.jobs.progress_line import Progress, is_about_to_end, progress
 
 Object = dict[str, Any]
 

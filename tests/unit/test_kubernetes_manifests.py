@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.quantities import total
-from ringleader.mpijob.serializer import write
-from ringleader.mpijob.yaml_text import text_of
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.quantities import total
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.yaml_text import text_of
+from ringleader.kubernetes.objects import exec_spawn, init_containers, job_validation, ssh_secret
+from ringleader.kubernetes.objects.config_map import config_map, discover_hosts_text, hostfile_text
+from ringleader.kubernetes.objects.gang_scheduling import gang_of, min_member, min_resources, pod_group
+from ringleader.kubernetes.objects.init_containers import ssh_ports
+from ringleader.kubernetes.objects.launcher_and_workers import launcher_job, worker_pod
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings, domain_of_search
+from ringleader.kubernetes.objects.service import service
 from ringleader.plan.host_list import parse_hostfile
-from ringleader.render.kubernetes import exec_spawn, init_containers, job_validation, ssh_secret
-from ringleader.render.kubernetes.config_map import config_map, discover_hosts_text, hostfile_text
-from ringleader.render.kubernetes.gang_scheduling import gang_of, min_member, min_resources, pod_group
-from ringleader.render.kubernetes.init_containers import ssh_ports
-from ringleader.render.kubernetes.launcher_and_workers import launcher_job, worker_pod
-from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
-from ringleader.render.kubernetes.service import service
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kubernetes"
 SETTINGS = OperatorSettings(image="ringleader-operator:1", has_exec_spawn=True)

@@ -21,12 +21,12 @@ from click.testing import CliRunner
 from ringleader.cli.main import ringleader
 from ringleader.cli.operator import OperatorOptions, run_command, settings_of, terms_of
 from ringleader.cli.typed_command import options_of
-from ringleader.controller.runtime.leader_election import lease_name
 from ringleader.errors import RequestError
-from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import exec_spawn, operator_admission_policy
-from ringleader.render.kubernetes.operator_manifests import Installation, check, manifests
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects import exec_spawn, operator_admission_policy
+from ringleader.kubernetes.objects.operator_manifests import Installation, check, manifests
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.operator.runtime.leader_election import lease_name
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/helm/ringleader-operator"
@@ -116,7 +116,7 @@ def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
 
 
 def test_the_operator_may_do_all_that_it_asks_for_at_its_start() -> None:
-    from ringleader.controller.runtime.rbac_check import LEASE_RIGHTS, required_rights
+    from ringleader.kubernetes.operator.runtime.rbac_check import LEASE_RIGHTS, required_rights
 
     for wish in WISHES:
         allowed = {(resource, verb) for _, resource, verb in rights_of(manifests(wish))}

@@ -13,18 +13,18 @@ import kubernetes_validate
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.job_request import JobRequest
-from ringleader.launch.kubernetes.job_view import pods_job_view
-from ringleader.launch.kubernetes.mpijob_builder import mpijob
-from ringleader.launch.kubernetes.operatorless_objects import (
+from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.job_view import pods_job_view
+from ringleader.kubernetes.jobs.mpijob_builder import mpijob
+from ringleader.kubernetes.jobs.operatorless_objects import (
     MANAGER,
     OperatorlessPlan,
     check_operatorless,
     owned,
     plan,
 )
-from ringleader.mpijob.yaml_text import text_of
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.kubernetes.mpijob.yaml_text import text_of
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 
 def request(**words: Any) -> JobRequest:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.kube.api_errors import ApiError
-from ringleader.kube.retry import Outage
-from ringleader.launch.kubernetes.pod_log import LogPosition, follow_log
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.retry import Outage
+from ringleader.kubernetes.jobs.pod_log import LogPosition, follow_log
 
 
 def stamp(milliseconds: int) -> bytes:

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.quantities import LARGEST, fault, value
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.quantities import LARGEST, fault, value
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.decide_world import SETTINGS, make_job
 
-from ringleader.mpijob.annotations import MIN_WORKERS
-from ringleader.render.kubernetes.launcher_and_workers import (
+from ringleader.kubernetes.mpijob.annotations import MIN_WORKERS
+from ringleader.kubernetes.objects.launcher_and_workers import (
     NOTICE,
     launcher_template,
     with_notice,

@@ -22,8 +22,8 @@ from ringleader.errors import LaunchError
 from ringleader.launch.exit_reason import Lost
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.launch.supervision.mpirun_session import Supervisor, ranges
 from ringleader.launch.supervision.session import Channels
-from ringleader.launch.supervision.supervisor import Supervisor, ranges
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.cli.main import main
-from ringleader.mpijob.crd import crd
-from ringleader.mpijob.yaml_text import documents
+from ringleader.kubernetes.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.yaml_text import documents
 
 FILES = Path(__file__).parent.parent / "golden" / "mpijob"
 GOOD = (FILES / "tensorflow-benchmarks.yaml").read_text()

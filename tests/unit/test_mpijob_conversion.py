@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.conversion.convert import convert
-from ringleader.mpijob.manifest_files import render
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.yaml_text import documents, text_of
+from ringleader.kubernetes.mpijob.conversion.convert import convert
+from ringleader.kubernetes.mpijob.manifest_files import render
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.yaml_text import documents, text_of
 
 FILES = Path(__file__).parent.parent / "golden" / "mpijob"
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "image"}]}}

@@ -12,10 +12,10 @@ import pytest
 from openapi_schema_validator import OAS30Validator, oas30_format_checker
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.crd import COLUMNS, crd, schema
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.serializer import write
-from ringleader.mpijob.yaml_text import text_of
+from ringleader.kubernetes.mpijob.crd import COLUMNS, crd, schema
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.yaml_text import text_of
 
 ANNOTATION_LIMIT = 262_144
 """Bytes that all annotations of an object may have together; ``kubectl apply`` puts the manifest into one."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.mpijob.field_schema import descriptions, field_schemas, is_model
-from ringleader.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.field_schema import descriptions, field_schemas, is_model
+from ringleader.kubernetes.mpijob.model import MPIJob
 
 ROOT = Path(__file__).resolve().parents[2]
 UNTOLD = {

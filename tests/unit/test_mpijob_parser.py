@@ -7,8 +7,8 @@ import copy
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.mpijob import object_names
-from ringleader.mpijob.model import (
+from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.model import (
     CleanPodPolicy,
     LauncherCreationPolicy,
     LauncherSpec,
@@ -20,9 +20,9 @@ from ringleader.mpijob.model import (
     Spec,
     WorkerSpec,
 )
-from ringleader.mpijob.parser import check, read, request
-from ringleader.mpijob.serializer import write
-from ringleader.mpijob.yaml_text import documents
+from ringleader.kubernetes.mpijob.parser import check, read, request
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.yaml_text import documents
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "image"}]}}
 GOOD = {

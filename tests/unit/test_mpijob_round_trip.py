@@ -7,11 +7,11 @@ import json
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ringleader.mpijob.field_schema import IntegerRange, JsonContent, field_schemas, is_model
-from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.serializer import write
-from ringleader.mpijob.yaml_text import documents, text_of
+from ringleader.kubernetes.mpijob.field_schema import IntegerRange, JsonContent, field_schemas, is_model
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.yaml_text import documents, text_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     [

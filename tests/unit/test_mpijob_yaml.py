@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.yaml_text import documents, text_of
+from ringleader.kubernetes.mpijob.yaml_text import documents, text_of
 
 
 def value(text):

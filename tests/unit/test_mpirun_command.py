@@ -23,7 +23,7 @@ from ringleader.render.mpirun_command import (
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]
 
-AGENT = ("/my venv/bin/python", "-I", "-S", "/my venv/ringleader/agents/agent.py")
+AGENT = ("/my venv/bin/python", "-I", "-S", "/my venv/ringleader/agents/rank_agent.py")
 SSH = ("/usr/bin/ssh", "-F", "/tmp/rl-ssh/config", "-x")
 OPEN_MPI = (Family.OPENMPI4, Family.OPENMPI5)
 

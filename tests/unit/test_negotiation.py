@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.engine.engine import Engine
 from ringleader.engine.engine_settings import Limits
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.negotiation import Decision, Pending, decide, decode, encode
 from ringleader.engine.operations import JOIN, ReduceOp, Signature
 

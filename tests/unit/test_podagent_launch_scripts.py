@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
-from ringleader.podagent import launch_scripts as tools
-from ringleader.podagent.launch_scripts import install, install_kubectl
+from ringleader.kubernetes.pod import launch_scripts as tools
+from ringleader.kubernetes.pod.launch_scripts import install, install_kubectl
 
 pytestmark = pytest.mark.process
 

@@ -15,10 +15,10 @@ import pytest
 from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.cluster import Cluster
-from ringleader.podagent.__main__ import hosts_of, main
-from ringleader.podagent.wait_for_workers import (
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.cluster import Cluster
+from ringleader.kubernetes.pod.__main__ import hosts_of, main
+from ringleader.kubernetes.pod.wait_for_workers import (
     LONGEST_PAUSE,
     Limits,
     PodProbe,
@@ -318,7 +318,7 @@ def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     hostfile.write_text("127.0.0.1 slots=1\n")
     words = ["wait", f"--tools={tools}", f"--hostfile={hostfile}", "--timeout=600", "--port=1"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "ringleader.podagent", *words], stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "ringleader.kubernetes.pod", *words], stderr=subprocess.DEVNULL
     )
     try:
         end = time.monotonic() + patience(60)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents.elastic.generation_service import RING_BYTES
+from ringleader.agents.elastic.generation_server import RING_BYTES
 from ringleader.engine.communicator import ANY, Call, Mailbox
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.mpi_proxy.channel import SHORT_BYTES, Channel

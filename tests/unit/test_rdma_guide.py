@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ringleader.cli.main import main
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.yaml_text import documents
-from ringleader.render.kubernetes import job_validation
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.rdma.profiles import PROFILES, Counts, Multus
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.yaml_text import documents
+from ringleader.kubernetes.objects import job_validation
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.render.rdma_profiles import PROFILES, Counts, Multus
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/rdma-pods.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(console|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

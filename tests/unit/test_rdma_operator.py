@@ -9,13 +9,13 @@ import kubernetes_validate
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import job_validation, rdma_annotations, ssh_secret
-from ringleader.render.kubernetes.init_containers import ssh_ports
-from ringleader.render.kubernetes.launcher_and_workers import launcher_template, worker_pod
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.rdma.profiles import PROFILES
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects import job_validation, rdma_annotations, ssh_secret
+from ringleader.kubernetes.objects.init_containers import ssh_ports
+from ringleader.kubernetes.objects.launcher_and_workers import launcher_template, worker_pod
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.render.rdma_profiles import PROFILES
 
 SETTINGS = OperatorSettings(image="operator:1", has_exec_spawn=True)
 MPIRUN = ["mpirun", "-n", "2", "train"]

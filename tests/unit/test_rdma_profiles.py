@@ -13,9 +13,9 @@ import pytest
 import yaml
 from openapi_schema_validator import OAS30Validator
 
-from ringleader.mpijob.crd import schema
-from ringleader.mpijob.parser import read
-from ringleader.render.rdma.profiles import PROFILES
+from ringleader.kubernetes.mpijob.crd import schema
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.render.rdma_profiles import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]
 NETWORKS = "k8s.v1.cni.cncf.io/networks"

@@ -17,13 +17,13 @@ from ringleader.cli.kubernetes.job_from_options import request_of
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.mpijob_builder import mpijob
-from ringleader.launch.kubernetes.pod_template import single_pod
-from ringleader.render.rdma.advice import advice_on
-from ringleader.render.rdma.allocation import allocate
-from ringleader.render.rdma.pod_nics import NETWORKS, add_nics
-from ringleader.render.rdma.profiles import PROFILES
-from ringleader.render.rdma.request import RdmaRequest
+from ringleader.kubernetes.jobs.mpijob_builder import mpijob
+from ringleader.kubernetes.jobs.pod_template import single_pod
+from ringleader.kubernetes.rdma.advice import advice_on
+from ringleader.kubernetes.rdma.allocation import allocate
+from ringleader.kubernetes.rdma.pod_nics import NETWORKS, add_nics
+from ringleader.kubernetes.rdma.request import RdmaRequest
+from ringleader.render.rdma_profiles import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]
 

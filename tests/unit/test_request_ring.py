@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents.elastic.generation_service import RING_BYTES
+from ringleader.agents.elastic.generation_server import RING_BYTES
 from ringleader.engine.communicator import Call
 from ringleader.engine.exceptions import is_transport_error
 from ringleader.engine.mpi_proxy.channel import address_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kube.ssh_keys import TYPES, generate
-from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import ssh_secret
+from ringleader.kubernetes.client.ssh_keys import TYPES, generate
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects import ssh_secret
 
 WORKERS = ("train-worker-*",)
 

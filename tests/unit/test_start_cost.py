@@ -92,15 +92,15 @@ def loaded_in_bare(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "after"),
     [
-        ("agents.agent_outer", ""),
-        ("agents.agent_inner", "process_tree.die_with_parent(0, os.getppid())"),
+        ("agents.rank_agent_guard", ""),
+        ("agents.rank_agent_loop", "process_tree.die_with_parent(0, os.getppid())"),
         ("launch.mpirun.mpirun_supervisor", ""),
     ],
 )
 def test_what_runs_beside_ranks_and_mpirun_loads_little(module: str, after: str) -> None:
     found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
     assert f"ringleader.{module}" in found
-    slow = {*SLOW, *(OF_JSON if module == "agents.agent_outer" else ())}
+    slow = {*SLOW, *(OF_JSON if module == "agents.rank_agent_guard" else ())}
     assert found.isdisjoint(slow), found & slow
 
 
@@ -120,7 +120,7 @@ RUN = MAIN.format(words="'run', '--oversubscribe', '-n', '2', 'true'")
 
 def test_a_whole_run_loads_no_more_than_it_needs() -> None:
     found = loaded(RUN)
-    assert "ringleader.launch.supervision.supervisor" in found
+    assert "ringleader.launch.supervision.mpirun_session" in found
     ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api", "fabric.facts", "kube")
     ours += ("controller", "images", "doctor", "launch.kubernetes")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", "tomllib"}

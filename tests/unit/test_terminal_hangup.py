@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringleader.launch import signals
-from ringleader.launch.elastic.elastic_job import ElasticJob
+from ringleader.launch.elastic.elastic_session import ElasticJob
 from ringleader.launch.supervision.session import Session
 
 PROGRAM = """

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.engine.chrome_trace import MOST_TRACKS, ChromeTrace
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.engine.timeline import (
     Observer,
@@ -24,6 +23,7 @@ from ringleader.engine.timeline import (
     file_of,
     read_timeline_options,
 )
+from ringleader.engine.timeline_events import MOST_TRACKS, ChromeTrace
 
 CALL = Signature(kind="allreduce", dtype="float32", shape=(4, 2), op=ReduceOp.AVERAGE)
 

@@ -11,10 +11,10 @@ from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, por
 from ringleader.agents import host_facts_script
 from ringleader.fabric.facts import Library, document
 from ringleader.fabric.readers.settings_facts import without_measurements
-from ringleader.launch.host_probe.host_query import HostReport, report_of
+from ringleader.launch.host_probe.host_answer import HostReport, report_of
 from ringleader.launch.host_probe.probe import Probe, remote_question
+from ringleader.launch.launch_plan import prepare
 from ringleader.launch.outcome import Listener
-from ringleader.launch.prepare import prepare
 from ringleader.launch.transport_settings import JobSettings, job_settings
 from ringleader.plan.job import Family, Host, Job
 from ringleader.plan.rank_placement import place
@@ -191,7 +191,7 @@ def test_a_host_whose_package_has_no_reader(tmp_path):
     package = tmp_path / "ringleader"
     package.mkdir()
     (package / "__init__.py").write_text("print('{broken')\n")
-    assert host_facts_script.settings_facts(str(package / "agents/agent.py")) is None
+    assert host_facts_script.settings_facts(str(package / "agents/rank_agent.py")) is None
 
 
 def test_agents_are_told(tmp_path):

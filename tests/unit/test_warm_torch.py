@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import Launcher
 
-from ringleader.launch.elastic.preload import warm_start
-from ringleader.launch.host_probe.host_query import is_python
+from ringleader.launch.elastic.preloaded_modules import warm_start
+from ringleader.launch.host_probe.host_answer import is_python
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.process, pytest.mark.torch]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ringleader.controller.runtime.work_queue import RequeueBackoff, WorkQueue
+from ringleader.kubernetes.operator.runtime.work_queue import RequeueBackoff, WorkQueue
 
 
 @dataclass

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from ringleader.adapters.object_exchange import sum_numbers
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)
 """Bucket sizes in bytes: what is used without trials between hosts, smaller, larger, and one bucket."""

@@ -26,10 +26,10 @@ from ringleader.adapters.process_sets import (
 )
 from ringleader.adapters.submit_operation import signature_for
 from ringleader.adapters.util import gloo_built, mpi_built
+from ringleader.engine.engine_session import Session
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.engine.session import Session
 
 __all__ = ["HorovodBasics"]
 

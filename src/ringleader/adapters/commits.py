@@ -33,9 +33,9 @@ from ringleader.adapters.commit_layout import (
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
 from ringleader.adapters.process_sets import global_process_set
+from ringleader.engine.engine_session import Session
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.session import Session
 
 if TYPE_CHECKING:
     from ringleader.agents.elastic.commit_memory import CommitMemory

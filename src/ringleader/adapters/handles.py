@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import Work
 
 CAPACITY = 4096

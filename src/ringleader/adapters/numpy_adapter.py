@@ -23,8 +23,8 @@ from ringleader.adapters.numpy_arithmetic import (
     scale,
 )
 from ringleader.engine.framework_adapter import DeviceTransport, TransportContext
-from ringleader.engine.kernels import ITEMSIZE, FlatKernels
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import ITEMSIZE, FlatKernels
 from ringleader.engine.transports.transport import Transport
 
 Array = numpy.ndarray[Any, Any]

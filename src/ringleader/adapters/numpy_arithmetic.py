@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy
 
-from ringleader.engine.kernels import divisor_of
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import divisor_of
 
 Array = numpy.ndarray[Any, Any]
 COMBINE: dict[ReduceOp, Any] = {
@@ -202,7 +202,7 @@ def _call_silently(function: Callable[..., Any], *arguments: Any, **words: Any) 
 
 
 class NumpyFlat:
-    """See `ringleader.engine.kernels.FlatKernels`; ``take`` and ``give`` are the framework's."""
+    """See `ringleader.engine.reduction_kernels.FlatKernels`; ``take`` and ``give`` are the framework's."""
 
     def __init__(self, dtype: str, take: Callable[[Any], Array], give: Callable[[Array], Any]) -> None:
         """Take the element type, and the ways from the framework's arrays to NumPy's 1-D ones and back."""

@@ -20,10 +20,10 @@ from ringleader.adapters.basics import rank
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.adapters.submit_operation import named_work
-from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import HorovodInternalError
-from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 FIRST_BYTES = 4096
 """An object that fits is broadcast with its length at once; a longer one follows it."""

@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Mapping
 
+from ringleader.engine.engine_session import Session
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.engine.session import Session
 from ringleader.engine.timeline import Stage
 
 EVERY_SECONDS = 1.0

@@ -15,9 +15,9 @@ from typing import Any
 
 from ringleader.adapters.handles import finish, new_handle
 from ringleader.adapters.process_sets import ProcessSet, begin_operation, group_of, next_serial
-from ringleader.engine.engine import Engine
-from ringleader.engine.kernels import Array
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.engine.reduction_kernels import Array
 
 
 class Operation:

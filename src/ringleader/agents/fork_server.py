@@ -2,7 +2,7 @@
 
 For the host agent of an elastic job it forks rank agents, from which their ranks are forked. For rank agents
 that an MPI started (``--max-restarts --warm``) it forks the ranks and stays their parent. Its interpreter
-runs ``run(serve(…))`` (``fork_server_process.PROGRAM``): ``serve`` returns in a rank, and
+runs ``run(serve(…))`` (``fork_server_control.PROGRAM``): ``serve`` returns in a rank, and
 ``forked_script.run`` then runs the script. So that it can be forked safely it has one thread, and has used
 neither MPI nor a GPU.
 """
@@ -16,11 +16,11 @@ import sys
 import time
 from functools import partial
 
-from ringleader.agents import process_start, process_tree, unix_messages
+from ringleader.agents import process_tree, start_command, unix_messages
 from ringleader.agents.elastic import elastic_rank_agent
-from ringleader.agents.elastic.rank_agents import WATCHED
-from ringleader.agents.fast_stdlib import Any, Callable, signal, socket, suppress
-from ringleader.agents.process_start import ForkedRank, NotStartedError
+from ringleader.agents.elastic.forked_rank_agents import WATCHED
+from ringleader.agents.light_imports import Any, Callable, signal, socket, suppress
+from ringleader.agents.start_command import ForkedRank, NotStartedError
 
 ANSWER_SECONDS = 1.0
 """For the first word of a rank agent that stands by, which is there at once as a rule."""
@@ -221,7 +221,7 @@ def _fork(
 class RankForks:
     """Ranks that were forked from here, and the connections of the rank agents that asked for them.
 
-    An agent (`fork_server_process.ForkServerClient`) sends on a Unix socket what its rank is to run, with the
+    An agent (`fork_server_control.ForkServerClient`) sends on a Unix socket what its rank is to run, with the
     descriptors that the rank gets, and keeps the connection: ``started {pid}`` or ``not_started {why}``,
     later ``ended {status}`` come back on it. Its end ends the rank.
     """
@@ -272,13 +272,13 @@ class RankForks:
             return
         command, fds = received
         try:
-            pid = process_start.start(command, fds, runs_script=True)
+            pid = start_command.start(command, fds, runs_script=True)
             self._ranks[pid] = agent
             self._tell(agent, do="started", pid=pid)
         except NotStartedError as error:
             self._tell(agent, do="not_started", why=error.reason, exit_code=error.exit_code)
         except OSError as error:
-            why, code = f"cannot fork: {error.strerror}", process_start.NOT_EXECUTABLE
+            why, code = f"cannot fork: {error.strerror}", start_command.NOT_EXECUTABLE
             self._tell(agent, do="not_started", why=why, exit_code=code)
         finally:
             for fd in fds:

@@ -13,9 +13,9 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType, TracebackType
 
-from ringleader.agents.fast_stdlib import Any, signal
-from ringleader.agents.process_start import ForkedRank
+from ringleader.agents.light_imports import Any, signal
 from ringleader.agents.process_tree import close_all_but
+from ringleader.agents.start_command import ForkedRank
 
 NOT_OPENED = 2
 """Exit code, as Python's own, where the script cannot be read."""

@@ -1,7 +1,7 @@
 """``python -I -S …/ringleader/agents/host_agent.py``: starts a host agent, one for each host of a job.
 
 The launcher runs it over ssh, or as a child on its own machine, and writes one line of JSON to its standard
-input. It is run by path, with no site-packages, as rank agents are (``agent.py``). When it is connected it
+input. It is run by path, with no site-packages, as rank agents are (``rank_agent.py``). Once connected it
 detaches itself, so that whoever started it sees exit code 0; else it says why on standard error. Then it is
 two processes, as a rank's agent is:
 
@@ -23,13 +23,13 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 if _ROOT not in sys.path:  # run by path
     sys.path.append(_ROOT)
 from ringleader.agents import job_directory, process_tree, rank_identity, unix_messages  # noqa: E402
-from ringleader.agents.agent_outer import make_sure_open  # noqa: E402
 from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE  # noqa: E402
+from ringleader.agents.elastic.forked_rank_agents import OUTER_GONE, WATCHED  # noqa: E402
 from ringleader.agents.elastic.host_agent_loop import LEFT_SECONDS, HostAgent, HostAgentConfig  # noqa: E402
-from ringleader.agents.elastic.rank_agents import OUTER_GONE, WATCHED  # noqa: E402
-from ringleader.agents.fast_stdlib import Mapping, signal  # noqa: E402
 from ringleader.agents.job_directory import JobDirectory  # noqa: E402
+from ringleader.agents.light_imports import Mapping, signal  # noqa: E402
 from ringleader.agents.protocol import LauncherConnection, LauncherUnreachableError, connect  # noqa: E402
+from ringleader.agents.rank_agent_guard import make_sure_open  # noqa: E402
 
 FAILED = 1
 LONGEST_CONFIG = 64 * 1024

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.agents import hardware, processors, rank_identity
+from ringleader.agents import hardware, rank_identity, usable_cores
 from ringleader.agents.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
@@ -165,7 +165,7 @@ def _installed_agent() -> Path:
     for finder in sys.meta_path:
         found = finder.find_spec("ringleader", None)
         for place in (found.submodule_search_locations or ()) if found else ():
-            return Path(place) / "agents/agent.py"
+            return Path(place) / "agents/rank_agent.py"
     return Path("/nonexistent")
 
 
@@ -267,8 +267,8 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         "hostname": socket.gethostname(),
         "identity": rank_identity.host_identity(str(root)),
         "python": [sys.executable, ".".join(str(part) for part in sys.version_info[:3])],
-        "cores": hardware.cores(set(processors.affinity()), root),
-        "cpu_limit": processors.cpu_limit(root),
+        "cores": hardware.cores(set(usable_cores.affinity()), root),
+        "cpu_limit": usable_cores.cpu_limit(root),
         "gpus": hardware.gpus(environ, root, patience=patience),
         "rdma": hardware.rdma_ports(root),
         "interfaces": found,

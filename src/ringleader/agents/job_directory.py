@@ -17,7 +17,7 @@ import os
 import stat
 import time
 
-from ringleader.agents.fast_stdlib import suppress
+from ringleader.agents.light_imports import suppress
 
 SHM = "/dev/shm"
 FOREIGN_AGE = 3600.0

@@ -15,7 +15,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 if _ROOT not in sys.path:  # run by path
     sys.path.append(_ROOT)
 from ringleader.agents import process_tree  # noqa: E402
-from ringleader.agents.fast_stdlib import signal, suppress  # noqa: E402
+from ringleader.agents.light_imports import signal, suppress  # noqa: E402
 
 NOT_FOUND = 127
 POLL_SECONDS = 0.05
@@ -31,7 +31,7 @@ def argv(command: tuple[str, ...], *, seconds: float = 5.0) -> tuple[str, ...]:
     program = shutil.which(command[0])
     if program is None:
         return command
-    ours = (sys.executable, "-I", "-S", os.path.abspath(__file__))  # noqa: PTH100 - see agent.py
+    ours = (sys.executable, "-I", "-S", os.path.abspath(__file__))  # noqa: PTH100 - see rank_agent.py
     return (*ours, str(seconds), str(os.getpid()), program, *command[1:])
 
 

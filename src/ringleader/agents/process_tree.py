@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.agents.fast_stdlib import Iterable, Sequence, signal, suppress
+from ringleader.agents.light_imports import Iterable, Sequence, signal, suppress
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -13,7 +13,7 @@ import os
 import time
 from struct import Struct
 
-from ringleader.agents.fast_stdlib import Any, Iterator, blake2b, compare_digest, socket, suppress
+from ringleader.agents.light_imports import Any, Iterator, blake2b, compare_digest, socket, suppress
 
 MESSAGE, STDOUT, STDERR, STDIN, BLOB = range(5)
 """Kinds of frames: a JSON object; output of the rank; input for it; a piece of a pickled call or result."""

@@ -12,7 +12,7 @@ import os
 import stat
 import time
 
-from ringleader.agents.fast_stdlib import Any, Iterable, Iterator, Mapping, socket, suppress
+from ringleader.agents.light_imports import Any, Iterable, Iterator, Mapping, socket, suppress
 
 FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
 LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}

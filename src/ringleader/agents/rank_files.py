@@ -9,7 +9,7 @@ import json
 import os
 
 from ringleader.agents import protocol
-from ringleader.agents.fast_stdlib import Any, Iterator, Mapping, suppress
+from ringleader.agents.light_imports import Any, Iterator, Mapping, suppress
 
 LINKS = "RINGLEADER_PROXY_LIBRARY_LINKS"
 """Environment of an MPI proxy: JSON of name → library, for links that it makes on its host."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ringleader.agents.fast_stdlib import Mapping, blake2b, socket
+from ringleader.agents.light_imports import Mapping, blake2b, socket
 
 RANK_NAMES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_RANK", "SLURM_PROCID")
 LOCAL_RANK_NAMES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")

@@ -6,7 +6,7 @@ import os
 import select
 
 from ringleader.agents import protocol
-from ringleader.agents.fast_stdlib import Any, suppress
+from ringleader.agents.light_imports import Any, suppress
 from ringleader.agents.protocol import LauncherConnection
 
 FULL = 1024 * 1024

@@ -1,6 +1,6 @@
 """A rank's command and everything below it: started, looked at, told to end, and reaped.
 
-How a process is started is in `process_start`, who asks a fork server for one in `fork_server_process`, what
+How a process is started is in `start_command`, who asks a fork server for one in `fork_server_control`, what
 is between its pipes and the launcher in `rank_pipes`.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.agents import process_start, process_tree
-from ringleader.agents.fast_stdlib import TYPE_CHECKING, Any, Mapping, signal, socket
+from ringleader.agents import process_tree, start_command
 from ringleader.agents.job_directory import JobDirectory
-from ringleader.agents.process_start import NotStartedError
+from ringleader.agents.light_imports import TYPE_CHECKING, Any, Mapping, signal, socket
 from ringleader.agents.protocol import LauncherConnection
 from ringleader.agents.rank_evidence import RankEvidence
 from ringleader.agents.rank_files import RankFiles
 from ringleader.agents.rank_pipes import RankPipes
+from ringleader.agents.start_command import NotStartedError
 
 if TYPE_CHECKING:
-    from ringleader.agents.fork_server_process import ForkServerClient
+    from ringleader.agents.fork_server_control import ForkServerClient
 
 AFTER_END = 2 * 1024 * 1024
 """Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
@@ -60,7 +60,7 @@ class RankProcess:
         self.ended_at: float | None = None
         self.stopped_by = ""
         self.orphaned = ""
-        """Why it ends although the launcher did not say so; see ``agent_inner``."""
+        """Why it ends although the launcher did not say so; see ``rank_agent_loop``."""
         self.failing: dict[str, Any] = {}
         """What the rank's Python said when an exception left its script; it may still run exit handlers."""
         self.kill_at: float | None = None
@@ -87,14 +87,14 @@ class RankProcess:
         except OSError as error:  # no room for its files, no descriptor or no process for it
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             self.pipes.give_up()
-            self._tell_end(exit_code=process_start.NOT_EXECUTABLE, reason=f"cannot be started: {what}")
+            self._tell_end(exit_code=start_command.NOT_EXECUTABLE, reason=f"cannot be started: {what}")
         else:
             self.inspect_at = time.monotonic() + self.inspect_every
             self.launcher.say(do="started", pid=self.pid, why_cold=why_cold)
 
     def _started(self, message: dict[str, Any]) -> tuple[int, str]:
         """Make the rank's files and pipes and start its command; return its process id, and why the fork
-        server has not forked it although it was asked. Raises as ``process_start.start`` does."""
+        server has not forked it although it was asked. Raises as ``start_command.start`` does."""
         env = self.files.environment(self.environ, message)
         self.evidence.begin(message.get("evidence", {}), env, self.directory.path)
         fds = self.pipes.make(with_input=bool(message.get("stdin")), window=int(message["window"]))
@@ -108,7 +108,7 @@ class RankProcess:
         why_cold = ""
         try:
             if message.get("warm_ranks"):
-                from ringleader.agents.fork_server_process import ForkServerClient, NoForkError
+                from ringleader.agents.fork_server_control import ForkServerClient, NoForkError
 
                 cpus = command["cpus"] or sorted(os.sched_getaffinity(0))
                 try:
@@ -121,7 +121,7 @@ class RankProcess:
                     process_tree.adopt(pid)
                     return pid, ""
             runs_script = self.preloaded and bool(message.get("warm"))
-            return process_start.start(command, fds, runs_script=runs_script), why_cold
+            return start_command.start(command, fds, runs_script=runs_script), why_cold
         finally:
             self.pipes.close_far_ends()
 

@@ -18,7 +18,7 @@ from array import array
 from struct import pack, unpack_from
 
 from ringleader.agents import rank_identity
-from ringleader.agents.fast_stdlib import Any, Callable, socket, suppress
+from ringleader.agents.light_imports import Any, Callable, socket, suppress
 
 MOST_DEVICES = 256
 """Interfaces, and ports of RDMA devices, of which counters are read."""

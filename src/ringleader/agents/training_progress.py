@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 
 INTERVAL = 0.05
 """Seconds between two lines: rates over a second or more do not need finer ones."""

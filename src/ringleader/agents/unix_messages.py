@@ -13,7 +13,7 @@ import os
 import struct
 from array import array
 
-from ringleader.agents.fast_stdlib import Any, Callable, Iterator, Sequence, socket, suppress
+from ringleader.agents.light_imports import Any, Callable, Iterator, Sequence, socket, suppress
 
 RANKS_SOCKET_NAME = "warm.sock"
 """The socket of a fork server that forks ranks (`fork_server`), in its host's part of a directory."""
@@ -42,7 +42,7 @@ def listen_at(path: str, *, backlog: int) -> socket.socket:
 
     def prepare(sock: socket.socket, address: str) -> None:
         with suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108 - no pathlib here, see agent.py
+            os.unlink(path)  # noqa: PTH108 - no pathlib here, see rank_agent.py
         sock.bind(address)
         os.chmod(path, 0o600)  # noqa: PTH101
         sock.listen(backlog)
@@ -87,7 +87,7 @@ def accepted(listener: socket.socket) -> Iterator[socket.socket]:
     """Yield the connections that wait at a listening socket, without blocking; other users' are closed."""
     while True:
         try:
-            # What `socket.accept` builds on; `fast_stdlib` has the C half alone.
+            # What `socket.accept` builds on; `light_imports` has the C half alone.
             fd, _address = listener._accept()  # type: ignore[attr-defined]
         except OSError:
             return

@@ -19,13 +19,13 @@ from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.kubernetes.objects.operator_manifests import NAMESPACE, Installation, check, manifests
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings, domain_of_search
 from ringleader.option_fields import LEAST, flag, group, option
-from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
-from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
 
 if TYPE_CHECKING:
-    from ringleader.controller.runtime.process import ProcessOptions
-    from ringleader.kube.client import RestCluster
+    from ringleader.kubernetes.client.client import RestCluster
+    from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 
 _OURS = {"image": {"default": f"ringleader-operator:{__version__}", "show_default": True}}
@@ -91,7 +91,7 @@ def crd(options: CrdOptions) -> None:
 
     ringleader operator crd | kubectl apply -f -
     """
-    from ringleader.mpijob.crd import crd as definition
+    from ringleader.kubernetes.mpijob.crd import crd as definition
 
     value = definition()
     show(options.json, value, lambda: yaml_of([value]))
@@ -157,7 +157,7 @@ def run_command(options: OperatorOptions) -> None:
     It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
     its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
     """
-    from ringleader.controller.runtime.log_format import log_to_standard_error
+    from ringleader.kubernetes.operator.runtime.log_format import log_to_standard_error
 
     log_to_standard_error(options.log_format, options.log_level)
     with needs_kubernetes():
@@ -165,9 +165,9 @@ def run_command(options: OperatorOptions) -> None:
 
 
 async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
-    from ringleader.controller.runtime.process import Operator
-    from ringleader.kube.client import RestCluster
-    from ringleader.kube.credential_sources import credentials
+    from ringleader.kubernetes.client.client import RestCluster
+    from ringleader.kubernetes.client.credential_sources import credentials
+    from ringleader.kubernetes.operator.runtime.process import Operator
 
     found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
     terms = terms_of(options, environ, found.namespace)
@@ -197,8 +197,8 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
 
 async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
-    from ringleader.controller.runtime import rbac_check
-    from ringleader.kube.api_resources import MPIJOBS
+    from ringleader.kubernetes.client.api_resources import MPIJOBS
+    from ringleader.kubernetes.operator.runtime import rbac_check
 
     try:
         lock = terms.lease.namespace if terms.lease else None
@@ -220,8 +220,8 @@ def settings_of(options: OperatorOptions, resolv_conf: str) -> OperatorSettings:
 
 def terms_of(options: OperatorOptions, environ: Mapping[str, str], own_namespace: str) -> ProcessOptions:
     """Return how the process is to work."""
-    from ringleader.controller.runtime.leader_election import LeaseOptions, lease_name
-    from ringleader.controller.runtime.process import ProcessOptions
+    from ringleader.kubernetes.operator.runtime.leader_election import LeaseOptions, lease_name
+    from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
     instance = environ.get("POD_NAME") or platform.node() or "mpi-operator"
     lease = None

@@ -32,10 +32,10 @@ def main() -> None:
 
 def _world() -> Any:
     """Return MPI's communicator of all ranks."""
-    from ringleader.engine import mpi_library
+    from ringleader.engine import loaded_mpi
     from ringleader.engine.engine_settings import read_settings
 
-    return mpi_library.load(read_settings(os.environ)).COMM_WORLD
+    return loaded_mpi.load(read_settings(os.environ)).COMM_WORLD
 
 
 def compared_clocks(world: Any, now: Callable[[], float]) -> list[list[float]] | None:
@@ -67,6 +67,6 @@ def _offset(world: Any, rank: int, now: Callable[[], float]) -> tuple[float, flo
 
 if __name__ == "__main__":
     main()
-    from ringleader.engine.mpi_library import finalize
+    from ringleader.engine.loaded_mpi import finalize
 
     finalize()

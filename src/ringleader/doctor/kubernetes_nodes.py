@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds, NodeFacts, Taint
-from ringleader.kube.api_errors import ApiError
-from ringleader.kube.api_resources import NAMESPACES, Resource
-from ringleader.kube.cluster import Cluster, Object
-from ringleader.kube.object_fields import labels_of, map_in, maps_in, metadata_of, text_in
-from ringleader.launch.kubernetes.refusal_messages import refused
-from ringleader.mpijob import quantities
-from ringleader.render.rdma.allocation import NicAllocation
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.api_resources import NAMESPACES, Resource
+from ringleader.kubernetes.client.cluster import Cluster, Object
+from ringleader.kubernetes.client.object_fields import labels_of, map_in, maps_in, metadata_of, text_in
+from ringleader.kubernetes.jobs.refusal_messages import refused
+from ringleader.kubernetes.mpijob import quantities
+from ringleader.kubernetes.rdma.allocation import NicAllocation
 
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
 NETWORKS = Resource(

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from ringleader.fabric.cluster_facts import NodeFacts
-from ringleader.mpijob.object_metadata import MANAGED_BY
-from ringleader.render.rdma.allocation import NicAllocation
-from ringleader.render.rdma.pod_nics import add_environment, add_nics
+from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY
+from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics
 
 MANAGER = "ringleader-client"
 RUN = "ringleader/doctor"

@@ -11,14 +11,14 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.kubernetes_pods import CONTAINER, END_GRACE, RUN
 from ringleader.errors import Fault
 from ringleader.fabric.facts import HostFacts, from_document
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.api_resources import PODS
-from ringleader.kube.cluster import Cluster, Object
-from ringleader.kube.object_fields import metadata_of, uid_of
-from ringleader.kube.pod_failure_reason import failure_of
-from ringleader.kube.pod_view import PodView, pod_view
-from ringleader.kube.retry import Outage, with_retries
-from ringleader.launch.kubernetes.refusal_messages import refused
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.api_resources import PODS
+from ringleader.kubernetes.client.cluster import Cluster, Object
+from ringleader.kubernetes.client.object_fields import metadata_of, uid_of
+from ringleader.kubernetes.client.pod_failure_reason import failure_of
+from ringleader.kubernetes.client.pod_view import PodView, pod_view
+from ringleader.kubernetes.client.retry import Outage, with_retries
+from ringleader.kubernetes.jobs.refusal_messages import refused
 from ringleader.text_files import whole_number
 
 PATIENCE = 30.0

@@ -1,2 +1,2 @@
-"""What moves the tensors: `engine` agrees between ranks what they do, `transports` carry it, `session` holds
-both."""
+"""What moves the tensors: `group_engine` agrees between ranks what they do, `transports` carry it, and
+`engine_session` holds both."""

@@ -17,7 +17,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any, Protocol
 
-from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 ANY = -1
 """In place of a rank: whichever."""

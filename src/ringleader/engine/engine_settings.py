@@ -13,7 +13,7 @@ IN_STEP = "in-step"
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 _SIGNS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PMI_FD", "PMI_PORT", "HYDI_CONTROL_FD")
 _ELASTIC = ("RINGLEADER_HOST_AGENT", "RINGLEADER_INCARNATION")
-"""Set for each rank of an elastic job: see `ranks.host_agent_client`."""
+"""Set for each rank of an elastic job: see `generation_client`."""
 FAMILIES = {
     "openmpi5": ("Open MPI v5",),
     "openmpi4": ("Open MPI v4",),

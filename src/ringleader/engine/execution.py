@@ -1,6 +1,6 @@
 """Carrying out what all ranks have asked for: alone, packed together, or in the stead of a rank that joined.
 
-`engine` finds out what that is; here it goes to the transport, and leaves the queue when done.
+`group_engine` finds out what that is; here it goes to the transport, and leaves the queue when done.
 What an engine consists of, the time that exchanges take, and memory that ranks give back are here, too.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from ringleader.engine.agreement_barrier import DigestBarrier
 from ringleader.engine.communicator import Segment
-from ringleader.engine.digest_barrier import DigestBarrier
 from ringleader.engine.engine_settings import Limits
 from ringleader.engine.framework_adapter import DeviceTransport
 from ringleader.engine.fusion_buffer import Batch, FusionBuffer, RoundPlan
 from ringleader.engine.group_communicators import RankLayout
-from ringleader.engine.kernels import Kernels
 from ringleader.engine.negotiation import Decision
 from ringleader.engine.operations import GRADIENTS, Signature, Work
 from ringleader.engine.peer_wait import PeerWait
+from ringleader.engine.reduction_kernels import Kernels
 from ringleader.engine.submission_queue import SubmissionQueue
 from ringleader.engine.timeline import Observer, Stage, activity_of
 from ringleader.engine.transports.transport import Region, Transport

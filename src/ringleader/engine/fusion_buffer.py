@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, is_
 
 from ringleader.engine.communicator import Communicator, PackedCopy
-from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import JOIN, MASK, ReduceOp, Signature, Work
+from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.transports.transport import Transport
 
 MOST_PLANS = 256

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringleader.agents import processors
+from ringleader.agents import usable_cores
+from ringleader.engine.agreement_barrier import PAGE_BYTES, SharedFlags
 from ringleader.engine.communicator import Call, Communicator, Segment, World
-from ringleader.engine.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.peer_wait import PeerWait
 from ringleader.engine.traffic import CommunicatorTraffic, GroupTraffic
@@ -160,11 +160,11 @@ def open_communicators(
     firsts = comm.firsts_on_hosts() if ranks_per_host is None else None
     if firsts is None or oversubscribed is None:
         # One exchange tells who is on which host, and whether one has more ranks than processors.
-        own = processors.rank_processors().values() if oversubscribed is None else None
+        own = usable_cores.rank_processors().values() if oversubscribed is None else None
         told = comm.gather([local_ranks[0], own])
         firsts = [first for first, _ in told]
         if oversubscribed is None:
-            may_use = [processors.RankProcessors.of(one) for _, one in told]
+            may_use = [usable_cores.RankProcessors.of(one) for _, one in told]
             oversubscribed = any_oversubscribed(firsts, may_use, proxied=comm.proxied)
     sizes, places = Counter[int](), []
     for first in firsts:
@@ -190,17 +190,17 @@ def open_communicators(
 
 
 def any_oversubscribed(
-    hosts: Sequence[int], own: Sequence[processors.RankProcessors], *, proxied: bool
+    hosts: Sequence[int], own: Sequence[usable_cores.RankProcessors], *, proxied: bool
 ) -> bool:
     """Return whether a host has fewer processors than ranks and the MPI proxies that work for them.
 
     Proxies do where there are several hosts. ``hosts``: by rank its host; ``own``: by rank what it may use.
     """
-    on_host: dict[int, list[processors.RankProcessors]] = {}
+    on_host: dict[int, list[usable_cores.RankProcessors]] = {}
     for host, one in zip(hosts, own, strict=True):
         on_host.setdefault(host, []).append(one)
     processes = 2 if proxied and len(on_host) > 1 else 1
-    return any(processors.oversubscribed(found * processes) for found in on_host.values())
+    return any(usable_cores.oversubscribed(found * processes) for found in on_host.values())
 
 
 def open_shared_flags(

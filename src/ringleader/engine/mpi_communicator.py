@@ -1,6 +1,6 @@
 """Calls of MPI in this process, by mpi4py: communicators (see `communicator`), windows, packed copies.
 
-Ranks and MPI proxies use it. `mpi_library` loads MPI.
+Ranks and MPI proxies use it. `loaded_mpi` loads MPI.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ringleader.engine.communicator import (
     World,
     memory_at,
 )
-from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 _NAMES = {
     Call.ALLREDUCE: "Allreduce",

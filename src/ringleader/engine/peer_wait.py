@@ -5,8 +5,8 @@ Waits poll with back-off. A wait lasts as long as its peers live. One that has e
 one: no time is too long for a rank that lives, as it may evaluate while the others wait. Long waits are
 reported, ever less often.
 
-There are three sources of ends: a flag in the shared memory of the host (`digest_barrier`), a message from a
-rank of another host, and the file in which Ringleader's launcher notes every end. Under a plain ``mpirun``
+There are three sources of ends: a flag in the shared memory of the host (`agreement_barrier`), a message from
+a rank of another host, and the file in which Ringleader's launcher notes every end. Under a plain ``mpirun``
 there are the first two.
 """
 

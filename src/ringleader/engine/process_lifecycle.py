@@ -1,6 +1,6 @@
 """The session of this process: opened by ``init``, closed by ``shutdown`` or at exit; never a child's.
 
-Ranks end together: each tells the others how, and waits for them if it can. `session` holds what lives
+Ranks end together: each tells the others how, and waits for them if it can. `engine_session` holds what lives
 meanwhile.
 """
 
@@ -17,14 +17,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ringleader.agents.training_progress import Reporter, report_fd
-from ringleader.engine import mpi_library
+from ringleader.engine import loaded_mpi
 from ringleader.engine.communicator import Call, Segment
+from ringleader.engine.engine_session import Session, open_session
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.engine.framework_adapter import FrameworkAdapter
 from ringleader.engine.mpi_communicator import free_windows_left
 from ringleader.engine.peer_wait import End, EndMessages, PeerEnd
-from ringleader.engine.session import Session, open_session
 from ringleader.engine.traffic import as_report
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Process:
         if self.session is not None:
             return
         if self._pid not in (0, os.getpid()) and (
-            read_settings(os.environ).launched or mpi_library.inherited()
+            read_settings(os.environ).launched or loaded_mpi.inherited()
         ):
             raise WorldError(FORKED)
         is_new = not self._at_exit
@@ -262,9 +262,9 @@ class Process:
             raised = raised or not together
         # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
         if not raised:
-            if mpi_library.runs():
+            if loaded_mpi.runs():
                 free_windows_left()
-            mpi_library.finalize()
+            loaded_mpi.finalize()
 
     def leave(self) -> None:
         """Be the last exit handler. Where ranks have left this one, an interrupt becomes its end.
@@ -273,14 +273,14 @@ class Process:
         initialised MPI itself does mpi4py finalize it afterwards, which would wait for the other ranks: our
         launcher has reported any other code, so it is 0, and mpirun alone stops ranks that wait there.
         """
-        if self._left_alone and self._pid == os.getpid() and mpi_library.runs():
+        if self._left_alone and self._pid == os.getpid() and loaded_mpi.runs():
             for stream in (sys.stdout, sys.stderr):
                 with suppress(AttributeError, OSError, ValueError):
                     stream.flush()
             if self._interrupted:  # the end of a process that SIGINT ends: the launcher stops the others
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGINT)
-            if not mpi_library.ours() and report_fd(os.environ) is not None:
+            if not loaded_mpi.ours() and report_fd(os.environ) is not None:
                 os._exit(0)
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ringleader.engine.agreement_barrier import DigestBarrier, HostsBarrier, SharedFlags
 from ringleader.engine.communicator import Communicator, Segment, World
-from ringleader.engine.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags
-from ringleader.engine.engine import Engine
 from ringleader.engine.engine_settings import EngineSettings
 from ringleader.engine.execution import EngineParts
 from ringleader.engine.framework_adapter import FrameworkAdapter, TransportContext
@@ -26,6 +25,7 @@ from ringleader.engine.group_communicators import (
     open_communicators,
     open_shared_flags,
 )
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.launch_order import LaunchOrder
 from ringleader.engine.peer_wait import End, EndMessages, LivenessSource, PeerEnd, PeerWait, peer_wait_for
 from ringleader.engine.registered_memory import RegisteredMemory

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from ringleader.engine.communicator import Segment
-from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
 
 _OFFSET_BITS = 44
 """A location is the number of the segment above so many bits of offset."""

@@ -1,8 +1,9 @@
 """The queue of operations that a rank has asked for and not got yet.
 
 An operation is submitted under a name that no other one has which is pending here. Whoever waits for one
-carries out rounds on the queue (see `engine`): there is no other thread to hand over to on the way. Only
-where operations are pending and the script does something else does the progress thread continue with them.
+carries out rounds on the queue (see `group_engine`): there is no other thread to hand over to on the way.
+Only where operations are pending and the script does something else does the progress thread continue with
+them.
 """
 
 from __future__ import annotations

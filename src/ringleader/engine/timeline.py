@@ -1,4 +1,4 @@
-"""What operations go through, noted while they do and written to a file by `chrome_trace`.
+"""What operations go through, noted while they do and written to a file by `timeline_events`.
 
     engine → Observer → notes → a thread → TraceFile
 
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ringleader.engine.chrome_trace import ChromeTrace, Note
-from ringleader.engine.chrome_trace import Stage as Stage
 from ringleader.engine.operations import GRADIENTS, Work
+from ringleader.engine.timeline_events import ChromeTrace, Note
+from ringleader.engine.timeline_events import Stage as Stage
 
 DYNAMIC = "DYNAMIC"
 """As the name of the file: write nothing until `Timelines.start` is called."""

@@ -14,7 +14,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ringleader.agents.processors import granted
+from ringleader.agents.usable_cores import granted
 from ringleader.value_class import dataclass
 
 UNLIMITED = -1

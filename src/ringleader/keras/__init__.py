@@ -16,8 +16,8 @@ from ringleader.adapters.basics import shutdown as shutdown
 from ringleader.adapters.names import *
 from ringleader.adapters.util import nccl_built as nccl_built
 from ringleader.keras import callbacks as callbacks
-from ringleader.keras import generation, values
-from ringleader.keras.generation import *
+from ringleader.keras import keras_version, values
+from ringleader.keras.keras_version import *
 from ringleader.keras.optimizer import distributed_optimizer
 from ringleader.keras.optimizer.distributed_optimizer import *
 from ringleader.keras.values import *
@@ -25,7 +25,7 @@ from ringleader.keras.values import *
 if not TYPE_CHECKING:  # which goes by the imports above
     __all__ = sorted(
         {"barrier", "callbacks", "join", "nccl_built", "shutdown", *names.__all__}
-        | {*generation.__all__, *values.__all__, *distributed_optimizer.__all__}
+        | {*keras_version.__all__, *values.__all__, *distributed_optimizer.__all__}
     )
 
 

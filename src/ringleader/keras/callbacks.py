@@ -10,7 +10,7 @@ from ringleader.adapters.array_operations import ALLREDUCE
 from ringleader.adapters.basics import rank, size
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average
-from ringleader.keras.generation import backend, check_generation, is_keras2, keras
+from ringleader.keras.keras_version import backend, check_generation, is_keras2, keras
 from ringleader.keras.values import (
     as_array,
     broadcast_variables,

@@ -10,7 +10,7 @@ from ringleader.adapters.commit_layout import Captured
 from ringleader.adapters.elastic import CommitError, State, run_fn
 from ringleader.adapters.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from ringleader.adapters.variables_state import ModelState, Read, Write, assign
-from ringleader.keras.generation import backend, check_generation, keras
+from ringleader.keras.keras_version import backend, check_generation, keras
 from ringleader.keras.values import as_array
 
 __all__ = [

@@ -16,7 +16,7 @@ from ringleader.adapters.compression import run_compressed
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, handle_average_backwards_compatibility
 from ringleader.adapters.variables_state import assign, build_for, variables_of
-from ringleader.keras.generation import Compression, backend, is_keras2, keras
+from ringleader.keras.keras_version import Compression, backend, is_keras2, keras
 
 __all__ = [
     "allgather",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 from ringleader.errors import LabError
 from ringleader.lab import kernel_state, requirements
 from ringleader.lab.config_files import session_variables

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 from ringleader.errors import Fault, RefusedError
 from ringleader.lab import emulated_machine, initramfs
 from ringleader.lab.rootfs_inspection import rootfs_facts

@@ -29,7 +29,7 @@ from ringleader.fabric.transport_proof.requirement import (
     known_at_start,
     parse_requirement,
 )
-from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.host_probe.host_answer import HostReport
 from ringleader.launch.outcome import Exit
 from ringleader.plan.job import Family, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan

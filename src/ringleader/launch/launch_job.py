@@ -1,7 +1,7 @@
 """From a job to its outcome: prepare it, start its ranks, look after them, start them again, clean up.
 
 A user waits for the first rank: mpirun's supervisor starts before anything else, and what is needed only once
-mpirun runs is imported while mpirun starts the agents. What decides before any start is in ``prepare``.
+mpirun runs is imported while mpirun starts the agents. What decides before any start is in ``launch_plan``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ringleader.agents import job_directory
 from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
+from ringleader.launch.launch_plan import Prepared, Prober, prepare
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files, open_files_needed
 from ringleader.launch.outcome import Listener, Outcome, Restart
-from ringleader.launch.prepare import Prepared, Prober, prepare
 from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
@@ -30,7 +30,7 @@ from ringleader.render.rank_environment import FreePorts
 if TYPE_CHECKING:
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
-    from ringleader.launch.supervision.supervisor import Supervisor
+    from ringleader.launch.supervision.mpirun_session import Supervisor
 
 EARLY_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
@@ -212,8 +212,8 @@ class _Starts:
                 grace=job.grace,
             )
             # mpirun and the agents start meanwhile.
+            from ringleader.launch.supervision.mpirun_session import Supervisor
             from ringleader.launch.supervision.session import Channels
-            from ringleader.launch.supervision.supervisor import Supervisor
             from ringleader.render import library_log_variables  # noqa: F401 - the first start needs it
 
             channels = Channels(

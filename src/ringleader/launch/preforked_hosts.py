@@ -16,9 +16,9 @@ from ringleader.agents import protocol
 from ringleader.errors import RequestError
 from ringleader.launch.elastic.host_agents import HostAgents
 from ringleader.launch.elastic.job_context import file_reader
-from ringleader.launch.elastic.preload import warm_start
-from ringleader.launch.host_probe.host_query import is_python
-from ringleader.launch.prepare import Prepared, control_variable
+from ringleader.launch.elastic.preloaded_modules import warm_start
+from ringleader.launch.host_probe.host_answer import is_python
+from ringleader.launch.launch_plan import Prepared, control_variable
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.plan.job import Job
 from ringleader.render.mpirun_command import scrubbed

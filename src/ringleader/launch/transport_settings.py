@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.host_probe.host_answer import HostReport
 from ringleader.plan.job import Job, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.rank_environment import interface_variables, is_forwarded

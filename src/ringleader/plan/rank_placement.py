@@ -61,7 +61,7 @@ class HostFacts:
     python: str = ""
     """Interpreter that runs the rank agent there; empty: the launcher's own path."""
     agent: str = ""
-    """Path of ``agents/agent.py`` there; empty: the launcher's own path."""
+    """Path of ``agents/rank_agent.py`` there; empty: the launcher's own path."""
     processes: int = -1
     """Processes that the user may have there; -1: unknown."""
     rdma: tuple[RdmaPort, ...] = ()

@@ -119,7 +119,7 @@ def _file(path: str) -> Any:
     if importlib.util.find_spec("yaml") is None:
         hint = f"{sys.executable} -m pip install pyyaml"
         raise WrongOptionError("a file of options needs PyYAML", where="--config-file", hint=hint)
-    from ringleader.mpijob.yaml_text import documents
+    from ringleader.kubernetes.mpijob.yaml_text import documents
 
     try:
         found = documents(read_text(os.path.expanduser(path)), path)  # noqa: PTH111

@@ -18,7 +18,7 @@ from ringleader.adapters.numpy_adapter import Array, is_aligned
 from ringleader.adapters.process_sets import ProcessSet
 from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.exceptions import MismatchError, NotInitializedError
-from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 EagerTensor: type = tf.__internal__.EagerTensor
 _from_dlpack = tf.experimental.dlpack.from_dlpack

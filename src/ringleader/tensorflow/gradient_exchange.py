@@ -21,8 +21,8 @@ from ringleader.adapters.process_sets import group_of, number_of
 from ringleader.adapters.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 from ringleader.adapters.step_metrics import session_metrics
 from ringleader.engine.exceptions import MismatchError
-from ringleader.engine.kernels import Array
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import Array
 from ringleader.tensorflow.differentiable_operation import HostExchange, any_rows
 from ringleader.tensorflow.eager_tensors import as_tensor
 from ringleader.tensorflow.operations import allgather, allreduce, grouped_allreduce

@@ -32,8 +32,8 @@ from ringleader.adapters.arrival_buckets import BucketPlanner, Position
 from ringleader.adapters.numpy_adapter import Array
 from ringleader.adapters.object_exchange import sum_work
 from ringleader.adapters.step_metrics import session_metrics
-from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import HorovodInternalError
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.tensorflow.eager_tensors import argument_error

@@ -9,15 +9,15 @@ import torch
 
 from ringleader.adapters.basics import begin_session
 from ringleader.adapters.process_sets import ProcessSet
+from ringleader.engine.engine_session import Session
 from ringleader.engine.framework_adapter import DeviceTransport, TransportContext
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.engine.session import Session
 from ringleader.engine.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.cuda.gpu_transport import GpuTransport
 from ringleader.torch.cuda.own_gpu import choose_gpu, name_gpu_at_the_end
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels
 
 __all__ = ["cuda_built", "init", "rocm_built"]
 

@@ -13,7 +13,7 @@ from ringleader.adapters.process_sets import ProcessSet
 from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.torch.kernels import TorchKernels, dtype_name
+from ringleader.torch.torch_kernels import TorchKernels, dtype_name
 
 __all__ = [
     "HorovodAllgather",

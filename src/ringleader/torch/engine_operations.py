@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from ringleader.adapters.handles import finish
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.torch.differentiable import OPERATIONS
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels
 
 
 def reduction(

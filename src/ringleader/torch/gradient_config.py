@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from ringleader.adapters.object_exchange import gather_objects
-from ringleader.engine.engine import Engine
-from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import ITEMSIZE
 from ringleader.torch.bucket_plan import ParameterShape, first_difference
-from ringleader.torch.kernels import dtype_name
+from ringleader.torch.torch_kernels import dtype_name
 
 Named = Sequence[tuple[str, torch.Tensor]]
 

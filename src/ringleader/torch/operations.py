@@ -40,8 +40,8 @@ from ringleader.torch.differentiable import (
     Splits,
     into_tensor,
 )
-from ringleader.torch.kernels import TorchKernels
 from ringleader.torch.repeated_reductions import in_place_as_it_is, reduced
+from ringleader.torch.torch_kernels import TorchKernels
 
 __all__ = [
     "allgather",

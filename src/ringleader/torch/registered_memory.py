@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ringleader.adapters.object_exchange import gather_objects
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.negotiation import numbered
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.torch.kernels import DTYPES
+from ringleader.torch.torch_kernels import DTYPES
 
 __all__ = ["register_", "registered_empty"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from ringleader.adapters.process_sets import ProcessSet, begin_operation
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.rank_group import Group
 from ringleader.torch.differentiable import OPERATIONS, into_tensor
-from ringleader.torch.kernels import dtype_name, flat_at
+from ringleader.torch.torch_kernels import dtype_name, flat_at
 
 CAPACITY = 1024
 """Descriptions that a group of ranks keeps."""

@@ -10,7 +10,7 @@ import torch
 import ringleader.torch as hvd
 from ringleader.adapters import consistency
 from ringleader.torch.optimizer import optimizer_mixin
-from ringleader.torch.optimizer.memory_place import MemoryPlace
+from ringleader.torch.optimizer.gradient_place import MemoryPlace
 
 consistency.interval = lambda *_seconds: 1
 STEPS = 6

@@ -13,7 +13,7 @@ from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import missing
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.gpu_transport import GpuFacts, GpuTransport
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels
 
 
 def on_gpu(array, name, **fields):

@@ -18,7 +18,7 @@ from ringleader.engine.mpi_communicator import MpiCommunicator  # noqa: E402
 from ringleader.engine.operations import ReduceOp, Signature, Work  # noqa: E402
 from ringleader.engine.peer_wait import PeerWait  # noqa: E402
 from ringleader.engine.transports.plain_mpi import MpiTransport  # noqa: E402
-from ringleader.torch.kernels import TorchKernels  # noqa: E402
+from ringleader.torch.torch_kernels import TorchKernels  # noqa: E402
 
 PATIENT = sys.argv[1] == "patient"
 COMM = MPI.COMM_WORLD.Dup()

@@ -35,7 +35,7 @@ from ringleader.adapters.reductions import (
     handle_average_backwards_compatibility,
 )
 from ringleader.engine.exceptions import HorovodInternalError
-from ringleader.engine.kernels import ITEMSIZE
+from ringleader.engine.reduction_kernels import ITEMSIZE
 
 begin_session(NumpyAdapter, None, "dynamic")
 RANK, SIZE = rank(), size()

@@ -12,7 +12,7 @@ from tests.kube.conformance.http import Answer, Http
 from tests.kube.fake import FakeCluster
 from tests.time_limits import patience
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 API = "https://kubernetes.io/docs/reference/using-api/api-concepts/"
 CONVENTIONS = "https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md"

@@ -14,7 +14,7 @@ from tests.kube.conformance.suite import CHECKS, put
 from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.fake.access import ADMIN_TOKEN
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 REAL = os.environ.get("TEST_KUBECONFIG", "")
 

@@ -9,7 +9,7 @@ from tests.kube.fake import FakeCluster, Features, StandInOptions
 from tests.kube.fake.access import ADMIN_TOKEN
 from tests.kube.fake.features import ALL
 
-from ringleader.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.crd import crd
 
 SHORT = 1.0
 """Seconds until a check gives up waiting for what cannot come."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringleader import podagent
+from ringleader.kubernetes import pod
 
 ROOT = Path(__file__).resolve().parents[3]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -130,5 +130,5 @@ def _operator() -> Image:
         environ={"PATH": path},
         files={"/opt/kubectl/kubectl": Path(kubectl).resolve()} if kubectl else {},
         user=AGENT_USER,
-        needs=(sys.executable, podagent.__file__ or ""),
+        needs=(sys.executable, pod.__file__ or ""),
     )

@@ -27,8 +27,8 @@ from struct import Struct
 
 from ringleader.agents import process_tree, rank_identity
 from ringleader.agents.elastic.commit_memory import CommitMemoryError, CommitStore
-from ringleader.agents.elastic.rank_agents import WATCHED
-from ringleader.agents.fast_stdlib import Any, Callable, Iterator, Mapping, signal, suppress
+from ringleader.agents.elastic.forked_rank_agents import WATCHED
+from ringleader.agents.light_imports import Any, Callable, Iterator, Mapping, signal, suppress
 
 MAGIC = b"RLCOMMIT"
 VERSION = 1

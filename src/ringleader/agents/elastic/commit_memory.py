@@ -16,7 +16,7 @@ import os
 import time
 from struct import Struct
 
-from ringleader.agents.fast_stdlib import Callable, Sequence
+from ringleader.agents.light_imports import Callable, Sequence
 from ringleader.agents.memory_fence import Fence
 
 BUFFERS = 2
@@ -217,7 +217,7 @@ def _host_left(root: str) -> int | None:
 
 def _group_left(root: str) -> int | None:
     """Bytes that our control group (version 2) and those above it may still take, the tightest of them."""
-    from ringleader.agents.processors import group_directories
+    from ringleader.agents.usable_cores import group_directories
 
     left = None
     for name in group_directories(_text(f"{root}/proc/self/cgroup")):
@@ -245,7 +245,7 @@ class CommitMemory:
     To write commit n: every local rank copies its part into ``buffer(nbytes, number=n)``; they meet; local
     rank 0 calls ``set_number(n, nbytes)``. Numbers go up by one from the commit that the generation went on
     from. Views stay valid for as long as the caller keeps them, also where a later commit is larger. Over a
-    ``host_agent_client.RankConnection``:
+    ``generation_client.RankConnection``:
     ``CommitMemory(lambda nbytes: connection.commit_memory(nbytes)[1], connection.committed)``.
     """
 

@@ -10,7 +10,8 @@ import os
 import time
 
 from ringleader.agents import process_tree
-from ringleader.agents.agent_inner import (
+from ringleader.agents.light_imports import Callable, Mapping, signal
+from ringleader.agents.rank_agent_loop import (
     AGENT,
     EXIT_SECONDS,
     HOST_AGENT,
@@ -19,7 +20,6 @@ from ringleader.agents.agent_inner import (
     serve_rank,
     wake_on_signals,
 )
-from ringleader.agents.fast_stdlib import Callable, Mapping, signal
 
 ADOPTION_SECONDS = 5.0
 """For one that the fork server forked to become the host agent's child."""

@@ -1,7 +1,7 @@
 """The loop of a host agent: its connection to the launcher, and all that its host has of an elastic job.
 
 It forks rank agents (``rank_agents``), keeps a fork server from which they start warm
-(``fork_server_process``), serves ranks and MPI proxies (``generation_service``), holds the commits
+(``fork_server_control``), serves ranks and MPI proxies (``generation_server``), holds the commits
 (``commit_memory``) and has them written to files (``checkpoint_files``). It decides nothing about the job:
 orders come from the launcher. By itself it only ends everything when the launcher is gone, freezes commits
 when nothing comes from the launcher's host any more, and passes on that somebody wants this host to leave.
@@ -16,11 +16,11 @@ import time
 from ringleader.agents import process_tree, protocol, rank_identity, unix_messages
 from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
 from ringleader.agents.elastic.commit_memory import CommitStore
-from ringleader.agents.elastic.generation_service import GenerationService
-from ringleader.agents.elastic.rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
-from ringleader.agents.fast_stdlib import Any, Callable, Mapping, signal, socket, suppress
-from ringleader.agents.fork_server_process import ForkServerProcess
+from ringleader.agents.elastic.forked_rank_agents import NOTICES, OUTER_GONE, WATCHED, RankAgents
+from ringleader.agents.elastic.generation_server import GenerationService
+from ringleader.agents.fork_server_control import ForkServerProcess
 from ringleader.agents.job_directory import JobDirectory
+from ringleader.agents.light_imports import Any, Callable, Mapping, signal, socket, suppress
 from ringleader.agents.protocol import LauncherConnection
 
 LEFT_SECONDS = 3.5

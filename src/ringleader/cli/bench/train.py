@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.agents.processors import usable_cpus
+from ringleader.agents.usable_cores import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
 from ringleader.bench.training.measured_profile import profile_text

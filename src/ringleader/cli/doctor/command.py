@@ -34,7 +34,7 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.doctor.active_tests import ActiveResults
     from ringleader.fabric.cluster_facts import ClusterFacts
-    from ringleader.render.rdma.allocation import NicAllocation
+    from ringleader.kubernetes.rdma.allocation import NicAllocation
 
 
 _ON = {
@@ -244,8 +244,8 @@ def allocation_of(options: NodeOptions) -> NicAllocation:
     """Return the NICs that each Pod gets. Raises RequestError with every fault."""
     with needs_kubernetes(), interrupts.held():
         from ringleader.cli.kubernetes.job_from_options import allocation
-        from ringleader.render.rdma.allocation import NicAllocation
-        from ringleader.render.rdma.profiles import PROFILES
+        from ringleader.kubernetes.rdma.allocation import NicAllocation
+        from ringleader.render.rdma_profiles import PROFILES
     faults = Faults()
     found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
     if found is not None and found.makes_template and options.pod_image is not None:
@@ -309,7 +309,7 @@ async def _read(
         for index, node in enumerate(found.nodes)
     }
     if options.nodes.dry_run:
-        from ringleader.mpijob.yaml_text import text_of
+        from ringleader.kubernetes.mpijob.yaml_text import text_of
 
         sys.stdout.write(text_of(pods.values()))
         return found, HostsReading(facts={})

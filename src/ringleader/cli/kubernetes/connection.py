@@ -15,7 +15,7 @@ from ringleader.errors import Fault, RefusedError, collected
 from ringleader.option_fields import words_of
 
 if TYPE_CHECKING:
-    from ringleader.kube.cluster import Cluster
+    from ringleader.kubernetes.client.cluster import Cluster
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
     import asyncio  # doctor of hosts starts without it
 
     with needs_kubernetes():
-        from ringleader.kube.client import RestCluster
-        from ringleader.kube.credential_sources import credentials
+        from ringleader.kubernetes.client.client import RestCluster
+        from ringleader.kubernetes.client.credential_sources import credentials
 
     async def doing() -> Result:
         found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
@@ -72,8 +72,8 @@ def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> s
     if options.namespace is not None:
         return options.namespace
     with needs_kubernetes():
-        from ringleader.kube.credential_sources import in_cluster
-        from ringleader.kube.kubeconfig_files import choose, files_of, read
+        from ringleader.kubernetes.client.credential_sources import in_cluster
+        from ringleader.kubernetes.client.kubeconfig_files import choose, files_of, read
     namespace = ""
     with collected(faults):
         config = read(files_of(options.kubeconfig, os.environ))

@@ -15,10 +15,10 @@ from ringleader.cli.kubernetes.connection import Connection
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, OutputError, RingleaderError
-from ringleader.launch.kubernetes.exit_status import End
-from ringleader.launch.kubernetes.job_follower import Follower, Listener
-from ringleader.launch.kubernetes.job_snapshot import JobView
-from ringleader.launch.kubernetes.progress_line import Progress
+from ringleader.kubernetes.jobs.exit_status import End
+from ringleader.kubernetes.jobs.job_follower import Follower, Listener
+from ringleader.kubernetes.jobs.job_snapshot import JobView
+from ringleader.kubernetes.jobs.progress_line import Progress
 
 
 class JobTerminal:

@@ -17,16 +17,16 @@ from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.finding import Level
-from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.retry import Outage, may_pass
-from ringleader.launch.kubernetes import job_diagnosis
-from ringleader.launch.kubernetes.job_deletion import remove, until_gone
-from ringleader.launch.kubernetes.job_list import Overview
-from ringleader.launch.kubernetes.job_lookup import find_job, find_jobs, gather, with_log_end
-from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
-from ringleader.launch.kubernetes.pod_log import follow_log
-from ringleader.launch.kubernetes.progress_line import progress
-from ringleader.launch.kubernetes.status_table import job_json, pod_json, pod_rows, row, widths
+from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.retry import Outage, may_pass
+from ringleader.kubernetes.jobs import job_diagnosis
+from ringleader.kubernetes.jobs.job_deletion import remove, until_gone
+from ringleader.kubernetes.jobs.job_list import Overview
+from ringleader.kubernetes.jobs.job_lookup import find_job, find_jobs, gather, with_log_end
+from ringleader.kubernetes.jobs.job_snapshot import JobSnapshot, JobView
+from ringleader.kubernetes.jobs.pod_log import follow_log
+from ringleader.kubernetes.jobs.progress_line import progress
+from ringleader.kubernetes.jobs.status_table import job_json, pod_json, pod_rows, row, widths
 from ringleader.option_fields import LEAST, argument, flag, group, option
 
 

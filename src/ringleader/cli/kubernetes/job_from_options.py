@@ -12,21 +12,21 @@ from ringleader.cli.options.kubernetes_options import LARGEST, JobOptions, NicOp
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
 from ringleader.errors import collected, refuse
-from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Mount, Pairs
-from ringleader.launch.kubernetes.mpijob_builder import mpijob
-from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC
-from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
-from ringleader.mpijob.parser import check
+from ringleader.kubernetes.jobs.job_request import DEFAULT_SSH_PATH, JobRequest, Mount, Pairs
+from ringleader.kubernetes.jobs.mpijob_builder import mpijob
+from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
+from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
+from ringleader.kubernetes.mpijob.parser import check
+from ringleader.kubernetes.rdma.advice import advice_on
+from ringleader.kubernetes.rdma.allocation import NicAllocation, allocate
+from ringleader.kubernetes.rdma.node_labels import OFFERED, pairs_of
+from ringleader.kubernetes.rdma.pod_nics import NETWORKS
+from ringleader.kubernetes.rdma.request import NIC_CLASS, RdmaRequest
 from ringleader.option_fields import faults_of_values
 from ringleader.plan.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.plan.job import Placement, faults_of_mpirun_words
 from ringleader.render.rank_environment import is_secret
-from ringleader.render.rdma.advice import advice_on
-from ringleader.render.rdma.allocation import NicAllocation, allocate
-from ringleader.render.rdma.node_labels import OFFERED, pairs_of
-from ringleader.render.rdma.pod_nics import NETWORKS
-from ringleader.render.rdma.profiles import Spread, Way
-from ringleader.render.rdma.request import NIC_CLASS, RdmaRequest
+from ringleader.render.rdma_profiles import Spread, Way
 
 _OPTIONS = {
     "profile": "--rdma",

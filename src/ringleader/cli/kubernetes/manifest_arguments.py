@@ -14,7 +14,7 @@ from ringleader.errors import Fault, RequestError, collected
 from ringleader.text_files import decoded, read_bytes
 
 if TYPE_CHECKING:
-    from ringleader.mpijob.manifest_files import Rendered
+    from ringleader.kubernetes.mpijob.manifest_files import Rendered
 
 
 class FilesOrCommand(Command[Options]):
@@ -29,7 +29,7 @@ class FilesOrCommand(Command[Options]):
 def read_files(files: Sequence[str], faults: list[Fault], *, converting: bool) -> tuple[Rendered, ...]:
     """Return the objects of files; what is wrong in any of them is added to ``faults``."""
     with needs_kubernetes():
-        from ringleader.mpijob import manifest_files, yaml_text
+        from ringleader.kubernetes.mpijob import manifest_files, yaml_text
     if not files:
         hint = "a file of MPIJobs, - for standard input, or --image IMAGE … -- COMMAND"
         faults.append(Fault(where="FILE", what="missing", hint=hint))
@@ -75,5 +75,5 @@ def changes_text(rendered: Sequence[Rendered]) -> str:
 def yaml_of(values: Sequence[object]) -> str:
     """Return objects as YAML documents."""
     with needs_kubernetes():
-        from ringleader.mpijob.yaml_text import text_of
+        from ringleader.kubernetes.mpijob.yaml_text import text_of
     return text_of(values)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ringleader.launch.kubernetes.job_request import Mount, SecretValue, Toleration
-from ringleader.mpijob import quantities
-from ringleader.mpijob.object_names import is_namespace
+from ringleader.kubernetes.jobs.job_request import Mount, SecretValue, Toleration
+from ringleader.kubernetes.mpijob import quantities
+from ringleader.kubernetes.mpijob.object_names import is_namespace
 from ringleader.option_fields import WrongValueError
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

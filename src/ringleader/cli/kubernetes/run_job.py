@@ -30,20 +30,20 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import result_to
 from ringleader.cli.typed_command import misplaced
 from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
-from ringleader.launch.kubernetes.exit_status import End
-from ringleader.launch.kubernetes.job_request import JobRequest
-from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
-from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
-from ringleader.launch.kubernetes.operatorless_objects import check_operatorless as check_objects
-from ringleader.launch.kubernetes.operatorless_objects import owned, plan
-from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.parser import read
-from ringleader.mpijob.parser import request as as_requested
-from ringleader.mpijob.serializer import write
+from ringleader.kubernetes.jobs.exit_status import End
+from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.mpijob_submission import MpiJobSubmission
+from ringleader.kubernetes.jobs.operatorless_job import OperatorlessSubmission
+from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
+from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.parser import request as as_requested
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.objects.job_validation import check
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.option_fields import flag, group, option, parts
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.render.kubernetes.job_validation import check
-from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.text_files import read_text
 
 Where = Literal["kubernetes", "pods"]
@@ -147,7 +147,7 @@ def _five_letters() -> str:
 def dry_run_text(on: Where, job: MPIJob, follow: FollowOptions) -> str:
     """Return the YAML that would be sent."""
     with needs_kubernetes():
-        from ringleader.mpijob.yaml_text import text_of
+        from ringleader.kubernetes.mpijob.yaml_text import text_of
     return text_of(objects(on, job, follow))
 
 

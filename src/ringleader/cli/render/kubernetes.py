@@ -15,15 +15,15 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
 from ringleader.errors import refuse
+from ringleader.kubernetes.rdma.resource_claims import template
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.render.rdma.resource_claims import template
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_request import JobRequest
-    from ringleader.mpijob.manifest_files import Rendered
-    from ringleader.mpijob.model import MPIJob
+    from ringleader.kubernetes.jobs.job_request import JobRequest
+    from ringleader.kubernetes.mpijob.manifest_files import Rendered
+    from ringleader.kubernetes.mpijob.model import MPIJob
 
 
 NAME = "Name of the job. [default: that of COMMAND's script or program]"
@@ -110,8 +110,8 @@ def mpijob_command(options: MpiJobOptions) -> None:
 
 def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     """Return the job that the options make, after the claims that it needs. Remarks go to standard error."""
-    from ringleader.mpijob.parser import request as as_requested
-    from ringleader.mpijob.serializer import write
+    from ringleader.kubernetes.mpijob.parser import request as as_requested
+    from ringleader.kubernetes.mpijob.serializer import write
 
     faults = Faults()
     if options.convert:
@@ -139,8 +139,8 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
 
     Raises RequestError where they cannot have them.
     """
-    from ringleader.mpijob.parser import read
-    from ringleader.render.kubernetes import rdma_annotations
+    from ringleader.kubernetes.mpijob.parser import read
+    from ringleader.kubernetes.objects import rdma_annotations
 
     jobs = [(one.where, read(one.value)) for one in rendered if one.name]
     faults = [
@@ -207,7 +207,7 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
 
 def single(options: PodsOptions) -> list[dict[str, Any]]:
     """Return the one Pod. Remarks go to standard error."""
-    from ringleader.launch.kubernetes.pod_template import single_pod
+    from ringleader.kubernetes.jobs.pod_template import single_pod
 
     faults = Faults()
     what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"

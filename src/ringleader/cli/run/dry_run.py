@@ -7,8 +7,8 @@ from typing import Any
 
 from ringleader.agents.rank_evidence import DIRECTORY
 from ringleader.launch import signals
+from ringleader.launch.launch_plan import Prepared, prepare
 from ringleader.launch.outcome import Listener
-from ringleader.launch.prepare import Prepared, prepare
 from ringleader.plan.job import Job
 from ringleader.render.dry_run import Mpirun, dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment

@@ -33,16 +33,16 @@ from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, stamp
 from ringleader.errors import RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.plan.job import Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
 from ringleader.scaling import Request, Run
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.exit_status import End
-    from ringleader.launch.kubernetes.job_snapshot import JobView
-    from ringleader.launch.kubernetes.progress_line import Progress
+    from ringleader.kubernetes.jobs.exit_status import End
+    from ringleader.kubernetes.jobs.job_snapshot import JobView
+    from ringleader.kubernetes.jobs.progress_line import Progress
 
 START_TIMEOUT = 900.0
 """Seconds that the Pods of a size may take to run: a sweep must not wait for ever for one that never fits."""
@@ -219,7 +219,7 @@ class _TakenAway:
 
     async def remove(self) -> None:
         """Delete it and wait until its Pods have left their nodes."""
-        from ringleader.launch.kubernetes.job_deletion import until_gone
+        from ringleader.kubernetes.jobs.job_deletion import until_gone
 
         if self._sending is None:
             return
@@ -233,9 +233,9 @@ class _TakenAway:
             await until_gone(self._connection.cluster, job, seconds=GONE_SECONDS, tell=self._tell)
 
     async def _nodes_of(self, job: JobView) -> list[str]:
-        from ringleader.kube.api_errors import ApiError, UnreachableError
-        from ringleader.kube.api_resources import PODS
-        from ringleader.launch.kubernetes.job_view import job_pod_view, selector
+        from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+        from ringleader.kubernetes.client.api_resources import PODS
+        from ringleader.kubernetes.jobs.job_view import job_pod_view, selector
 
         try:
             listing = await self._connection.cluster.list(PODS, job.namespace, labels=selector(job.name))

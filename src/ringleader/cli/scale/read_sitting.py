@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ringleader.agents.processors import usable_cpus
 from ringleader.agents.training_progress import cpu_model
+from ringleader.agents.usable_cores import usable_cpus
 from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
 from ringleader.bench.scale import Scale, turns_of

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from ringleader.agents.elastic.generation_service import RING_BYTES
-from ringleader.agents.elastic.host_agent_client import AgentGoneError, Generation, RankConnection
+from ringleader.agents.elastic.generation_client import AgentGoneError, Generation, RankConnection
+from ringleader.agents.elastic.generation_server import RING_BYTES
 from ringleader.agents.memory_fence import Fence
 from ringleader.engine.communicator import DTYPES, KEEPS_ORDER, OPERATIONS, Call, Segment
 from ringleader.engine.exceptions import HorovodInternalError, known_to_peers

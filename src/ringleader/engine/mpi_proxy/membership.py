@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringleader.agents.elastic.commit_memory import CommitMemory, CommitMemoryError
-from ringleader.agents.elastic.generation_page import PageReader
-from ringleader.agents.elastic.host_agent_client import (
+from ringleader.agents.elastic.generation_client import (
     INCARNATION,
     SLOT,
     SOCKET,
@@ -20,6 +19,7 @@ from ringleader.agents.elastic.host_agent_client import (
     LeaveError,
     RankConnection,
 )
+from ringleader.agents.elastic.generation_page import PageReader
 from ringleader.engine.communicator import World
 from ringleader.engine.engine_settings import seconds_of
 from ringleader.engine.exceptions import HorovodInternalError, WorldError

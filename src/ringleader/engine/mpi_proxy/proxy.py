@@ -23,8 +23,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ringleader.agents.elastic.generation_service import RING_BYTES
-from ringleader.agents.elastic.host_agent_client import (
+from ringleader.agents.elastic.generation_client import (
     AGENT_NUMBERS,
     SOCKET,
     WORLD,
@@ -33,9 +32,10 @@ from ringleader.agents.elastic.host_agent_client import (
     LeaveError,
     ProxyConnection,
 )
+from ringleader.agents.elastic.generation_server import RING_BYTES
 from ringleader.agents.rank_identity import machine_directory
 from ringleader.agents.unix_messages import agent_socket
-from ringleader.engine import mpi_library
+from ringleader.engine import loaded_mpi
 from ringleader.engine.communicator import DTYPES, LOOKS, OPERATIONS, Call, nap_seconds
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.exceptions import WorldError
@@ -302,7 +302,7 @@ class Proxy:
 def main() -> int:
     """Start MPI, serve, and end; return the exit code."""
     try:
-        mpi = mpi_library.load(read_settings(os.environ))
+        mpi = loaded_mpi.load(read_settings(os.environ))
     except WorldError as error:
         print(f"ringleader: MPI proxy: {error}", file=sys.stderr, flush=True)  # noqa: T201
         return 1

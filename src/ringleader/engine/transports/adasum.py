@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from array import array
 
-from ringleader.engine.kernels import Array, Kernels
 from ringleader.engine.mpi_calls import Message, MpiCalls
+from ringleader.engine.reduction_kernels import Array, Kernels
 from ringleader.engine.transports.transport import memory_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ringleader.engine.kernels import Kernels
 from ringleader.engine.operations import ReduceOp, Work, row_counts
+from ringleader.engine.reduction_kernels import Kernels
 from ringleader.engine.transports.transport import Region, Transport, splits_of
 
 

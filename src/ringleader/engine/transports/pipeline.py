@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.engine.kernels import Array
 from ringleader.engine.mpi_calls import MpiCalls
+from ringleader.engine.reduction_kernels import Array
 
 Requests = Sequence[Any]
 STEPS = 2

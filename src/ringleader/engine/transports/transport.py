@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ringleader.engine.communicator import Segment, memory_at
-from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.registered_memory import RegisteredMemory
 
 

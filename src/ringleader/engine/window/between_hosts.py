@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ringleader.engine.digest_barrier import SharedFlags
-from ringleader.engine.kernels import ITEMSIZE, Array, Kernels
+from ringleader.engine.agreement_barrier import SharedFlags
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.engine.transports.pipeline import Requests, arrays_behind

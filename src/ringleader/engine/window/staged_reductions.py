@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ringleader.engine.agreement_barrier import SharedFlags
 from ringleader.engine.communicator import Segment
-from ringleader.engine.digest_barrier import SharedFlags
-from ringleader.engine.kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.engine.operations import ReduceOp, Signature
+from ringleader.engine.reduction_kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.transport import Reduction

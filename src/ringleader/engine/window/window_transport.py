@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ringleader.engine.agreement_barrier import SharedFlags
 from ringleader.engine.communicator import Segment
-from ringleader.engine.digest_barrier import SharedFlags
-from ringleader.engine.kernels import ITEMSIZE, Kernels
 from ringleader.engine.operations import ReduceOp, Signature, Work, plain_op
+from ringleader.engine.reduction_kernels import ITEMSIZE, Kernels
 from ringleader.engine.registered_memory import (
     CHUNK_BYTES,
     RegisteredMemory,

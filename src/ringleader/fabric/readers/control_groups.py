@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ringleader.agents.processors import cpu_limit
+from ringleader.agents.usable_cores import cpu_limit
 from ringleader.fabric.facts import UNLIMITED, ControlGroup, RdmaLimit
 from ringleader.fabric.readers.sysfs_files import Files, number
 

@@ -9,7 +9,7 @@ from typing import Any
 from ringleader.adapters.gradient_settings import GradientSettings, checked_groups, weights_of
 from ringleader.adapters.process_sets import ProcessSet, global_process_set
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
-from ringleader.keras.generation import Compression, backend, check_optimizer, is_keras2, keras
+from ringleader.keras.keras_version import Compression, backend, check_optimizer, is_keras2, keras
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model"]
 

@@ -18,7 +18,7 @@ from ringleader.adapters.gradient_settings import GradientSettings
 from ringleader.adapters.process_sets import group_of
 from ringleader.adapters.reductions import Min
 from ringleader.adapters.step_metrics import session_metrics
-from ringleader.keras.generation import backend
+from ringleader.keras.keras_version import backend
 from ringleader.keras.values import as_array
 
 

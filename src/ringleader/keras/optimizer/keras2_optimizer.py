@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.keras.generation import keras
+from ringleader.keras.keras_version import keras
 from ringleader.keras.optimizer.gradient_exchange import ExchangingOptimizer
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 

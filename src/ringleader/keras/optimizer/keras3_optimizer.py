@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from ringleader.keras.generation import backend
+from ringleader.keras.keras_version import backend
 from ringleader.keras.optimizer.gradient_exchange import ExchangingOptimizer, is_distributed
 
 

@@ -16,15 +16,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from ringleader.agents import host_facts_script
-from ringleader.agents.fast_stdlib import socket
+from ringleader.agents.light_imports import socket
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader
 from ringleader.launch.elastic.layout import agent_number
-from ringleader.launch.elastic.preload import warm_start
-from ringleader.launch.host_probe.host_query import HostReport, is_python, script_of
+from ringleader.launch.elastic.preloaded_modules import warm_start
+from ringleader.launch.host_probe.host_answer import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
-from ringleader.launch.prepare import control_variable
+from ringleader.launch.launch_plan import control_variable
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.plan.job import Host, Job

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringleader.agents import job_directory
-from ringleader.agents.elastic.host_agent_client import AGENT_NUMBERS
+from ringleader.agents.elastic.generation_client import AGENT_NUMBERS
 from ringleader.agents.rank_files import LINKS
 from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
-from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.host_probe.host_answer import HostReport
+from ringleader.launch.launch_plan import Prepared, control_addresses
 from ringleader.launch.outcome import Listener
-from ringleader.launch.prepare import Prepared, control_addresses
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.transport_settings import job_settings
 from ringleader.plan.elastic_options import ElasticOptions

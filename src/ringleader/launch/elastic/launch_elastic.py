@@ -15,16 +15,16 @@ from ringleader.agents import host_facts_script, job_directory, rank_identity
 from ringleader.errors import LaunchError, RefusedError, RequestError, StoppedError
 from ringleader.launch import signals
 from ringleader.launch.elastic.available_hosts import AvailableHosts, first_hosts
-from ringleader.launch.elastic.elastic_job import ElasticJob, ElasticRank
+from ringleader.launch.elastic.elastic_session import ElasticJob, ElasticRank
 from ringleader.launch.elastic.host_sources import MOST_RANKS, source_of
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.layout import chosen_layout, machines_together, size_of
 from ringleader.launch.elastic_history import ElasticHistory
 from ringleader.launch.host_probe.probe import probe
+from ringleader.launch.launch_plan import Prepared, why_unusable
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files
 from ringleader.launch.outcome import Exit, Listener, Outcome
-from ringleader.launch.prepare import Prepared, why_unusable
 from ringleader.launch.rank_output import opened
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.launch.supervision.session import Channels

@@ -1,8 +1,8 @@
 """The decider of an elastic job: what is known and what happened → what is known then, and what to do.
 
 No clock (whoever calls says when), no input or output: ``decide`` changes the state (``membership_state``)
-and returns orders. What each message changes is in ``membership_news``, which hosts the next world has in
-``world_choice``; the rules here hold after every message:
+and returns orders. What each message changes is in ``membership_messages``, which hosts the next world has in
+``next_world``; the rules here hold after every message:
 
 * Whoever is waited for has a deadline. A rank that misses its own is ended and counts as failed, a host is
   refused, a world is ended.
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ringleader.launch.elastic.layout import common_commit, generation_order, size_of, slots_of
-from ringleader.launch.elastic.membership_news import note
+from ringleader.launch.elastic.membership_messages import note
 from ringleader.launch.elastic.membership_state import (
     HOSTS_CHANGED,
     Generation,
@@ -35,7 +35,7 @@ from ringleader.launch.elastic.membership_state import (
     WorldRecord,
     WorldStatus,
 )
-from ringleader.launch.elastic.world_choice import (
+from ringleader.launch.elastic.next_world import (
     MOST_WORLD_FAILURES,
     all_are,
     best_layout,

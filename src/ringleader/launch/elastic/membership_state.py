@@ -1,8 +1,8 @@
 """What the decider of an elastic job remembers: hosts, ranks, worlds, the generation that trains; its steps.
 
-One ``State`` for a job, changed in place by messages (``membership_news``) and by rules (``membership``). The
-steps that both take are its methods: each changes it and adds the orders that follow. What the hosts of a
-world should be is in ``world_choice``. No clock, no input or output.
+One ``State`` for a job, changed in place by messages (``membership_messages``) and by rules (``membership``).
+The steps that both take are its methods: each changes it and adds the orders that follow. What the hosts of a
+world should be is in ``next_world``. No clock, no input or output.
 
 Hosts are named by the user's words for them, ranks by their incarnation, worlds and generations by number.
 """
@@ -38,7 +38,7 @@ Order = dict[str, Any]
                                    rank_waiting or rank_ended answers
     kill {incarnation, host, why}  end a rank at once
     leave {incarnation, host, why} a rank that waits is not a member any more: it ends with 0
-    generation, end_generation, notify, preparing    to every host agent, see ``generation_service``
+    generation, end_generation, notify, preparing    to every host agent, see ``generation_server``
     stop_ranks {}                  every rank ends, with the job's grace
     tell {event}                   people should know
     finish {}                      nothing of the job runs that could be told to end

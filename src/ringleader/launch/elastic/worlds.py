@@ -11,9 +11,9 @@ from ringleader.errors import RingleaderError
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
 from ringleader.launch.elastic.layout import Layout
 from ringleader.launch.exit_reason import cause_in, daemons_lost_in, signal_name
-from ringleader.launch.host_probe.host_query import HostReport
+from ringleader.launch.host_probe.host_answer import HostReport
+from ringleader.launch.launch_plan import Prepared
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
-from ringleader.launch.prepare import Prepared
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.render.hostfile import bare_name
 

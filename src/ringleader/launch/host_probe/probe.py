@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.agents import hardware, host_facts_script
 from ringleader.errors import Fault, ProbeError, RequestError
-from ringleader.launch.host_probe.host_checks import faults_of, platform_faults
-from ringleader.launch.host_probe.host_query import (
+from ringleader.launch.host_probe.host_answer import (
     HostReport,
     Question,
     interpreted_script,
@@ -21,6 +20,7 @@ from ringleader.launch.host_probe.host_query import (
     script_of,
     some_names,
 )
+from ringleader.launch.host_probe.unusable_hosts import faults_of, platform_faults
 from ringleader.plan.host_list import is_loopback
 from ringleader.plan.job import Host, Job, Mpi
 from ringleader.render.hostfile import bare_name
@@ -29,7 +29,7 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
 
-AGENT = Path(host_facts_script.__file__).with_name("agent.py")
+AGENT = Path(host_facts_script.__file__).with_name("rank_agent.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def probe(
     # Only jobs that leave this machine pay for it.
     from concurrent.futures import ThreadPoolExecutor
 
-    from ringleader.launch.host_probe.ssh_query import ANSWER_SECONDS, SshQuery, ask_all
+    from ringleader.launch.host_probe.remote_hosts import ANSWER_SECONDS, SshQuery, ask_all
     from ringleader.launch.ssh.connections import SshConnections
 
     question = remote_question(question, job, hosts, here, mpi)

@@ -17,9 +17,9 @@ import select
 import time
 
 from ringleader.agents import job_directory, process_tree
-from ringleader.agents.fast_stdlib import signal, suppress
+from ringleader.agents.light_imports import signal, suppress
 
-TYPE_CHECKING = False  # see fast_stdlib.py
+TYPE_CHECKING = False  # see light_imports.py
 if TYPE_CHECKING:
     from typing import Any
 

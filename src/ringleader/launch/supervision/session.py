@@ -1,7 +1,7 @@
 """One session with the agents of a job's ranks: the loop, messages both ways, signals, output, ends.
 
-What follows from the end of a rank is a policy: ``supervisor`` stops all ranks (and the launcher may start
-all of them again), ``launch/elastic/elastic_job`` has a rank replaced.
+What follows from the end of a rank is a policy: ``mpirun_session`` stops all ranks (and the launcher may
+start all of them again), ``launch/elastic/elastic_session`` has a rank replaced.
 """
 
 from __future__ import annotations

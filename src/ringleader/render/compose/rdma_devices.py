@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.errors import Fault
-from ringleader.render.rdma.profiles import NONE, PROFILES, Multus, Pairs, Profile, Way
+from ringleader.render.rdma_profiles import NONE, PROFILES, Multus, Pairs, Profile, Way
 
 DEVICES = "/dev/infiniband"
 """Directory of uverbs and rdma_cm: the device files of every kind of NIC that verbs know."""

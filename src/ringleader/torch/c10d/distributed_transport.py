@@ -23,7 +23,7 @@ from ringleader.engine.transports.transport import Region, Transport, splits_of
 from ringleader.torch.c10d.connect import open_process_group
 from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
-from ringleader.torch.kernels import DTYPES, TorchKernels
+from ringleader.torch.torch_kernels import DTYPES, TorchKernels
 
 
 class DistributedTransport(Transport):

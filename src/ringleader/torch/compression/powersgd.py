@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, Reducer, residual_dtype
 from ringleader.torch.engine_operations import by_dtype_and_device, sum_over_ranks
 from ringleader.torch.gradient_config import GradientConfig

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ringleader.adapters.compression import Compressor
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.torch.engine_operations import reduce_all, reduction
 from ringleader.torch.gradient_config import GradientConfig
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.torch.compression.reducer import ErrorFeedbackCompressor, Reducer, residual_dtype
 from ringleader.torch.engine_operations import by_dtype_and_device, gather
 from ringleader.torch.gradient_config import GradientConfig
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ringleader.torch.c10d.process_group import ProcessGroup, missing
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.own_gpu import gpu_words, newest_operation, own_gpu
 from ringleader.torch.cuda.staged_transport import StagedTransport
-from ringleader.torch.kernels import CPU, TorchKernels
+from ringleader.torch.torch_kernels import CPU, TorchKernels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import torch
 from ringleader.engine.operations import ReduceOp, Signature, Work
 from ringleader.engine.peer_wait import PeerWait
 from ringleader.engine.transports.transport import Region, Transport
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels
 
 
 class StagedTransport(Transport):

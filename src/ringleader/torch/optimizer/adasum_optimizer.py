@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 
 from ringleader.adapters.process_sets import global_process_set, group_of
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.compression.reducer import ErrorFeedbackCompressor
 from ringleader.torch.engine_operations import reduce_all, reduction

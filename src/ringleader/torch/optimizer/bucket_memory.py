@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from ringleader.adapters.submit_operation import work_and_request
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Signature, Work
 from ringleader.engine.transports.transport import Region
 from ringleader.torch.bucket_plan import Bucket, plan_buckets
 from ringleader.torch.gradient_config import GradientConfig, Named, shapes_of
-from ringleader.torch.kernels import DTYPES
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
-from ringleader.torch.optimizer.memory_place import MemoryPlace
+from ringleader.torch.optimizer.gradient_place import MemoryPlace
+from ringleader.torch.torch_kernels import DTYPES
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,13 +25,13 @@ from typing import Any
 import torch
 
 from ringleader.adapters.object_exchange import sum_numbers
-from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
+from ringleader.engine.group_engine import Engine
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import BucketMemory
 from ringleader.torch.optimizer.gradient_exchange import drop_zeros, idle_ones
+from ringleader.torch.optimizer.gradient_place import is_alone, keep_freed_memory
 from ringleader.torch.optimizer.launch_sequence import LaunchSequence
-from ringleader.torch.optimizer.memory_place import is_alone, keep_freed_memory
 
 CONVERTED_TOO_LATE = (
     "the type or shape of this parameter's gradient changed during backward. Convert a model before "

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from ringleader.adapters.object_exchange import any_rank
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.gradient_config import GradientConfig, Named
 

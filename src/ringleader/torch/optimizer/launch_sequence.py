@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from ringleader.adapters.submit_operation import work_and_request
-from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import HorovodInternalError, NoteMismatchError
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import Signature, Work
 
 

@@ -16,7 +16,7 @@ from ringleader.adapters.object_exchange import gather_objects
 from ringleader.adapters.process_sets import group_of, number_of
 from ringleader.adapters.reductions import Average
 from ringleader.adapters.step_metrics import StepMetrics
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from ringleader.torch.compression import (

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 from ringleader.adapters.submit_operation import work_and_request
-from ringleader.engine.engine import Engine
 from ringleader.engine.exceptions import NoteMismatchError
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import row_counts, starts_of
 from ringleader.engine.transports.transport import Region
 from ringleader.torch.engine_operations import gather
 from ringleader.torch.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.bucket_memory import GradientBucket
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
-from ringleader.torch.optimizer.memory_place import MemoryPlace
+from ringleader.torch.optimizer.gradient_place import MemoryPlace
 
 ROW = 32
 """Elements to which the ends of parts are rounded; every bucket is a multiple of it long."""

@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 
 from ringleader.adapters.object_exchange import gather_objects, sum_numbers
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange

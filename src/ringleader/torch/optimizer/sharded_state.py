@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from ringleader.adapters.object_exchange import gather_objects
-from ringleader.engine.engine import Engine
+from ringleader.engine.group_engine import Engine
 from ringleader.torch.engine_operations import gather
-from ringleader.torch.optimizer.memory_place import shaped_like
+from ringleader.torch.optimizer.gradient_place import shaped_like
 
 State = Mapping[str, Any]
 """What an optimizer keeps of one parameter."""

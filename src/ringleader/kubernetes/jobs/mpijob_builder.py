@@ -1,0 +1,242 @@
+"""A request becomes an MPIJob, and its launcher's command: mpirun in the user's image. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from ringleader.kubernetes.jobs.elastic_launcher import elastic_annotations, elastic_words
+from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.pod_template import Program, pod_template, unexpanded
+from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.annotations import GANG, SPAWN
+from ringleader.kubernetes.mpijob.model import (
+    LauncherCreationPolicy,
+    LauncherSpec,
+    Metadata,
+    MpiImplementation,
+    MPIJob,
+    ReplicaSpecs,
+    RestartPolicy,
+    RunPolicy,
+    SchedulingPolicy,
+    Spec,
+    WorkerSpec,
+)
+from ringleader.kubernetes.objects import ssh_secret
+from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
+from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.rdma.pod_nics import add_nics
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.render import jax_variables
+
+_OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
+"""mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
+ranks; named unset, it would be complained about."""
+_RUN = 'exec "$0" run ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
+"""The same for ``ringleader run``."""
+_SET_BY_TORCHRUN = (
+    'export RANK="${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
+    ' WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"'
+    ' LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK:-$MPI_LOCALRANKID}"'
+    ' LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE:-$MPI_LOCALNRANKS}";'
+)
+_SET_FOR_JAX = (
+    ' export OMPI_COMM_WORLD_RANK="$RANK" OMPI_COMM_WORLD_SIZE="$WORLD_SIZE"'
+    ' OMPI_COMM_WORLD_LOCAL_RANK="$LOCAL_RANK"'
+    f' JAX_COORDINATOR_ADDRESS="${{JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:{jax_variables.FIRST_PORT}}}"'
+    f' {jax_variables.SIGN}="${{{jax_variables.SIGN}:-0.0;tcp://$MASTER_ADDR:{jax_variables.FIRST_PORT}}}";'
+)
+_AROUND_A_RANK = f'{_SET_BY_TORCHRUN}{_SET_FOR_JAX} exec "$@"'
+"""Shell text: what torchrun would tell a rank, from what the MPI tells it, and where JAX meets. A Pod has its
+own ports, so any will do; Open MPI 4 has set its own sign, which stays."""
+
+
+_MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def launcher_program(request: JobRequest) -> Program:
+    """Return how the launcher starts the ranks."""
+    if request.elastic is not None:
+        return _elastic_program(request, request.elastic)
+    env = _rank_variables(request)
+    ranks = _rank_words(request.command)
+    if request.mpi is MpiImplementation.OPENMPI:
+        command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun)
+        secrets = (secret.name for secret in request.secret_env)
+        exported = tuple(dict.fromkeys(("PATH", *(name for name, _ in env), *secrets)))
+        args: tuple[str, ...] = ("--allow-run-as-root", "-n", str(request.np))
+        # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
+        args += ("--map-by", "node" if request.by_node else "slot", "--bind-to", "none")
+        args += tuple(word for name in exported for word in ("-x", name))
+    else:
+        # Hydra carries the launcher's whole environment to the ranks.
+        command = (request.mpirun,)
+        args = ("-n", str(request.np), *(("-ppn", "1") if request.by_node else ()))
+        args += ("-bind-to", "none") if request.mpi is MpiImplementation.MPICH else ()
+    words = (*args, *request.mpirun_args, *ranks)
+    return Program(
+        command=tuple(map(unexpanded, (*_port(request), *command))),
+        args=tuple(map(unexpanded, words)),
+        env=tuple((name, unexpanded(value)) for name, value in env),
+    )
+
+
+def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what mpirun starts for each rank.
+
+    Every mpirun takes the word ``:`` for the end of one program's words, even behind the program: a command
+    that has one goes into the shell's text.
+    """
+    if ":" not in command:
+        return ("sh", "-c", _AROUND_A_RANK, "sh", *command)
+    return ("sh", "-c", _AROUND_A_RANK.replace('"$@"', shlex.join(command)))
+
+
+def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:
+    """Return how the launcher of an elastic job starts the ranks: it tells each where they meet."""
+    env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
+    secrets = (secret.name for secret in request.secret_env)
+    words = elastic_words(request, elastic, tuple(dict.fromkeys((*env, *secrets))))
+    return Program(
+        command=tuple(map(unexpanded, ("sh", "-c", _RUN, "ringleader"))),
+        args=tuple(map(unexpanded, words)),
+        env=tuple((name, unexpanded(value)) for name, value in env.items()),
+    )
+
+
+def _port(request: JobRequest) -> tuple[str, ...]:
+    """Return what tells ssh the workers' port.
+
+    Every controller sets these variables in the container, and its own come after ours: so they are changed
+    only when mpirun is called.
+    """
+    if request.ssh_port is None:
+        return ()
+    args = f"-p {request.ssh_port} {SSH_ARGS}"
+    return ("env", *(f"{name}={args}" for name in SSH_ARGS_OF[request.mpi]))
+
+
+def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
+    """Return what is the same for all ranks: where they meet, threads, NICs, and the user's own."""
+    values = {
+        "MASTER_ADDR": _first_host(request),
+        "MASTER_PORT": str(request.master_port),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if request.mpi is MpiImplementation.INTEL:
+        values["I_MPI_PIN"] = "off"
+    threads = _threads(request)
+    if threads:
+        values["OMP_NUM_THREADS"] = str(threads)
+    nics = {} if request.rdma is None else dict(request.rdma.env)
+    return tuple((values | nics | dict(request.env)).items())
+
+
+def _first_host(request: JobRequest) -> str:
+    """Return the host of rank 0 as every Pod of the namespace resolves it, whatever the cluster's domain."""
+    if request.run_launcher_as_worker:
+        return f"{object_names.launcher(request.name)}.{object_names.service(request.name)}"
+    return f"{object_names.worker(request.name, 0)}.{object_names.service(request.name)}"
+
+
+def _threads(request: JobRequest) -> int:
+    """Return a rank's share of its worker's CPUs, where those are limited: the node's cores are more."""
+    amount = dict(request.resources).get("cpu", "")
+    milli = amount.removesuffix("m") if amount.endswith("m") else f"{amount}000"
+    return max(1, int(milli) // 1000 // max(1, request.slots)) if milli.isdigit() and amount else 0
+
+
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+VOLCANO = "volcano"
+
+
+def mpijob(request: JobRequest) -> MPIJob:
+    """Return the job that a request asks for. What is wrong with it, ``mpijob.parser`` finds."""
+    own = Program(command=(), args=(), env=())
+    launcher_gets = request.resources if request.run_launcher_as_worker else request.launcher_resources
+    launcher = LauncherSpec(
+        restart_policy=RestartPolicy.NEVER,  # a failed attempt's Pod, and with it its log, stays
+        template=pod_template(request, "launcher", launcher_program(request), launcher_gets),
+    )
+    worker = WorkerSpec(
+        replicas=request.workers, template=pod_template(request, "worker", own, request.resources)
+    )
+    job = MPIJob(
+        metadata=Metadata(
+            name=request.name,
+            namespace=request.namespace,
+            labels=dict(request.labels) | ({KUEUE_QUEUE: request.queue} if _waits_for_kueue(request) else {}),
+            annotations=dict(request.annotations)
+            | ({SPAWN: request.spawn} if request.spawn else {})
+            | ({GANG: request.gang} if request.gang else {})
+            | elastic_annotations(request),
+        ),
+        spec=Spec(
+            slots_per_worker=request.slots,
+            run_launcher_as_worker=request.run_launcher_as_worker,
+            run_policy=_run_policy(request),
+            ssh_auth_mount_path=request.ssh_auth_mount_path,
+            launcher_creation_policy=_creation_policy(request),
+            mpi_implementation=request.mpi,
+            mpi_replica_specs=ReplicaSpecs(launcher=launcher, worker=worker if request.workers else None),
+        ),
+    )
+    return job if request.rdma is None else _with_nics(job, request, request.rdma)
+
+
+def _with_nics(job: MPIJob, request: JobRequest, nics: NicAllocation) -> MPIJob:
+    """Return a job whose templates of Pods in which ranks run have their NICs."""
+    specs, port = job.spec.mpi_replica_specs, request.ssh_port
+    launcher, worker = specs.launcher, specs.worker
+    role = "" if request.run_launcher_as_worker else "worker"
+    if worker is not None:
+        template = dict(worker.template)
+        add_nics(template, replace(nics, ssh_port=port), job=request.name, role=role)
+        if port is not None:
+            # In words that every controller leaves as they are.
+            args = [unexpanded(word) for word in (*ssh_secret.sshd_args(job), "-p", str(port))]
+            template["spec"]["containers"][0] |= {"command": list(ssh_secret.SSHD), "args": args}
+        worker = replace(worker, template=_ordered(template))
+    if request.run_launcher_as_worker:
+        template = dict(launcher.template)
+        add_nics(template, replace(nics, ssh_port=None), job=request.name, role=role)
+        launcher = replace(launcher, template=_ordered(template))
+    return replace(
+        job, spec=replace(job.spec, mpi_replica_specs=replace(specs, launcher=launcher, worker=worker))
+    )
+
+
+def _ordered(template: dict[str, Any]) -> dict[str, Any]:
+    """Return a template as people write it: metadata first."""
+    return {name: template[name] for name in ("metadata", "spec") if name in template}
+
+
+def _waits_for_kueue(request: JobRequest) -> bool:
+    return bool(request.queue) and request.gang != VOLCANO
+
+
+def _creation_policy(request: JobRequest) -> LauncherCreationPolicy:
+    """Return when the launcher starts: that of an elastic job waits for hosts by itself, but not for ever.
+
+    Nobody knows how long Pods are queued: the operator makes it once the least number of workers is ready.
+    """
+    if request.elastic is not None:
+        return LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
+    return LauncherCreationPolicy.AT_STARTUP
+
+
+def _run_policy(request: JobRequest) -> RunPolicy:
+    scheduling = None
+    if request.queue and request.gang == VOLCANO:
+        scheduling = SchedulingPolicy(queue=request.queue)
+    return RunPolicy(
+        clean_pod_policy=request.clean_pod_policy,
+        ttl_seconds_after_finished=request.ttl,
+        active_deadline_seconds=request.timeout,
+        backoff_limit=request.backoff_limit,
+        scheduling_policy=scheduling,
+        # Kueue starts what it admits; a job that it does not know yet must not start by itself.
+        suspend=request.suspend or _waits_for_kueue(request),
+    )

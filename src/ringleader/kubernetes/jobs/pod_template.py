@@ -1,0 +1,133 @@
+"""A job's options become Pod templates: containers, volumes, resources, where the Pods may run. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs, Toleration
+from ringleader.kubernetes.mpijob.annotations import PREFIX
+from ringleader.kubernetes.rdma.pod_nics import add_nics
+from ringleader.render.rdma_profiles import Spread
+
+CONTAINER = "train"
+_EXPANDED = re.compile(r"\${2,}|\$(?=\()")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What a container runs; without a command: what its image starts."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    """Variables of the container, in order."""
+
+
+def unexpanded(text: str) -> str:
+    """Return what must be written so that ``text`` arrives byte for byte.
+
+    In a container's ``command``, ``args`` and values of ``env`` the kubelet replaces ``$(NAME)`` and turns
+    ``$$`` into ``$`` (https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/).
+    """
+    return _EXPANDED.sub(lambda match: match.group() * 2, text)
+
+
+def pod_template(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
+    """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
+    annotations = {name: text for name, text in request.annotations if not name.startswith(PREFIX)}
+    metadata = _given({"labels": dict(request.labels), "annotations": annotations})
+    spec = _pod(request, _container(request, role, program, resources), role)
+    return _given({"metadata": metadata}) | {"spec": spec}
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that the request says something about."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _pod(request: JobRequest, container: dict[str, Any], role: str) -> dict[str, Any]:
+    volumes = [{"name": _volume(index), **mount.volume} for index, mount in enumerate(request.mounts)]
+    if _has_ranks(request, role) and request.shm_size is not None:
+        limit = {"sizeLimit": request.shm_size} if request.shm_size else {}
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
+    fields = {
+        "volumes": volumes,
+        "imagePullSecrets": [{"name": name} for name in request.pull_secrets],
+        "nodeSelector": dict(request.node_selector),
+        "tolerations": [_toleration(one) for one in request.tolerations],
+        "priorityClassName": request.priority_class,
+        "serviceAccountName": request.service_account,
+    }
+    return {"containers": [container], **_given(fields)}
+
+
+def _container(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
+    start: dict[str, Any] = {"name": role, "image": request.image}
+    start |= _given({"imagePullPolicy": request.pull_policy})
+    if program.command:
+        start |= {"command": list(program.command), "args": list(program.args)}
+    secrets = request.secret_env if program.command or program.env else ()
+    mounts = [
+        {"name": _volume(index), "mountPath": mount.path, **_given({"readOnly": mount.read_only})}
+        for index, mount in enumerate(request.mounts)
+    ]
+    if _has_ranks(request, role) and request.shm_size is not None:
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    fields = {
+        "workingDir": request.workdir,
+        "env": [
+            *({"name": name, "value": value} for name, value in program.env),
+            *(
+                {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
+                for one in secrets
+            ),
+        ],
+        # Requested and limited alike: what a rank gets does not depend on its neighbours.
+        "resources": _given({"requests": dict(resources), "limits": dict(resources)}),
+        "volumeMounts": mounts,
+    }
+    return start | _given(fields)
+
+
+def _has_ranks(request: JobRequest, role: str) -> bool:
+    return role == "worker" or request.run_launcher_as_worker
+
+
+def _volume(index: int) -> str:
+    return f"volume-{index}"
+
+
+def _toleration(toleration: Toleration) -> dict[str, Any]:
+    found = {"key": toleration.key} if toleration.key else {}
+    if toleration.value is None:
+        found["operator"] = "Exists"
+    else:
+        found |= {"operator": "Equal", "value": toleration.value}
+    return found | ({"effect": toleration.effect} if toleration.effect else {})
+
+
+def single_pod(request: JobRequest) -> dict[str, Any]:
+    """Return the Pod that runs a request's command once, with the GPUs and NICs of one worker."""
+    env = ({} if request.rdma is None else dict(request.rdma.env)) | dict(request.env)
+    program = Program(
+        command=tuple(map(unexpanded, request.command[:1])),
+        args=tuple(map(unexpanded, request.command[1:])),
+        env=tuple((name, unexpanded(value)) for name, value in env.items()),
+    )
+    pod = pod_template(request, "worker", program, request.resources)
+    if request.rdma is not None:
+        # There is nobody to be kept apart from, and nobody comes by ssh.
+        nics = replace(request.rdma, ssh_port=None, spread=Spread.NONE)
+        add_nics(pod, nics, job=request.name, role="")
+    spec = pod["spec"]
+    spec["containers"][0]["name"] = CONTAINER
+    deadline = {} if request.timeout is None else {"activeDeadlineSeconds": request.timeout}
+    space = _given({"namespace": request.namespace})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": request.name, **space, **pod.get("metadata", {})},
+        "spec": {"restartPolicy": "Never", **deadline, **spec},
+    }

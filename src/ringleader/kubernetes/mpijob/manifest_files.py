@@ -1,0 +1,95 @@
+"""Files of manifests: which of their documents are MPIJobs, what lists hold, what is passed on untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringleader.errors import Fault, RequestError, collected
+from ringleader.kubernetes.mpijob.conversion.conversion_notes import Change
+from ringleader.kubernetes.mpijob.conversion.convert import convert
+from ringleader.kubernetes.mpijob.document_faults import SourceLines
+from ringleader.kubernetes.mpijob.model import GROUP, KIND
+from ringleader.kubernetes.mpijob.parser import read, request
+from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.yaml_text import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """One document as it leaves us."""
+
+    value: Any
+    """The MPIJob with every default spelt out; any other object as it was."""
+    where: str
+    """``job.yaml:12``: where it came from."""
+    name: str = ""
+    """The job's name; empty for any other object."""
+    changes: tuple[Change, ...] = ()
+    """What converting it changed."""
+
+
+def render(documents: Iterable[Document], *, converting: bool, source: str = "") -> tuple[Rendered, ...]:
+    """Read every document as a request. Raises RequestError with the faults of all of them.
+
+    ``converting``: manifests of older versions are turned into v2beta1. Lists (``kubectl get -o yaml``) are
+    taken apart. Objects that are no MPIJobs pass as they are, as long as there is one MPIJob. ``source``
+    names where the documents come from, for the case that there is none.
+    """
+    found: list[Rendered] = []
+    faults: list[Fault] = []
+    for document in (one for whole in documents for one in items(whole)):
+        with collected(faults):
+            found.append(_one(document, converting=converting))
+    if not faults and not any(one.name for one in found):
+        where = found[0].where if found else source
+        hint = f"kind: {KIND}, apiVersion: {GROUP}/v2beta1"
+        faults.append(Fault(where=where, what="there is no MPIJob", hint=hint))
+    if faults:
+        raise RequestError(faults)
+    return tuple(found)
+
+
+def items(document: Document) -> tuple[Document, ...]:
+    """Return the items of a list with their lines, or the document itself."""
+    value = document.value
+    if not isinstance(value, Mapping) or not str(value.get("kind", "")).endswith("List"):
+        return (document,)
+    inner = value.get("items")
+    if not isinstance(inner, list):
+        return (document,)
+    source, lines = document.places.source, document.places.lines
+    return tuple(
+        Document(
+            value=item,
+            places=SourceLines(
+                source=source,
+                lines={keys[2:]: line for keys, line in lines.items() if keys[:2] == ("items", index)},
+            ),
+        )
+        for index, item in enumerate(inner)
+    )
+
+
+def _one(document: Document, *, converting: bool) -> Rendered:
+    where = f"{document.places.source}:{document.places.lines.get((), 1)}"
+    if _is_foreign(document.value):
+        return Rendered(value=document.value, where=where)
+    changes: tuple[Change, ...] = ()
+    if converting:
+        job, changes = convert(document.value, places=document.places)
+    else:
+        job = read(document.value, places=document.places)
+    name = job.metadata.name or job.metadata.generate_name
+    return Rendered(value=write(request(job)), where=where, name=name, changes=changes)
+
+
+def _is_foreign(value: object) -> bool:
+    """Say whether a document is an object of another kind than ours, and not one of ours misspelt."""
+    if not isinstance(value, Mapping):
+        return False
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(version, str):
+        return False
+    return kind.lower() != KIND.lower() and version.partition("/")[0] != GROUP

@@ -1,0 +1,41 @@
+"""An ``MPIJob`` becomes a document: what ``kubectl apply`` takes and ``mpijob.parser`` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from ringleader.kubernetes.mpijob.field_schema import FieldFlag, FieldSchema, field_schemas, is_model
+from ringleader.kubernetes.mpijob.model import API_VERSION, KIND, MPIJob
+
+
+def write(job: MPIJob) -> dict[str, Any]:
+    """Return the job's document with every default spelt out, made of new maps and lists."""
+    return {"apiVersion": API_VERSION, "kind": KIND, **fields_of(job)}
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a part of a job: empty text, maps and lists are left out, empty parts are not."""
+    found = {}
+    for shape in field_schemas(value.__class__):
+        one = getattr(value, shape.attribute)
+        if not _is_left_out(shape, one):
+            found[shape.name] = _plain(one)
+    return found
+
+
+def _is_left_out(shape: FieldSchema, value: object) -> bool:
+    if value is None or (isinstance(value, str | tuple | Mapping) and not value and not shape.is_required):
+        return True
+    return shape.has(FieldFlag.OMITTED) and value == shape.default
+
+
+def _plain(value: Any) -> Any:
+    if is_model(value.__class__):
+        return fields_of(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,123 @@
+"""Gang scheduling: which scheduler takes a job, how its Pods join the group, and the PodGroup. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringleader.kubernetes.mpijob.annotations import GANG
+from ringleader.kubernetes.mpijob.elastic_range import elastic_range
+from ringleader.kubernetes.mpijob.model import LauncherCreationPolicy, MPIJob, SchedulingPolicy
+from ringleader.kubernetes.mpijob.object_metadata import Document, metadata
+from ringleader.kubernetes.mpijob.quantities import total
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+
+NONE = "none"
+VOLCANO = "volcano"
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+"""Annotation of a Pod: its PodGroup."""
+PLUGINS_GROUP = "scheduling.x-k8s.io/pod-group"
+"""Label of a Pod: its PodGroup."""
+VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
+"""Annotation of an MPIJob: Volcano's queue, where its scheduling policy names none."""
+
+
+def gang_of(job: MPIJob, settings: OperatorSettings) -> str:
+    """Return the gang scheduler of a job: what the job says, else what the operator was started with.
+
+    Empty: none. ``volcano``, or the name of a scheduler with scheduler-plugins' coscheduling.
+    """
+    name = job.metadata.annotations.get(GANG, settings.gang)
+    return "" if name == NONE else name
+
+
+def join(pod: Document, job: MPIJob, settings: OperatorSettings) -> None:
+    """Make a Pod of ours a member of its job's group."""
+    name = gang_of(job, settings)
+    if not name:
+        return
+    pod["spec"]["schedulerName"] = name
+    meta = pod["metadata"]
+    if name == VOLCANO:
+        meta["annotations"] = {**(meta.get("annotations") or {}), VOLCANO_GROUP: job.metadata.name}
+    else:
+        meta["labels"][PLUGINS_GROUP] = job.metadata.name
+
+
+def pod_group(job: MPIJob, gang: str, priorities: Mapping[str, int]) -> Document | None:
+    """Return the PodGroup of a job; ``None`` where ``gang`` is empty.
+
+    ``priorities``: values of the PriorityClasses that the templates name; an unknown one counts as 0.
+    """
+    if not gang:
+        return None
+    policy = job.spec.run_policy.scheduling_policy or SchedulingPolicy()
+    spec: Document = {"minMember": min_member(job)}
+    if gang == VOLCANO:
+        version = "scheduling.volcano.sh/v1beta1"
+        queue = policy.queue or job.metadata.annotations.get(VOLCANO_QUEUE, "")
+        priority = policy.priority_class or _priority_class(job)
+        spec |= {"queue": queue} if queue else {}
+        spec |= {"priorityClassName": priority} if priority else {}
+    else:
+        version = "scheduling.x-k8s.io/v1alpha1"
+        spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds or 0
+    resources = dict(policy.min_resources) or min_resources(job, priorities)
+    if resources:
+        spec["minResources"] = {name: str(amount) for name, amount in resources.items()}
+    return {
+        "apiVersion": version,
+        "kind": "PodGroup",
+        "metadata": metadata(job, job.metadata.name),
+        "spec": spec,
+    }
+
+
+def min_member(job: MPIJob) -> int:
+    """Return how many Pods must fit together before any starts.
+
+    Where the launcher is made only when the workers are ready it is not there to be counted: waiting for it
+    would be waiting for ever.
+    """
+    policy = job.spec.run_policy.scheduling_policy
+    comes_later = job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
+    elastic = elastic_range(job)
+    workers = job.workers if elastic is None else elastic.least
+    there = workers if comes_later and workers else workers + 1
+    if policy is None or policy.min_available is None:
+        return there
+    return min(policy.min_available, there) if comes_later else policy.min_available
+
+
+def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> dict[str, str]:
+    """Return the resources of as many Pods as must fit together, those of the higher priority first.
+
+    Of equal priority the launcher comes first. A container that requests nothing counts with its limit.
+    """
+    specs = job.spec.mpi_replica_specs
+    kinds = [(specs.launcher.template, 1)]
+    comes_later = job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
+    if specs.worker is not None:
+        workers = (specs.worker.template, job.workers)
+        kinds = [workers] if comes_later else [*kinds, workers]
+    kinds.sort(key=lambda kind: -priorities.get(_class_of(kind[0]), 0))
+    left = min_member(job)
+    parts = []
+    for template, count in kinds:
+        taken = min(count, left)
+        left -= taken
+        for container in template["spec"]["containers"]:
+            given = container.get("resources") or {}
+            wanted = {**(given.get("limits") or {}), **(given.get("requests") or {})}
+            parts.append((wanted, taken))
+    return total(parts)
+
+
+def _priority_class(job: MPIJob) -> str:
+    specs = job.spec.mpi_replica_specs
+    worker = "" if specs.worker is None else _class_of(specs.worker.template)
+    return _class_of(specs.launcher.template) or worker
+
+
+def _class_of(template: Mapping[str, Any]) -> str:
+    return str(template["spec"].get("priorityClassName") or "")

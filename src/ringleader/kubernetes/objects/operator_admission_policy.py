@@ -1,0 +1,226 @@
+"""Admission policies that keep the operator's account to what belongs to MPIJobs. Pure.
+
+RBAC cannot say "only Pods that you made": whoever has the operator's token could change every Pod and make
+Secrets for every account. These policies (ValidatingAdmissionPolicy, Kubernetes 1.30) say the rest. They hold
+for the operator's account alone, and for the kinds of objects alone that its roles name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ringleader.kubernetes.mpijob.model import API_VERSION, KIND
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document
+
+API = "admissionregistration.k8s.io/v1"
+SINCE = "1.30"
+"""The first Kubernetes with this API."""
+HOST_NETWORK, ALLOWED = "ringleader/host-network", "allowed"
+"""Label of namespaces whose jobs may use their nodes' network, as ``--rdma host-network`` does."""
+_WRITE = ("CREATE", "UPDATE")
+_CHANGE = (*_WRITE, "DELETE")
+_RBAC = "rbac.authorization.k8s.io"
+
+_OWNER = f"one.apiVersion == '{API_VERSION}' && one.kind == '{KIND}' && has(one.controller) && one.controller"
+_OWNED = "has({0}.metadata.ownerReferences) && {0}.metadata.ownerReferences.exists(one, " + _OWNER + ")"
+# Their controller is the launcher's Job, and CEL cannot ask whose that is: the names and the labels tell.
+_LAUNCHERS_POD = (
+    "request.resource.resource == 'pods'"
+    " && has(oldObject.metadata.labels) && has(oldObject.metadata.ownerReferences)"
+    f" && '{OPERATOR_NAME}' in oldObject.metadata.labels && '{JOB_NAME}' in oldObject.metadata.labels"
+    f" && oldObject.metadata.labels['{OPERATOR_NAME}'] == '{OPERATOR}'"
+    " && oldObject.metadata.ownerReferences.exists(one, one.apiVersion == 'batch/v1' && one.kind == 'Job'"
+    " && has(one.controller) && one.controller"
+    f" && one.name == oldObject.metadata.labels['{JOB_NAME}'] + '-launcher')"
+)
+# An annotation tells its kubelet that there are other hosts; nothing else of it is the operator's.
+_ANNOTATED = (
+    f"request.operation == 'UPDATE' && {_LAUNCHERS_POD} && object.spec == oldObject.spec"
+    " && object.metadata.labels == oldObject.metadata.labels"
+    " && object.metadata.ownerReferences == oldObject.metadata.ownerReferences"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Policy:
+    """One policy: on which requests of the operator's, and what must hold of them."""
+
+    name: str
+    operations: Sequence[str]
+    resources: Mapping[str, Sequence[str]]
+    """API groups, with blanks between them → resources."""
+    rules: Sequence[tuple[str, str]]
+    """CEL expression → what a refusal says."""
+    namespaces: Document | None = None
+    """Selector of the namespaces that it judges; ``None``: all."""
+
+
+_OWNERSHIP = _Policy(
+    name="owned",
+    operations=_CHANGE,
+    resources={
+        "": ("pods", "services", "configmaps", "secrets", "serviceaccounts"),
+        "batch": ("jobs", "jobs/status"),
+        _RBAC: ("roles", "rolebindings"),
+        "scheduling.volcano.sh scheduling.x-k8s.io": ("podgroups",),
+    },
+    rules=(
+        (
+            f"request.operation == 'DELETE' || ({_OWNED.format('object')}) || ({_ANNOTATED})",
+            f"the operator makes and changes only what an {KIND} controls, and annotations of launchers",
+        ),
+        (
+            f"request.operation == 'CREATE' || ({_OWNED.format('oldObject')}) || ({_ANNOTATED})"
+            f" || request.operation == 'DELETE' && {_LAUNCHERS_POD}",
+            f"the operator changes and deletes only what an {KIND} controls, and the Pods of launchers",
+        ),
+    ),
+)
+
+
+def _pods(name: str, *fields: str, message: str, namespaces: Document | None = None) -> _Policy:
+    """Return a policy on Pods and Jobs' templates: none sets these fields of a Pod's spec.
+
+    It judges what is created: nobody can change the fields later, and what runs must be cleaned up.
+    """
+    places = [f"object.spec{part}.{field}" for field in fields for part in ("", ".template.spec")]
+    rule = " && ".join(f"(!has({one}) || !{one})" for one in places[::2])
+    jobs = " && ".join(f"(!has({one}) || !{one})" for one in places[1::2])
+    return _Policy(
+        name=name,
+        operations=("CREATE",),
+        resources={"": ("pods",), "batch": ("jobs",)},
+        rules=((f"{rule} && (!has(object.spec.template) || {jobs})", message),),
+        namespaces=namespaces,
+    )
+
+
+_HOST = _pods("host", "hostPID", "hostIPC", message="the operator makes no Pod with hostPID or hostIPC")
+_HOST_NETWORK = _pods(
+    "host-network",
+    "hostNetwork",
+    message=f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
+    f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
+    namespaces={"matchExpressions": [{"key": HOST_NETWORK, "operator": "NotIn", "values": [ALLOWED]}]},
+)
+_SECRETS = _Policy(
+    name="secrets",
+    operations=_WRITE,
+    resources={"": ("secrets",)},
+    rules=(
+        # A Secret of another type could be filled with the token of any account.
+        ("object.type == 'kubernetes.io/ssh-auth'", "the operator makes Secrets of ssh keys only"),
+    ),
+)
+_EVENTS = _Policy(
+    name="events",
+    operations=_WRITE,
+    resources={"": ("events",)},
+    rules=(
+        (
+            f"has(object.involvedObject.kind) && object.involvedObject.kind == '{KIND}'"
+            f" && has(object.involvedObject.apiVersion)"
+            f" && object.involvedObject.apiVersion == '{API_VERSION}'",
+            f"the operator tells of {KIND}s only",
+        ),
+    ),
+)
+_EXEC = (
+    _Policy(
+        name="roles",
+        operations=_WRITE,
+        resources={_RBAC: ("roles",)},
+        rules=(
+            (
+                "object.rules.all(rule, rule.apiGroups == [''] && has(rule.resourceNames)"
+                " && size(rule.resourceNames) > 0 && has(rule.resources)"
+                " && rule.resources.all(name, name in ['pods', 'pods/exec'])"
+                " && rule.verbs.all(verb, verb in ['get', 'create'])"
+                " && object.metadata.ownerReferences.exists(one,"
+                f" {_OWNER} && rule.resourceNames.all(name,"
+                " name.matches('^' + one.name + '-worker-[0-9]+$'))))",
+                "the operator's Roles let a launcher into workers of its own job only, by name",
+            ),
+        ),
+    ),
+    _Policy(
+        name="rolebindings",
+        operations=_WRITE,
+        resources={_RBAC: ("rolebindings",)},
+        rules=(
+            (
+                "object.roleRef.kind == 'Role' && object.roleRef.name == object.metadata.name"
+                " && has(object.subjects) && object.subjects.all(one, one.kind == 'ServiceAccount'"
+                " && has(one.namespace) && one.namespace == request.namespace)",
+                "the operator binds a Role of its own to accounts of the same namespace only",
+            ),
+        ),
+    ),
+    _Policy(
+        name="exec",
+        operations=("CONNECT",),
+        resources={"": ("pods/exec",)},
+        rules=(("false", "the operator lets launchers run commands in workers and runs none itself"),),
+    ),
+)
+
+
+def policies(
+    prefix: str,
+    *,
+    account: str,
+    namespace: str,
+    scope: str,
+    labels: Mapping[str, str],
+    has_exec_spawn: bool,
+) -> Iterator[Document]:
+    """Yield the policies for a service account of a namespace, and what puts each in force.
+
+    ``scope``: the one namespace where it may change anything; empty: all but its own and kube-system.
+    """
+    user = f"system:serviceaccount:{namespace}:{account}"
+    place = (
+        f"request.namespace == '{scope}' || '{scope}' == ''"
+        f" && !(request.namespace in ['kube-system', '{namespace}'])",
+        "the operator changes nothing in kube-system, in its own namespace, or where it has no jobs",
+    )
+    owned = replace(_OWNERSHIP, rules=(*_OWNERSHIP.rules, place))
+    for one in (owned, _HOST, _HOST_NETWORK, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
+        name = f"{prefix}-{one.name}"
+        yield {
+            "apiVersion": API,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name, "labels": dict(labels)},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    **({"namespaceSelector": one.namespaces} if one.namespaces else {}),
+                    "resourceRules": list(_resource_rules(one)),
+                },
+                "matchConditions": [
+                    {"name": "by-the-operator", "expression": f"request.userInfo.username == '{user}'"}
+                ],
+                "validations": [
+                    {"expression": expression, "message": message, "reason": "Forbidden"}
+                    for expression, message in one.rules
+                ],
+            },
+        }
+        yield {
+            "apiVersion": API,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name, "labels": dict(labels)},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        }
+
+
+def _resource_rules(policy: _Policy) -> Iterator[Document]:
+    for groups, resources in policy.resources.items():
+        yield {
+            "apiGroups": groups.split() or [""],
+            "apiVersions": ["*"],
+            "operations": list(policy.operations),
+            "resources": list(resources),
+            "scope": "Namespaced",
+        }

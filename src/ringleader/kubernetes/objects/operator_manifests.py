@@ -1,0 +1,366 @@
+"""What a cluster needs to run the operator: account, rights, policies, Deployment, metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringleader.errors import Fault, RequestError
+from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.crd import crd
+from ringleader.kubernetes.mpijob.model import GROUP
+from ringleader.kubernetes.mpijob.object_metadata import Document
+from ringleader.kubernetes.objects.gang_scheduling import NONE
+from ringleader.kubernetes.objects.operator_admission_policy import policies
+from ringleader.option_fields import flag, option
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _rule(groups: str, resources: str, verbs: str) -> Document:
+    return {"apiGroups": groups.split() or [""], "resources": resources.split(), "verbs": verbs.split()}
+
+
+JOB_RULES = (
+    _rule(GROUP, "mpijobs", "get list watch delete"),
+    _rule(GROUP, "mpijobs/status", "get patch"),
+    # To own objects in a way that holds up the owner's deletion, where the cluster checks that right.
+    _rule(GROUP, "mpijobs/finalizers", "update"),
+    _rule("", "pods", "get list watch create patch delete"),
+    _rule("", "services", "get list watch create patch"),
+    _rule("", "configmaps secrets", "get create patch"),
+    _rule("", "events", "create"),
+    _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("batch", "jobs/status", "patch"),
+    _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
+)
+"""What looking after jobs takes, in the namespaces where they are."""
+LOG_RULES = (_rule("", "pods/log", "get"),)
+"""What showing the end of a failed container's log takes besides."""
+EXEC_RULES = (
+    _rule("", "serviceaccounts", "get create"),
+    _rule(_RBAC, "roles rolebindings", "get create patch"),
+    # Nobody can give away a right that he has not.
+    _rule("", "pods/exec", "get create"),
+)
+"""What jobs that spawn by exec take besides: a role each, that lets it into its own workers."""
+PRIORITY_RULES = (_rule("scheduling.k8s.io", "priorityclasses", "get"),)
+"""What reading the priorities of Pods takes: they belong to no namespace."""
+LEASE_RULES = (_rule("coordination.k8s.io", "leases", "get create update"),)
+"""What holding the Lease takes, in the operator's own namespace."""
+
+
+def user_roles(labels: Mapping[str, str]) -> Iterator[Document]:
+    """Yield cluster roles that add MPIJobs to what Kubernetes lets people view, edit and administer."""
+    for level, levels, verbs, scale in (
+        ("view", ("view",), "get list watch", "get"),
+        (
+            "edit",
+            ("edit", "admin"),
+            "get list watch create update patch delete deletecollection",
+            "get update patch",
+        ),
+    ):
+        into = {f"{_RBAC}/aggregate-to-{one}": "true" for one in levels}
+        yield {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"ringleader-mpijobs-{level}", "labels": {**labels, **into}},
+            "rules": [
+                _rule(GROUP, "mpijobs", verbs),
+                _rule(GROUP, "mpijobs/status", "get"),
+                _rule(GROUP, "mpijobs/scale", scale),
+            ],
+        }
+
+
+NAME = "ringleader-operator"
+NAMESPACE = "mpi-operator"
+"""The reference controller's namespace. Its Lease is there, and ours has the same name: of the two
+controllers one at most is at work while the one replaces the other."""
+METRICS_LABEL = {"metrics": "enabled"}
+"""Label of namespaces whose Pods may read the metrics, as kubebuilder's projects have it."""
+PORT = 8080
+RESOURCES: Mapping[str, Any] = {
+    # No limit of CPU: it would only make many jobs start late.
+    "requests": {"cpu": "100m", "memory": "128Mi"},
+    "limits": {"memory": "512Mi"},
+}
+_APP = "app.kubernetes.io/name"
+_INSTANCE = "app.kubernetes.io/instance"
+_LABELS = {_APP: NAME, "app.kubernetes.io/part-of": "ringleader"}
+_LONGEST_SCOPE = object_names.LONGEST_LABEL - len(f"{NAME}--metrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """How the operator is to be installed."""
+
+    image: str = option(
+        "The operator's image: deploy/operator/Dockerfile.",
+        default="",
+        envvar="RINGLEADER_OPERATOR_IMAGE",
+    )
+    namespace: str = NAMESPACE
+    """Where the operator itself runs."""
+    scope: str = ""
+    """The one namespace whose jobs it looks after; empty: all namespaces."""
+    gang: str = option("Gang scheduler of jobs that name none.", default="", metavar="NAME")
+    """Empty or ``none``: none."""
+    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    replicas: int = option("Operators, one of which works.", default=1)
+    """The others take over when it is gone."""
+    wait_timeout: float | None = option(
+        "How long a launcher waits for workers that have an address and do not answer. [default: 900]",
+        metavar="SECONDS",
+    )
+    has_exec_spawn: bool = flag(
+        "Give the rights that jobs with ringleader/spawn: exec need. [default: refuse such jobs]",
+        "--exec-spawn/--no-exec-spawn",
+    )
+    """Rights to make roles and to exec."""
+    has_log_tails: bool = flag(
+        "Show the end of a failed container's log in status and events: logs may hold secrets. [default: no]",
+        "--log-tails/--no-log-tails",
+    )
+    """With the right to read logs."""
+    has_admission_policy: bool = True
+    """Policies that keep the operator's account to what belongs to MPIJobs. They are objects of the cluster,
+    and Kubernetes knows them since 1.30."""
+    has_network_policy: bool = flag(
+        "Let Pods of its own namespace and of those labelled metrics=enabled read the metrics, no others.",
+        "--network-policy/--no-network-policy",
+        default=True,
+    )
+    has_crd: bool = True
+    has_namespace: bool = True
+
+    @property
+    def name(self) -> str:
+        """What the operator is called: several may lie side by side, each for another namespace."""
+        return NAME if self.scope in ("", self.namespace) else f"{NAME}-{self.scope}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of all that is installed."""
+        return {**_LABELS, **self._instance}
+
+    @property
+    def selected(self) -> dict[str, str]:
+        """Labels that the operator's own Pods have and no others."""
+        return {_APP: NAME, **self._instance}
+
+    @property
+    def _instance(self) -> dict[str, str]:
+        # A Deployment's selector cannot be changed: the usual name goes without the label, as it always did.
+        return {} if self.name == NAME else {_INSTANCE: self.name}
+
+
+def check(installation: Installation) -> None:
+    """Raise RequestError with all that is wrong with an installation."""
+    faults = []
+    for where, name in (("--install-in", installation.namespace), ("--namespace", installation.scope)):
+        if name and not object_names.is_namespace(name):
+            faults.append(
+                Fault(where=where, what=f"{name!r} is not a namespace's name", hint="use a-z, 0-9 and -")
+            )
+    if installation.name != NAME and len(installation.scope) > _LONGEST_SCOPE:
+        what = (
+            f"{installation.scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
+        )
+        faults.append(Fault(where="--namespace", what=what, hint="install it there: leave out --install-in"))
+    if not installation.image or any(letter.isspace() for letter in installation.image):
+        faults.append(
+            Fault(where="--image", what=f"{installation.image!r} is not an image", hint="REGISTRY/NAME:TAG")
+        )
+    if installation.replicas < 1:
+        faults.append(Fault(where="--replicas", what=f"{installation.replicas}, must be at least 1"))
+    if installation.wait_timeout is not None and not 0 < installation.wait_timeout < float("inf"):
+        faults.append(Fault(where="--wait-timeout", what=f"{installation.wait_timeout:g}, must be above 0"))
+    if faults:
+        raise RequestError(faults)
+
+
+def manifests(installation: Installation) -> list[Document]:
+    """Return every object, in the order in which they are to be made."""
+    found = [crd()] if installation.has_crd else []
+    found += [_namespace(installation)] if installation.has_namespace else []
+    found += [*_account(installation), *_policies(installation)]
+    found += [_deployment(installation), _metrics_service(installation)]
+    return [*found, *_network_policy(installation), *_budget(installation)]
+
+
+def _namespace(installation: Installation) -> Document:
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": installation.namespace, "labels": {**_LABELS, **level}},
+    }
+
+
+def _account(installation: Installation) -> Iterator[Document]:
+    """Yield the service account and what it may do."""
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation)}
+    # Priority classes belong to no namespace: an operator of one namespace does without.
+    rules = JOB_RULES if installation.scope else (*JOB_RULES, *PRIORITY_RULES)
+    yield from _granted(installation, installation.name, rules, installation.scope)
+    if installation.has_exec_spawn:
+        yield from _granted(installation, f"{installation.name}-exec", EXEC_RULES, installation.scope)
+    if installation.has_log_tails:
+        yield from _granted(installation, f"{installation.name}-logs", LOG_RULES, installation.scope)
+    if not installation.scope:
+        yield from user_roles(installation.labels)
+    yield from _granted(installation, f"{installation.name}-lease", LEASE_RULES, installation.namespace)
+
+
+def _granted(
+    installation: Installation, name: str, rules: Iterable[Document], namespace: str
+) -> Iterator[Document]:
+    """Yield a role, of one namespace or of the cluster, and what gives it to the operator."""
+    kind = "Role" if namespace else "ClusterRole"
+    meta: Document = {
+        "name": name,
+        **({"namespace": namespace} if namespace else {}),
+        "labels": installation.labels,
+    }
+    yield {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": list(rules)}
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": {**meta, "labels": installation.labels},
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "subjects": [
+            {"kind": "ServiceAccount", "name": installation.name, "namespace": installation.namespace}
+        ],
+    }
+
+
+def _policies(installation: Installation) -> Iterator[Document]:
+    if installation.has_admission_policy:
+        # They have no namespace of their own: the name tells whose they are.
+        yield from policies(
+            f"{installation.name}.{installation.namespace}",
+            account=installation.name,
+            namespace=installation.namespace,
+            scope=installation.scope,
+            labels=installation.labels,
+            has_exec_spawn=installation.has_exec_spawn,
+        )
+
+
+def _arguments(installation: Installation) -> Iterator[str]:
+    yield from (f"--port={PORT}", "--log-format=json")
+    if installation.scope:
+        yield f"--namespace={installation.scope}"
+    if installation.gang not in ("", NONE):
+        yield f"--gang-scheduling={installation.gang}"
+    if installation.cluster_domain:
+        yield f"--cluster-domain={installation.cluster_domain}"
+    if installation.wait_timeout is not None:
+        yield f"--wait-timeout={installation.wait_timeout:g}"
+    if installation.has_exec_spawn:
+        yield "--exec-spawn"
+    if installation.has_log_tails:
+        yield "--log-tails"
+
+
+def _deployment(installation: Installation) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(installation),
+        "spec": {
+            "replicas": installation.replicas,
+            "selector": {"matchLabels": installation.selected},
+            "template": {
+                "metadata": {"labels": installation.labels},
+                "spec": {
+                    "serviceAccountName": installation.name,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [_container(installation)],
+                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                },
+            },
+        },
+    }
+
+
+def _container(installation: Installation) -> Document:
+    return {
+        "name": "operator",
+        "image": installation.image,
+        "command": ["ringleader", "operator", "run"],
+        "args": list(_arguments(installation)),
+        # Jobs' Pods run it, too: it waits there for their workers.
+        "env": [{"name": "RINGLEADER_OPERATOR_IMAGE", "value": installation.image}],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
+        "resources": {name: dict(amounts) for name, amounts in RESOURCES.items()},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def _metrics_service(installation: Installation) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            **_metadata(installation, f"{installation.name}-metrics"),
+            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT)},
+        },
+        "spec": {
+            "selector": installation.selected,
+            "ports": [{"name": "http", "port": PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def _network_policy(installation: Installation) -> Iterator[Document]:
+    """Yield who may connect to the operator: Pods beside it and of marked namespaces, to the metrics' port.
+
+    The kubelet's probes come from the Pod's own node, which no policy keeps out.
+    """
+    if installation.has_network_policy:
+        sources = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": dict(METRICS_LABEL)}}]
+        yield {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": _metadata(installation, f"{installation.name}-metrics"),
+            "spec": {
+                "podSelector": {"matchLabels": installation.selected},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": sources, "ports": [{"protocol": "TCP", "port": "http"}]}],
+            },
+        }
+
+
+def _budget(installation: Installation) -> list[Document]:
+    if installation.replicas < 2:
+        return []
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": _metadata(installation),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": installation.selected}},
+        }
+    ]
+
+
+def _metadata(installation: Installation, name: str = "") -> Document:
+    return {
+        "name": name or installation.name,
+        "namespace": installation.namespace,
+        "labels": installation.labels,
+    }

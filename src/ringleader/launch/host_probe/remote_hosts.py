@@ -1,0 +1,187 @@
+"""Ask remote hosts what they are, all at once: each gives an answer or a fault, none can hold up the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, usable_cores
+from ringleader.errors import Fault
+from ringleader.launch.host_probe.host_answer import Question
+from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
+from ringleader.launch.ssh.failure_messages import Failure, explain
+from ringleader.plan.job import Host
+
+MARK = "ringleader-answer "
+"""Begins the line of the answer: a login shell may print a greeting first."""
+ANSWER_SECONDS = 20.0
+"""What a host may take to answer once it is connected."""
+AT_ONCE = 64
+"""Hosts asked at a time."""
+ATTEMPTS = 3
+"""An sshd (or a jump host's) drops connections when many arrive at once; those are tried again."""
+STOP_CHECK_SECONDS = 0.25
+"""How often the one who waits looks whether to stop."""
+OTHER_PYTHONS = """\
+for name in "$0" python3 python3.13 python3.12 python3.11 python; do
+  found=$(command -v $name) && echo "$found $("$found" --version 2>&1)"
+done"""
+
+
+def program(question: Mapping[str, Any]) -> bytes:
+    """Return what a host's Python reads from its standard input.
+
+    It says its version first, in words that any Python understands, so that one that is too old for the
+    rest can be reported.
+    """
+    sources = [
+        (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
+        for module in (light_imports, rank_identity, hardware, usable_cores, host_facts_script)
+    ]
+    return f"""\
+import sys
+if sys.version_info < (3, 8):
+    print({MARK!r} + '{{"too_old": "%d.%d.%d"}}' % sys.version_info[:3])
+    sys.exit(0)
+import json, os, types
+for name in ("ringleader", "ringleader.agents"):
+    sys.modules[name] = types.ModuleType(name)
+for name, source in {sources!a}:
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+    setattr(sys.modules["ringleader.agents"], name.rpartition(".")[2], module)
+known = module.answer(json.loads({json.dumps(question)!a}), os.environ)
+sys.stdout.write({MARK!r} + json.dumps(known) + "\\n")
+sys.stdout.flush()
+os._exit(0)  # a resolver that hangs in a thread must not keep us
+""".encode()
+
+
+def read_answer(stdout: bytes) -> dict[str, Any] | None:
+    """Return the answer in a host's output, ``None`` where there is none."""
+    for line in stdout.decode(errors="replace").splitlines():
+        if line.startswith(MARK):
+            try:
+                found = json.loads(line[len(MARK) :])
+            except ValueError:
+                return None
+            return found if isinstance(found, dict) else None
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshQuery:
+    """How hosts are asked."""
+
+    ssh: SshConnections
+    question: Question
+    python: str
+    """Interpreter that is to answer, on every host."""
+    seconds: float
+    """What one host may take, connecting included."""
+    shared: bool = False
+    """The connections are somebody else's too: where asking fails they stay open."""
+
+    def ask(self, host: Host) -> dict[str, Any] | Fault:
+        """Return the host's answer, or why there is none."""
+        where = f"host {host.name}"
+        try:
+            reply = self._reply(host)
+            answer = read_answer(reply.stdout)
+            if answer is None:
+                return explain(self._failure(host, reply))
+        except OSError as error:
+            what = f"it cannot be asked: {error.strerror or error}"
+            hint = "this machine lacks room in /tmp, processes (ulimit -u) or files (ulimit -n)"
+            return Fault(where=where, what=what, hint=hint)
+        if "too_old" in answer:
+            what = f"{self.python} is Python {answer['too_old']} there, which is too old"
+            hint = "use the same Python everywhere, or name the right interpreter with --python"
+            return Fault(where=where, what=what, hint=hint)
+        return answer
+
+    def _reply(self, host: Host) -> Reply:
+        end, text, attempt = time.monotonic() + self.seconds, program(self.question), 1
+        while True:
+            left = max(1.0, end - time.monotonic())
+            # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
+            reply = self.ssh.run(host, (self.python, "-I", "-S", "-"), stdin=text, deadline=left)
+            if reply.exit_code != 255 or not dropped(reply.stderr) or attempt == ATTEMPTS:
+                return reply
+            time.sleep(0.3 * attempt)
+            attempt += 1
+
+    def _failure(self, host: Host, reply: Reply) -> Failure:
+        settings = self.ssh.settings(host)
+        keys = tuple(key for key in settings.get("identityfile", ()) if Path(key).expanduser().is_file())
+        there = ""
+        if reply.exit_code >= 0 and reply.exit_code != 255:
+            script = ("sh", "-c", OTHER_PYTHONS, self.python)
+            there = self.ssh.run(host, script, deadline=ANSWER_SECONDS).stdout.decode(errors="replace")
+        return Failure(
+            name=host.name,
+            exit_code=reply.exit_code,
+            stderr=reply.stderr,
+            stdout=reply.stdout.decode(errors="replace"),
+            timed_out=reply.exit_code == TIMED_OUT,
+            deadline=self.seconds,
+            python=self.python,
+            pythons_there=there,
+            settings=settings,
+            keys_present=keys,
+        )
+
+
+def dropped(stderr: str) -> bool:
+    """Whether a connection was dropped before sshd had said who it is: the sign of too many at once."""
+    return bool(re.search(r"_exchange_identification: .*([Cc]losed|reset)", stderr))
+
+
+def ask_all(
+    query: SshQuery, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
+) -> tuple[dict[Host, dict[str, Any]], list[Fault]]:
+    """Ask every host, AT_ONCE at a time; return the answers and the faults of those that gave none.
+
+    ``stop``: a descriptor; once something can be read from it, everything is given up and
+    KeyboardInterrupt raised (nothing is read).
+    """
+    answers: dict[Host, dict[str, Any]] = {}
+    faults: dict[Host, Fault] = {}
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts)), thread_name_prefix="ask") as pool:
+        asked = {pool.submit(query.ask, host): host for host in hosts}
+        waiting, told = set(asked), ""
+        try:
+            while waiting:
+                now = reached(len(answers), len(hosts), [asked[future].name for future in waiting])
+                if now != told:
+                    progress(now)
+                    told = now
+                done, waiting = wait(waiting, timeout=STOP_CHECK_SECONDS, return_when=FIRST_COMPLETED)
+                if stop is not None and select.select([stop], [], [], 0)[0]:
+                    raise KeyboardInterrupt
+                for future in done:
+                    result = future.result()
+                    if isinstance(result, Fault):
+                        faults[asked[future]] = result
+                    else:
+                        answers[asked[future]] = result
+        except BaseException:
+            if not query.shared:
+                query.ssh.close()  # ends what the threads wait for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return answers, [faults[host] for host in hosts if host in faults]
+
+
+def reached(count: int, total: int, waiting: Sequence[str]) -> str:
+    """Return the line of progress: ``3 of 4 hosts reached, waiting for h3``; three names at most."""
+    names = sorted(waiting)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{count} of {total} hosts reached, waiting for {', '.join(names[:3])}{more}"
