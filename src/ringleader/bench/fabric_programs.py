@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.agents import parent_death
-from ringleader.agents.hardware import output, text
+from ringleader.agents.hardware import output
+from ringleader.agents.sysfs import text
 from ringleader.bench.pair_plan import PairPlan, ProgramRun
 from ringleader.bench.program_commands import PERFTEST, UCX_TESTS
 from ringleader.fabric.facts import HostFacts

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy
 
-from ringleader.agents.hardware import gpus, text
+from ringleader.agents.hardware import gpus
+from ringleader.agents.sysfs import text
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
 

@@ -29,14 +29,19 @@ RDMA = frozenset({Wire.INFINIBAND, Wire.ROCE, Wire.IWARP, Wire.EFA})
 """Wires on which the NIC writes into the memory of the other host."""
 
 
-def wire_of_port(device: RdmaDevice, port: RdmaPort) -> Wire:
+def wire_of(*, driver: str, node_type: int | None, link_layer: str) -> Wire:
     """Return the wire behind a port of an RDMA device.
 
     By the node's type (4: RNIC, so iWARP; 7 or the ``efa`` driver: EFA) and otherwise by the port's link
     layer, as libibverbs tells transports apart.
     """
-    if device.driver == "efa" or device.node_type == 7:
+    if driver == "efa" or node_type == 7:
         return Wire.EFA
-    if device.node_type == 4:
+    if node_type == 4:
         return Wire.IWARP
-    return {"InfiniBand": Wire.INFINIBAND, "Ethernet": Wire.ROCE}.get(port.link_layer, Wire.UNKNOWN)
+    return {"InfiniBand": Wire.INFINIBAND, "Ethernet": Wire.ROCE}.get(link_layer, Wire.UNKNOWN)
+
+
+def wire_of_port(device: RdmaDevice, port: RdmaPort) -> Wire:
+    """Return the wire behind a port of a host's facts."""
+    return wire_of(driver=device.driver, node_type=device.node_type, link_layer=port.link_layer)

@@ -1,4 +1,4 @@
-"""Small files of the system, read so that nothing hangs and nothing raises: what failed is noted.
+"""Small files of the system (``agents.sysfs``), read so that nothing raises: what failed is noted.
 
 All names are below a root that stands for ``/`` and are written without a leading slash:
 ``sys/class/net/eth0/mtu``.
@@ -9,21 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ringleader.agents import sysfs
+from ringleader.agents.sysfs import LONGEST
 from ringleader.fabric.facts import Unreadable
 
-FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-"""Without O_NONBLOCK a FIFO would wait for somebody who writes to it."""
-LONGEST = 1 << 20
-"""Bytes of a file that are read at most."""
 LONGEST_NUMBER = 20
 """Characters of a number of 64 bits."""
-PAGE = 2048
-"""A file of /proc that gave this much may have more; those of /sys give all at once."""
 MOST_NOTES = 100
 """Entries about what was not readable; those that follow are counted only."""
 MOST_LINKS = 40
@@ -98,16 +93,7 @@ class Files:
         if self._is_late(name):
             return b""
         try:
-            descriptor = os.open(self.path(name), FLAGS)
-            try:
-                mode = os.fstat(descriptor).st_mode
-                if stat.S_ISDIR(mode):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                if not stat.S_ISREG(mode):
-                    raise OSError(errno.EPERM, "not a regular file")
-                return _read(descriptor, limit)
-            finally:
-                os.close(descriptor)
+            return sysfs.read(self.path(name), limit)
         except OSError as error:
             if not (if_applicable and error.errno in NOT_APPLICABLE):
                 self._failed(name, error)
@@ -117,8 +103,7 @@ class Files:
 
     def text(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> str:
         """Return what a file holds, as text without the space around it; empty as ``data``."""
-        found = self.data(name, limit=limit, if_applicable=if_applicable)
-        return found.decode("utf-8", "replace").strip(" \t\r\n\0")
+        return sysfs.stripped(self.data(name, limit=limit, if_applicable=if_applicable))
 
     def number(self, name: str, *, if_applicable: bool = False) -> int | None:
         """Return the number that a file holds, decimal or ``0x`` hexadecimal; ``None``: it has none."""
@@ -208,15 +193,6 @@ class Files:
     def _failed(self, name: str, error: OSError) -> None:
         if error.errno not in NOT_THERE:
             self.note(name, error.strerror or str(error))
-
-
-def _read(descriptor: int, limit: int) -> bytes:
-    blocks = [os.read(descriptor, limit)]
-    size = len(blocks[0])
-    while len(blocks[-1]) >= PAGE and size < limit:
-        blocks.append(os.read(descriptor, limit - size))
-        size += len(blocks[-1])
-    return b"".join(blocks)
 
 
 def _printable(text: str) -> str:

@@ -15,7 +15,7 @@ from ringleader.fabric.transport_proof.evidence import (
     NetDeviceCounters,
     PortCounters,
 )
-from ringleader.fabric.wires import Wire
+from ringleader.fabric.wires import Wire, wire_of
 
 LARGEST_32 = (1 << 32) - 1
 LARGEST_64 = (1 << 64) - 1
@@ -109,12 +109,8 @@ def loopback_carried(before: CounterSnapshot, after: CounterSnapshot) -> Carried
 
 
 def port_wire(port: PortCounters) -> Wire:
-    """Return what verbs on a port are, by the rules of ``wires.wire_of_port``."""
-    if port.driver == "efa" or port.node_type == 7:
-        return Wire.EFA
-    if port.node_type == 4:
-        return Wire.IWARP
-    return {"InfiniBand": Wire.INFINIBAND, "Ethernet": Wire.ROCE}.get(port.link_layer, Wire.UNKNOWN)
+    """Return what verbs on a port are."""
+    return wire_of(driver=port.driver, node_type=port.node_type, link_layer=port.link_layer)
 
 
 def interface_wire(interface: NetDeviceCounters) -> Wire:
