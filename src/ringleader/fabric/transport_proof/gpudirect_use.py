@@ -1,11 +1,11 @@
-"""Whether the NICs read and wrote the memory of the GPUs (GPUDirect RDMA), by what NCCL and UCX wrote.
+"""Whether the NICs read and wrote the memory of the GPUs (GPUDirect RDMA), by what NCCL wrote.
 
 Counters cannot tell: the same bytes cross the port when they are copied through the host's memory first.
 """
 
 from __future__ import annotations
 
-from ringleader.fabric.transport_proof import nccl_log, ucx_log
+from ringleader.fabric.transport_proof import nccl_log
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.proof import GpuDirectUse
 
@@ -15,9 +15,7 @@ def gpudirect_use(host: HostEvidence) -> GpuDirectUse:
     if host.gpus == 0:
         return GpuDirectUse(evidence=("its ranks use no GPU",))
     logs = tuple(map(nccl_log.parsed, host.nccl))
-    return (
-        _by_channels(logs) or _by_other_lines(logs) or _by_ucx(host) or GpuDirectUse(evidence=_nothing(host))
-    )
+    return _by_channels(logs) or _by_other_lines(logs) or GpuDirectUse(evidence=_nothing(host))
 
 
 def _by_channels(logs: tuple[nccl_log.NcclLog, ...]) -> GpuDirectUse | None:
@@ -46,22 +44,6 @@ def _by_other_lines(logs: tuple[nccl_log.NcclLog, ...]) -> GpuDirectUse | None:
         used = said.pop()
         return GpuDirectUse(used=used, evidence=(f"NCCL says: Connected all rings, GDR {int(bool(used))}",))
     return None
-
-
-def _by_ucx(host: HostEvidence) -> GpuDirectUse | None:
-    rows = [
-        row
-        for log in map(ucx_log.parsed, host.ucx)
-        for row in log.rows
-        if row.place in ("", "inter-node") and row.memory.startswith(("cuda", "rocm")) and row.last is None
-    ]
-    network = [row for row in rows if any(one in row.transports for one in ("rc_", "dc_", "ud_", "srd"))]
-    if not network:
-        return None
-    direct = [row for row in network if "zero-copy" in row.protocol and "cuda_copy" not in row.protocol]
-    row = (direct or network)[0]
-    words = f"UCX moves large messages from {row.memory} by {row.protocol} on {row.transports}"
-    return GpuDirectUse(used=len(direct) == len(network), evidence=(words,))
 
 
 def _nothing(host: HostEvidence) -> tuple[str, ...]:

@@ -14,10 +14,9 @@ from ringleader.fabric.transport_proof.proof import (
     TransportProof,
     WireShares,
 )
-from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, names_words, part_words
 from ringleader.fabric.transport_proof.wires_between import wires_between
 from ringleader.fabric.transport_proof.wires_within import wires_within
-from ringleader.fabric.wires import Wire
+from ringleader.fabric.wires import WIRE_WORDS, Wire, names_words, part_words
 
 LEAST_LOCAL = 8 * MIB
 """Bytes handed to the MPI within a host: ranks that print as much look the same on the loopback interface."""

@@ -119,11 +119,10 @@ def _nccl_within(host: HostEvidence) -> LibraryWord:
 
 
 def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> LibraryWord:
-    logs = [ucx_log.parsed(log) for log in host.ucx]
     transports = [
         one
-        for log in logs
-        for connection in log.connections
+        for log in host.ucx
+        for connection in ucx_log.connections(log)
         if connection.place in places or (within and connection.place == "")
         for one in connection.transports
         if one.name not in STAGING_TRANSPORTS
@@ -143,14 +142,11 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
         return LibraryWord(
             shares=_shares(Counter(wire for _, wire in fast)), evidence=f"UCX's log says {_few(names)}"
         )
-    return _mpi_by_components(host, logs, within=within)
+    return _mpi_by_components(host, within=within)
 
 
-def _mpi_by_components(host: HostEvidence, logs: Iterable[ucx_log.UcxLog], *, within: bool) -> LibraryWord:
-    told = tuple(logs)
-    pml = host.mpi.pml or next((log.pml for log in told if log.pml), "")
-    btls = host.mpi.btls or tuple(dict.fromkeys(btl for log in told for btl in log.btls))
-    provider = host.mpi.provider or next((log.provider for log in told if log.provider), "")
+def _mpi_by_components(host: HostEvidence, *, within: bool) -> LibraryWord:
+    pml, btls, provider = host.mpi.pml, host.mpi.btls, host.mpi.provider
     if pml == "ob1" and within and {"sm", "vader"} & set(btls):
         return LibraryWord(
             shares={Wire.SHM: 1.0}, evidence="Open MPI moves messages by ob1 over shared memory"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
-from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, names_words, part_words
+from ringleader.fabric.wires import WIRE_WORDS, names_words, part_words
 
 
 def lines(proof: TransportProof, *, verbose: bool = False) -> tuple[str, ...]:

@@ -1,22 +1,64 @@
-"""What NCCL wrote about its transports: the lines that matter, and what they say.
+"""What NCCL wrote about its transports, by its formats of 2.3 to 2.30. ``ucx_log`` has UCX's.
 
-``nccl_log_patterns`` has the formats of NCCL 2.3 to 2.30. Anything else in a log is passed over: output of
-other programs, binary junk. Several ranks may have written into one line.
+An agent sends the lines that may matter (``agents.rank_evidence``). Anything else in them is passed over:
+output of other programs, binary junk. Several ranks may have written into one line. Each repetition in a
+pattern is bounded, so that junk costs little.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ringleader.fabric.transport_proof import nccl_log_patterns as patterns
 from ringleader.fabric.transport_proof.evidence import LogLines
-from ringleader.fabric.transport_proof.log_lines import bounded_lines
 
-MOST_LINES = 512
-"""Lines kept of one rank."""
+LONGEST = 8192
+"""Characters of a line that are read."""
+PREFIX = re.compile(r"(?:[\w.-]{1,64}:\d{1,10}:\d{1,10} \[-?\w{1,8}\] )(?=(?:\S{1,80}:\d{1,6} )?NCCL )")
+"""``host:pid:thread [device] ``, behind which a file's name may stand (warnings)."""
+GLUED = re.compile(r"(/GDRDMA|/Shared)(?=\w)")
+"""The end of a path with another rank's prefix right behind it."""
+MESSAGE = re.compile(r"NCCL (INFO|WARN|TRACE|VERSION|version|ERROR) ?")
+CHANNEL = re.compile(
+    r"(?:Ring|Channel|Tree|CollNet|P2P) ?(?:\d{1,4})?(?:/\d{1,4})? : "
+    r"(?P<source>\d{1,9})(?:\[[0-9a-f]{1,16}\])? -> (?P<target>\d{1,9})(?:\[[0-9a-f]{1,16}\])?"
+    r"(?: \[(?P<direction>send|receive)\])? via (?P<path>.{1,200})"
+)
+"""2.3 to 2.6 ``Ring 00 : 1 -> 0 [send] via``, from 2.7 ``Channel 00 : 1[1a000] -> 0[1b000]``, from 2.12
+``Channel 00/0 :``, from 2.18 small numbers in the brackets; 2.3 has no ``[receive]``."""
+NETWORK_PATH = re.compile(
+    r"(?P<collective>COLL)?NET/(?P<network>[\w .+-]{1,64})/(?P<device>\d{1,4})(?:\(\d{1,9}\))?"
+    r"(?P<gpudirect>/GDRDMA)?(?:\((?:PCI|Default)\))?(?:/Shared)?"
+)
+"""``(3)``: through the NIC of rank 3 (PXN, from 2.12); ``(PCI)``: from 2.26."""
+DEVICES = re.compile(r"NET/IB ?: Using (.{1,4000}?)(?:\[RO\])?\s*(?:; OOB (\S{1,128})|$)")
+"""From 2.4; ``[RO]`` from 2.12; plugins leave the end out."""
+ONE_DEVICE = re.compile(r"NET/IB ?: \[\d{1,3}\] ([^\s:]{1,64})(?::uverbs\d{1,4})?:(\d{1,3})/(\w{1,16})")
+"""Until 2.3 ``[0] mlx5_0:1/RoCE``; from 2.24 with details ``[0] mlx5_0:uverbs0:1/RoCE provider=Mlx5``."""
+DEVICE = re.compile(r"(?<![\w.-])([A-Za-z_][\w.-]{0,63}):(\d{1,3})(?::-?\d{0,6}){0,3}/(IB|RoCE|\w{1,16})")
+"""``mlx5_0:1/IB``, from 2.30.7 with rail and plane: ``mlx5_0:1:0:0/IB``; fused ports of 2.20 to 2.23 stand in
+braces."""
+SOCKETS = re.compile(r"NET/(?:Fast)?Socket ?: Using (.{1,1000})")
+INTERFACE = re.compile(r"(?:\[\d{1,3}\])?([\w.@-]{1,64}):[\w.:%\[\]]{1,80}<\d{1,5}>")
+USING_NETWORK = re.compile(r"Using network (\S[\w .+-]{0,63})")
+"""From 2.6: the verdict of the library itself."""
+ASSIGNED_PLUGIN = re.compile(r"Assigned NET plugin (\S[\w .+-]{0,63}?) to comm")
+"""From 2.27."""
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\w{1,64})")
+ALL_RINGS = re.compile(r"Connected all rings, use ring PXN (\d) GDR (\d)")
+"""From 2.24: whether GPUDirect RDMA is on for all ranks."""
+GPUDIRECT_DEVICE = re.compile(
+    r"GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4} '(\S{1,64}?)'(?: \((.{1,200}?)\))?"
+)
+"""From 2.13 both words; 2.5 to 2.12 only ``Disabled``."""
+INTRA = (
+    (re.compile(r"P2P/|direct pointer|NVLS", re.IGNORECASE), "P2P"),
+    (re.compile(r"SHM|direct shared memory", re.IGNORECASE), "SHM"),
+)
+"""``P2P/direct pointer``, ``P2P/IPC/read``, ``P2P/CUMEM`` (from 2.18), ``P2P/indirect``; ``direct shared
+memory`` until 2.12, ``SHM/direct/direct`` or ``SHM/direct/CE`` from 2.13."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +87,6 @@ class Channel:
     """Of NET and COLLNET: ``IB``, ``Socket``, ``AWS Libfabric``."""
     device: int | None = None
     gpudirect: bool = False
-    through_rank: int | None = None
-    """The rank whose NIC is used (PXN)."""
     path: str = ""
     """As it was written."""
 
@@ -55,14 +95,11 @@ class Channel:
 class NcclLog:
     """What the lines of one rank say. Empty: not said."""
 
-    rank: int = 0
-    version: str = ""
     network: str = ""
     """``IB``, ``Socket``, ``AWS Libfabric``: by ``Using network``, or else by what it found."""
     devices: tuple[Device, ...] = ()
     interfaces: tuple[str, ...] = ()
     """Of ``NET/Socket : Using``."""
-    plugin: str = ""
     provider: str = ""
     """libfabric's: ``efa``, ``tcp``."""
     channels: tuple[Channel, ...] = ()
@@ -70,27 +107,6 @@ class NcclLog:
     """What the last ``Connected all rings, use ring PXN 0 GDR 1`` said."""
     gpudirect_devices: tuple[tuple[str, bool, str], ...] = ()
     """HCA, whether GPUDirect RDMA is enabled, why not."""
-    gpudirect_gpus: tuple[bool, ...] = ()
-    """One for each line about a GPU and an HCA."""
-    errors: tuple[str, ...] = ()
-    complete: bool = False
-    """A communicator was made to the end."""
-
-
-def relevant_lines(chunks: Iterable[bytes], *, rank: int = 0) -> LogLines:
-    """Return the lines of a log that this module reads, whatever its size, without repeats."""
-    kept: dict[str, str] = {}
-    left_out = 0
-    for text in bounded_lines(chunks):
-        for message in _messages(text):
-            key = _key(message)
-            if key in kept or not _matters(message):
-                continue
-            if len(kept) >= MOST_LINES:
-                left_out += 1
-                continue
-            kept[key] = message
-    return LogLines(rank=rank, lines=tuple(kept.values()), left_out=left_out)
 
 
 @lru_cache(maxsize=64)
@@ -98,34 +114,28 @@ def parsed(log: LogLines) -> NcclLog:
     """Return what the lines of one rank say. Kept: several rules look at the same ranks of a host."""
     unique: dict[str, str] = {}
     for line in log.lines:
-        for message in _messages(line):
-            unique.setdefault(_key(message), message)
+        for message in _messages(line[:LONGEST]):
+            # Without its channel's number: of 64 channels on the same path one line is enough.
+            key = message.partition(" : ")[2] if " via " in message else message
+            unique.setdefault(key, message)
     messages = list(unique.values())
     devices = tuple(dict.fromkeys(one for message in messages for one in _devices(message)))
     interfaces = tuple(dict.fromkeys(one for message in messages for one in _interfaces(message)))
-    rings = [found for message in messages if (found := patterns.ALL_RINGS.search(message))]
+    rings = [found for message in messages if (found := ALL_RINGS.search(message))]
+    chosen = _last(USING_NETWORK, messages) or _last(ASSIGNED_PLUGIN, messages)
     return NcclLog(
-        rank=log.rank,
-        version=_last(patterns.VERSION, messages),
-        network=_network(messages, devices, interfaces),
+        # Until 2.5 the library only said what it found, and took InfiniBand before sockets.
+        network=chosen or ("IB" if devices else "Socket" if interfaces else ""),
         devices=devices,
         interfaces=interfaces,
-        plugin=_last(patterns.EXTERNAL_PLUGIN, messages),
-        provider=_last(patterns.PROVIDER, messages),
+        provider=_last(PROVIDER, messages),
         channels=tuple(dict.fromkeys(one for message in messages if (one := _channel(message)))),
         gpudirect_everywhere=rings[-1][2] == "1" if rings else None,
         gpudirect_devices=tuple(
             (found[2], found[1] == "Enabled", found[3] or "")
             for message in messages
-            if (found := patterns.GPUDIRECT_DEVICE.search(message))
+            if (found := GPUDIRECT_DEVICE.search(message))
         ),
-        gpudirect_gpus=tuple(
-            found[1] == "Enabled" for message in messages if (found := patterns.GPUDIRECT_GPU.search(message))
-        ),
-        errors=tuple(
-            dict.fromkeys(_text(message) for message in messages if patterns.ERRORS.search(message))
-        ),
-        complete=any("Init COMPLETE" in message or "Connected all rings" in message for message in messages),
     )
 
 
@@ -135,71 +145,47 @@ def _messages(text: str) -> Iterator[str]:
     if found < 0:
         return
     if text.find("NCCL ", found + 1) >= 0:
-        text = patterns.PREFIX.sub("\n", patterns.GLUED.sub(r"\1 ", text))
+        text = PREFIX.sub("\n", GLUED.sub(r"\1 ", text))
     for part in text.split("\n"):
         found = part.find("NCCL ")
-        if found >= 0 and patterns.MESSAGE.match(part, found):
+        if found >= 0 and MESSAGE.match(part, found):
             yield part[found:].rstrip()
 
 
-def _matters(message: str) -> bool:
-    return any(pattern.search(message) for pattern in patterns.RELEVANT)
-
-
-def _key(message: str) -> str:
-    """Return a message without its channel's number: of 64 channels on the same path one line is enough."""
-    return message.partition(" : ")[2] if " via " in message else message
-
-
 def _channel(message: str) -> Channel | None:
-    found = patterns.CHANNEL.search(message)
+    found = CHANNEL.search(message)
     if found is None:
         return None
-    source, target, direction = int(found["source"]), int(found["target"]), found["direction"] or ""
     path = found["path"].strip()
-    network = patterns.NETWORK_PATH.match(path)
+    network = NETWORK_PATH.match(path)
     if network is not None:
-        return Channel(
-            source=source,
-            target=target,
-            direction=direction,
-            transport="COLLNET" if network["collective"] else "NET",
-            network=network["network"],
-            device=int(network["device"]),
-            gpudirect=network["gpudirect"] is not None,
-            through_rank=int(network["proxy"]) if network["proxy"] else None,
-            path=path,
-        )
-    transport = next((name for pattern, name in patterns.INTRA if pattern.match(path)), "")
-    return Channel(source=source, target=target, direction=direction, transport=transport, path=path)
+        transport = "COLLNET" if network["collective"] else "NET"
+    else:
+        transport = next((name for pattern, name in INTRA if pattern.match(path)), "")
+    return Channel(
+        source=int(found["source"]),
+        target=int(found["target"]),
+        direction=found["direction"] or "",
+        transport=transport,
+        network=network["network"] if network else "",
+        device=int(network["device"]) if network else None,
+        gpudirect=network is not None and network["gpudirect"] is not None,
+        path=path,
+    )
 
 
 def _devices(message: str) -> Iterator[Device]:
-    using = patterns.DEVICES.search(message)
-    found = patterns.DEVICE.finditer(using[1]) if using else patterns.ONE_DEVICE.finditer(message)
-    for one in found:
+    using = DEVICES.search(message)
+    for one in DEVICE.finditer(using[1]) if using else ONE_DEVICE.finditer(message):
         yield Device(name=one[1], port=int(one[2]), link=one[3])
 
 
 def _interfaces(message: str) -> Iterator[str]:
-    using = patterns.SOCKETS.search(message)
-    for one in patterns.INTERFACE.finditer(using[1]) if using else ():
+    using = SOCKETS.search(message)
+    for one in INTERFACE.finditer(using[1]) if using else ():
         yield one[1]
 
 
-def _network(messages: list[str], devices: tuple[Device, ...], interfaces: tuple[str, ...]) -> str:
-    chosen = _last(patterns.USING_NETWORK, messages) or _last(patterns.ASSIGNED_PLUGIN, messages)
-    if chosen:
-        return chosen
-    # Until 2.5 the library only said what it found, and took InfiniBand before sockets.
-    return "IB" if devices else "Socket" if interfaces else ""
-
-
 def _last(pattern: re.Pattern[str], messages: list[str]) -> str:
-    found = [match for message in messages if (match := pattern.search(message))]
-    return next((group.strip() for group in found[-1].groups() if group), "") if found else ""
-
-
-def _text(message: str) -> str:
-    found = patterns.MESSAGE.match(message)
-    return found[2].strip() if found else message
+    found = [match[1].strip() for message in messages if (match := pattern.search(message))]
+    return found[-1] if found else ""

@@ -16,8 +16,7 @@ from ringleader.fabric.transport_proof.bytes_moved import BytesMoved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.library_transport import LibraryWord, said_between
 from ringleader.fabric.transport_proof.proof import WireShares
-from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, names_words, too_little
-from ringleader.fabric.wires import RDMA, Wire
+from ringleader.fabric.wires import RDMA, WIRE_WORDS, Wire, names_words, too_little
 
 LEAST_JUDGED = MIB
 """Bytes; of less than this, connections' set-up and other programs' chatter is too large a part."""
