@@ -18,8 +18,7 @@ from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.readers import read_host
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.topology.drawing import machine_drawing
-from ringleader.fabric.topology.matrix import topology_matrix
-from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
+from ringleader.fabric.topology.matrix import differences, parse_nvidia_smi, topology_matrix, with_nvlinks
 from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.option_fields import option
 from ringleader.render import transport_settings
