@@ -14,7 +14,7 @@ from tests.unit.fabric.transport_evidence import between, host
 from ringleader.cli.main import main
 from ringleader.fabric.facts import document
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
-from ringleader.fabric.transport_proof.lines import lines
+from ringleader.fabric.transport_proof.proof import lines
 from ringleader.fabric.transport_proof.requirement import WORDS
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs/guides"

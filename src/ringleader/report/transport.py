@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.transport_proof.judged_transport import summary
-from ringleader.fabric.transport_proof.lines import lines as proof_lines
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
+from ringleader.fabric.transport_proof.proof import lines as proof_lines
 from ringleader.scaling import Run
 
 HEADER = ("hosts×slots", "host", "to other hosts", "within the host", "warnings")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.fabric.transport_evidence import between, host
 
-from ringleader.fabric.transport_proof.gpudirect_use import gpudirect_use
+from ringleader.fabric.transport_proof.library_transport import gpudirect_use
 
 RECEIVE, SEND = (
     "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/",

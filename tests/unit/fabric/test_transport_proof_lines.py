@@ -22,8 +22,7 @@ from ringleader.fabric.transport_proof.evidence import (
     PortCounters,
 )
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
-from ringleader.fabric.transport_proof.lines import lines
-from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.fabric.transport_proof.proof import TransportProof, lines
 from ringleader.fabric.transport_proof.requirement import judge_requirement, parse_requirement
 from ringleader.fabric.wires import Wire, names_words, part_words
 

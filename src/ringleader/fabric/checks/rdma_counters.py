@@ -19,7 +19,7 @@ from ringleader.fabric.checks.conditions import (
     ports,
 )
 from ringleader.fabric.facts import HostFacts
-from ringleader.fabric.transport_proof.counter_difference import PORT_BYTES
+from ringleader.fabric.transport_proof.bytes_moved import PORT_BYTES
 
 _check = partial(check, group="RDMA counters", needs=RDMA_DEVICE)
 

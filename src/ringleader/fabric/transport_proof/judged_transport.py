@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ringleader.fabric.byte_size import MIB
 from ringleader.fabric.transport_proof.bytes_moved import BytesMoved, bytes_moved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
-from ringleader.fabric.transport_proof.gpudirect_use import gpudirect_use
+from ringleader.fabric.transport_proof.library_transport import gpudirect_use
 from ringleader.fabric.transport_proof.proof import (
     HostProof,
     PairProof,
