@@ -348,7 +348,7 @@ def command(options: DoctorOptions) -> int:
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)
     if options.sbom:
-        from ringleader.doctor.installed_packages import sbom_text
+        from ringleader.doctor.sbom import sbom_text
 
         write_text(options.sbom, sbom_text())
         if not options.image:
