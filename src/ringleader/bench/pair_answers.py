@@ -180,13 +180,13 @@ def rates_of(names: Sequence[str], transfers: Iterable[Transfer]) -> dict[tuple[
 
 def latencies_of(names: Sequence[str], transfers: Iterable[Transfer]) -> dict[tuple[str, str], float]:
     """Return each pair once → its lowest latency among these transfers, in seconds."""
-    lowest: dict[frozenset[int], Transfer] = {}
+    lowest: dict[frozenset[int], tuple[tuple[str, str], float]] = {}
     for one in transfers:
-        pair = frozenset((one.source, one.target))
-        known = lowest.get(pair)
-        if one.latency is not None and (known is None or one.latency < (known.latency or 0.0)):
-            lowest[pair] = one if known is None else replace(known, latency=one.latency)
-    return {(names[one.source], names[one.target]): one.latency or 0.0 for one in lowest.values()}
+        if one.latency is not None:
+            pair = frozenset((one.source, one.target))
+            known, least = lowest.get(pair, ((names[one.source], names[one.target]), one.latency))
+            lowest[pair] = known, min(least, one.latency)
+    return dict(lowest.values())
 
 
 def _number(value: Any) -> float | None:

@@ -16,8 +16,6 @@ UCX = ("ucx_perftest", *(f"ucx_perftest {test}" for test in UCX_TESTS))
 OSU = ("osu_latency", "osu_bw", "osu_bibw")
 PROGRAMS = (*PERFTEST, *UCX, *OSU)
 
-LARGEST_OF_PERFTEST = 1 << 23
-"""Bytes: ``-a`` measures 2 bytes to so many, each size twice the one before."""
 PERFTEST_RUNS = 1000
 LEAST_RUNS, MOST_RUNS = 10, 2000
 RUN_BYTES = {"tag_lat": 16 * 1024 * 1024, "tag_bw": 64 * 1024 * 1024}

@@ -10,8 +10,9 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TypeVar
 
 from ringleader.agents import sysfs
 from ringleader.agents.sysfs import LONGEST
@@ -27,6 +28,8 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 NOT_APPLICABLE = (errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP)
 """What the kernel answers where a file has no meaning for a device: the speed of a link that is down."""
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+T = TypeVar("T")
 
 
 class Files:
@@ -90,16 +93,8 @@ class Files:
 
         ``if_applicable``: it is no fault that the kernel has no value for it.
         """
-        if self._is_late(name):
-            return b""
-        try:
-            return sysfs.read(self.path(name), limit)
-        except OSError as error:
-            if not (if_applicable and error.errno in NOT_APPLICABLE):
-                self._failed(name, error)
-        except ValueError as error:  # a NUL in the name
-            self.note(name, str(error))
-        return b""
+        fine = NOT_APPLICABLE if if_applicable else ()
+        return self._tried(name, lambda path: sysfs.read(path, limit), b"", fine)
 
     def text(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> str:
         """Return what a file holds, as text without the space around it; empty as ``data``."""
@@ -111,30 +106,12 @@ class Files:
 
     def names(self, name: str) -> tuple[str, ...]:
         """Return the entries of a directory, ``mlx5_2`` before ``mlx5_10``; none where there is none."""
-        if self._is_late(name):
-            return ()
-        try:
-            entries = os.listdir(self.path(name))  # noqa: PTH208
-        except OSError as error:
-            self._failed(name, error)
-            return ()
-        except ValueError as error:
-            self.note(name, str(error))
-            return ()
+        entries = self._tried(name, os.listdir, list[str]())
         return tuple(sorted((one for one in entries if _printable(one) == one), key=_natural))
 
     def link(self, name: str) -> str:
         """Return the text of a symbolic link; empty where there is none."""
-        if self._is_late(name):
-            return ""
-        try:
-            return _printable(os.readlink(self.path(name)))  # noqa: PTH115
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # not a link
-                self._failed(name, error)
-        except ValueError as error:
-            self.note(name, str(error))
-        return ""
+        return _printable(self._tried(name, os.readlink, "", (errno.EINVAL,)))  # EINVAL: not a link
 
     def link_name(self, name: str) -> str:
         """Return the last part of what a symbolic link points to: the name of a driver, of an IOMMU group."""
@@ -190,9 +167,18 @@ class Files:
             self.note(name, "not read, and nothing after it: it took too long", summary=True)
         return True
 
-    def _failed(self, name: str, error: OSError) -> None:
-        if error.errno not in NOT_THERE:
-            self.note(name, error.strerror or str(error))
+    def _tried(self, name: str, read: Callable[[str], T], nothing: T, fine: Collection[int] = ()) -> T:
+        """Return what ``read`` gives for a path, or ``nothing``; errors but ``fine`` ones are noted."""
+        if self._is_late(name):
+            return nothing
+        try:
+            return read(self.path(name))
+        except OSError as error:
+            if error.errno not in (*NOT_THERE, *fine):
+                self.note(name, error.strerror or str(error))
+        except ValueError as error:  # a NUL in the name
+            self.note(name, str(error))
+        return nothing
 
 
 def _printable(text: str) -> str:
