@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringleader.fabric.transport_proof.evidence import LogLines
-from ringleader.fabric.transport_proof.nccl_log import Channel, Device, NcclLog, parsed
+from ringleader.fabric.transport_proof.library_logs import Channel, Device, NcclLog, nccl_log
 
 PREFIX = "node-1.example:4242:4301 [0] NCCL INFO "
 
 
 def read(*messages: str, prefix: str = PREFIX) -> NcclLog:
-    return parsed(LogLines(rank=0, lines=tuple(f"{prefix}{message}" for message in messages)))
+    return nccl_log(LogLines(rank=0, lines=tuple(f"{prefix}{message}" for message in messages)))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS | st.binary(max_size=40), max_size=30))
 def test_junk_never_raises(parts: list[bytes]) -> None:
     lines = b"".join(parts).decode(errors="replace").splitlines()
-    found = parsed(LogLines(rank=0, lines=tuple(lines)))
+    found = nccl_log(LogLines(rank=0, lines=tuple(lines)))
     assert all(isinstance(one, Channel) for one in found.channels)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringleader.fabric.transport_proof.evidence import LogLines
-from ringleader.fabric.transport_proof.ucx_log import Connection, connections
+from ringleader.fabric.transport_proof.library_logs import Connection, connections
 
 
 def read(*lines: str) -> tuple[Connection, ...]:

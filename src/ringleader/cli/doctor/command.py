@@ -286,8 +286,7 @@ async def _read(
 ) -> tuple[ClusterFacts, HostsReading]:
     with needs_kubernetes(), interrupts.held():
         from ringleader.doctor.kubernetes_nodes import read_cluster
-        from ringleader.doctor.kubernetes_pods import facts_pod
-        from ringleader.doctor.kubernetes_reading import PodReading
+        from ringleader.doctor.kubernetes_reading import PodReading, facts_pod
     found = await read_cluster(
         connection.cluster,
         namespace=connection.namespace,

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ringleader.fabric.transport_proof import nccl_log, ucx_log
 from ringleader.fabric.transport_proof.bytes_moved import port_wire
 from ringleader.fabric.transport_proof.evidence import HostEvidence
+from ringleader.fabric.transport_proof.library_logs import NcclLog, UcxTransport, connections, nccl_log
 from ringleader.fabric.transport_proof.proof import GpuDirectUse
 from ringleader.fabric.wires import RDMA, Wire
 
@@ -71,7 +71,7 @@ def device_wire(host: HostEvidence, device: str, link: str = "") -> Wire:
     return wires.pop() if len(wires) == 1 else Wire.UNKNOWN
 
 
-def nccl_network_wire(host: HostEvidence, log: nccl_log.NcclLog, network: str, device: int | None) -> Wire:
+def nccl_network_wire(host: HostEvidence, log: NcclLog, network: str, device: int | None) -> Wire:
     """Return the wire behind one of NCCL's networks (``IB``, ``Socket``, ``AWS Libfabric``)."""
     name = network.lower()
     if name.startswith(SOCKET_NETWORKS):
@@ -88,7 +88,7 @@ def nccl_network_wire(host: HostEvidence, log: nccl_log.NcclLog, network: str, d
 def _nccl_between(host: HostEvidence) -> LibraryWord:
     count: Counter[Wire] = Counter()
     paths: dict[str, None] = {}
-    for log in map(nccl_log.parsed, host.nccl):
+    for log in map(nccl_log, host.nccl):
         for channel in log.channels:
             if channel.transport in ("NET", "COLLNET"):
                 count[nccl_network_wire(host, log, channel.network, channel.device)] += 1
@@ -98,7 +98,7 @@ def _nccl_between(host: HostEvidence) -> LibraryWord:
                 paths[channel.path] = None
     if count:
         return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
-    for log in map(nccl_log.parsed, host.nccl):
+    for log in map(nccl_log, host.nccl):
         if log.network:
             wire = nccl_network_wire(host, log, log.network, None)
             return LibraryWord(shares={wire: 1.0}, evidence=f"NCCL says: Using network {log.network}")
@@ -108,7 +108,7 @@ def _nccl_between(host: HostEvidence) -> LibraryWord:
 def _nccl_within(host: HostEvidence) -> LibraryWord:
     count: Counter[Wire] = Counter()
     paths: dict[str, None] = {}
-    for log in map(nccl_log.parsed, host.nccl):
+    for log in map(nccl_log, host.nccl):
         for channel in log.channels:
             wire = {"P2P": Wire.P2P, "SHM": Wire.SHM}.get(channel.transport)
             if wire is not None:
@@ -123,7 +123,7 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
     transports = [
         one
         for log in host.ucx
-        for connection in ucx_log.connections(log)
+        for connection in connections(log)
         if connection.place in places or (within and connection.place == "")
         for one in connection.transports
         if one.name not in STAGING_TRANSPORTS
@@ -168,7 +168,7 @@ def _mpi_by_components(host: HostEvidence, *, within: bool) -> LibraryWord:
     return LibraryWord()
 
 
-def _transport_wire(host: HostEvidence, one: ucx_log.UcxTransport) -> Wire:
+def _transport_wire(host: HostEvidence, one: UcxTransport) -> Wire:
     if one.name in SHARED_MEMORY_TRANSPORTS:
         return Wire.SHM
     if one.name in GPU_TRANSPORTS:
@@ -215,11 +215,11 @@ def gpudirect_use(host: HostEvidence) -> GpuDirectUse:
     """
     if host.gpus == 0:
         return GpuDirectUse(evidence=("its ranks use no GPU",))
-    logs = tuple(map(nccl_log.parsed, host.nccl))
+    logs = tuple(map(nccl_log, host.nccl))
     return _by_channels(logs) or _by_other_lines(logs) or GpuDirectUse(evidence=_nothing(host))
 
 
-def _by_channels(logs: tuple[nccl_log.NcclLog, ...]) -> GpuDirectUse | None:
+def _by_channels(logs: tuple[NcclLog, ...]) -> GpuDirectUse | None:
     network = [one for log in logs for one in log.channels if one.transport in ("NET", "COLLNET")]
     if not network:
         return None
@@ -239,7 +239,7 @@ def _by_channels(logs: tuple[nccl_log.NcclLog, ...]) -> GpuDirectUse | None:
     return GpuDirectUse(used=True, evidence=tuple(words))
 
 
-def _by_other_lines(logs: tuple[nccl_log.NcclLog, ...]) -> GpuDirectUse | None:
+def _by_other_lines(logs: tuple[NcclLog, ...]) -> GpuDirectUse | None:
     said = {log.gpudirect_everywhere for log in logs} - {None}
     if len(said) == 1:
         used = said.pop()

@@ -1,4 +1,7 @@
-"""What NCCL wrote about its transports, by its formats of 2.3 to 2.30. ``ucx_log`` has UCX's.
+"""What NCCL and UCX wrote about their transports. ``library_transport`` has what follows from it.
+
+NCCL's lines are those of 2.3 to 2.30. UCX writes with ``UCX_LOG_LEVEL=info`` which transports each connection
+has, as ``ep_cfg[1]: tag(...)`` until 1.13 and as ``intra-node cfg#1 tag(...)`` later.
 
 An agent sends the lines that may matter (``agents.rank_evidence``). Anything else in them is passed over:
 output of other programs, binary junk. Several ranks may have written into one line. Each repetition in a
@@ -110,7 +113,7 @@ class NcclLog:
 
 
 @lru_cache(maxsize=64)
-def parsed(log: LogLines) -> NcclLog:
+def nccl_log(log: LogLines) -> NcclLog:
     """Return what the lines of one rank say. Kept: several rules look at the same ranks of a host."""
     unique: dict[str, str] = {}
     for line in log.lines:
@@ -189,3 +192,50 @@ def _interfaces(message: str) -> Iterator[str]:
 def _last(pattern: re.Pattern[str], messages: list[str]) -> str:
     found = [match[1].strip() for message in messages if (match := pattern.search(message))]
     return found[-1] if found else ""
+
+
+# --- UCX --------------------------------------------------------------------------------------------------
+
+_CONNECTION = re.compile(
+    r"(?:(?P<place>self|intra-node|inter-node) )?(?:ep_cfg\[(\d{1,6})\]|cfg#(\d{1,6}))\s?:?\s{0,4}"
+    r"(?P<transports>(?:tag|am|rma|amo|stream|put|get)\w{0,16}\(.{1,2000})"
+)
+_FEATURE = re.compile(r"(\w{1,16})\(([^()]{0,1000})\)?")
+_TRANSPORT = re.compile(r"([a-z]\w{0,31})/([\w.@:-]{1,80})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UcxTransport:
+    """One transport on one device."""
+
+    name: str
+    """``rc_mlx5``, ``tcp``, ``sysv``, ``cma``, ``cuda_ipc``."""
+    device: str
+    """``mlx5_0:1``, ``eth0``, ``memory``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """The transports that one kind of connection uses for messages."""
+
+    place: str
+    """``self``, ``intra-node``, ``inter-node``; empty: UCX before 1.14 does not say."""
+    transports: tuple[UcxTransport, ...]
+
+
+@lru_cache(maxsize=64)
+def connections(log: LogLines) -> tuple[Connection, ...]:
+    """Return what the lines of one rank say. Kept: several rules look at the same ranks of a host."""
+    return tuple(dict.fromkeys(one for line in log.lines if (one := _connection(line[:LONGEST]))))
+
+
+def _connection(line: str) -> Connection | None:
+    found = _CONNECTION.search(line)
+    if found is None:
+        return None
+    features = {one[1]: one[2] for one in _FEATURE.finditer(found["transports"])}
+    # Messages of the MPI go by tags; one-sided features only where there are none.
+    chosen = features.get("tag") or next(iter(features.values()), "")
+    named = (UcxTransport(name=one[1], device=one[2]) for one in _TRANSPORT.finditer(chosen))
+    transports = tuple(dict.fromkeys(named))
+    return Connection(place=found["place"] or "", transports=transports) if transports else None
