@@ -139,7 +139,7 @@ class GpuSweep(PairSweep):
 
     def _round_trips(self, order: Order) -> list[float]:
         channel, times = self._channel(), []
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             began = self._clock()
             channel.send(self._memory.there[: order.size])
             channel.receive(self._memory.here[: order.size])
@@ -150,7 +150,7 @@ class GpuSweep(PairSweep):
     def _answer_round_trips(self, order: Order, ready: Callable[[], None]) -> None:
         ready()
         channel = self._channel()
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             channel.receive(self._memory.here[: order.size])
             channel.send(self._memory.there[: order.size])
             self._finish(channel, "latency")
@@ -158,7 +158,7 @@ class GpuSweep(PairSweep):
     def _send_windows(self, order: Order) -> float:
         channel, part = self._channel(), self._memory.there[: order.size]
         began = self._clock()
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             for _ in range(order.window):
                 channel.send(part)
             channel.receive(self._ack)
@@ -168,7 +168,7 @@ class GpuSweep(PairSweep):
     def _take_windows(self, order: Order, *, ready: Callable[[], None]) -> None:
         channel = self._channel()
         ready()
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             for part in self._parts(order):
                 channel.receive(part)
             channel.send(self._ack)
@@ -181,7 +181,7 @@ class GpuSweep(PairSweep):
         if self._leads:
             self._peer.hear(READY)
         began = self._clock()
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             channel.both(out, into)
         self._finish(channel, "both ways")
         return max(self._clock() - began, 1e-9)

@@ -113,9 +113,9 @@ class PairAnswers:
 
     def _take_size(self, rank: int, value: Mapping[str, Any]) -> None:
         source, target = self._index[rank], self._index[value["target"]]
-        shared = {name: _number(value.get(name)) for name in _OF_PAIR}
+        shared: dict[str, Any] = {name: _number(value.get(name)) for name in _OF_PAIR}
         for ends, prefix in (((source, target), ""), ((target, source), "back_")):
-            rates = {name: _number(value.get(prefix + name)) for name in _OF_DIRECTION}
+            rates: dict[str, Any] = {name: _number(value.get(prefix + name)) for name in _OF_DIRECTION}
             size, window = int(value["size"]), int(value["window"])
             self.transfers.append(
                 Transfer(source=ends[0], target=ends[1], size=size, window=window, **shared, **rates)

@@ -48,12 +48,12 @@ PROBE = 64 * 1024
 
 
 class Order(NamedTuple):
-    """What both do next: ``count`` round trips, or windows of messages."""
+    """What both do next: ``repeats`` round trips, or windows of messages."""
 
     kind: int
     size: int = 0
     window: int = 1
-    count: int = 1
+    repeats: int = 1
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class PairSweep:
         until = self._clock() + self._plan.pair_seconds
         sizes, steps = self._plan.sizes, self._plan.steps
         known = min(sizes[0], PROBE)
-        round_trip = self._bounces(Order(BOUNCE, known, count=2))[-1]
+        round_trip = self._bounces(Order(BOUNCE, known, repeats=2))[-1]
         done = 0
         for done, size in enumerate(sizes):
             left = until - self._clock()
@@ -113,11 +113,11 @@ class PairSweep:
     def _one_size(self, size: int, seconds: float, *, warm_up: int) -> Found:
         """``seconds``: of each step; ``warm_up``: round trips of which the last tells how long one takes."""
         until = self._clock() + seconds
-        first = self._bounces(Order(BOUNCE, size, count=warm_up))
+        first = self._bounces(Order(BOUNCE, size, repeats=warm_up))
         once, times = first[-1], list[float]()
         while self._clock() + once < until and len(times) < ROUND_TRIPS:
             count = repetitions(until - self._clock(), once, ROUND_TRIPS_AT_ONCE)
-            times += self._bounces(Order(BOUNCE, size, count=count))
+            times += self._bounces(Order(BOUNCE, size, repeats=count))
             once = statistics.fmean(times)
         window = fitting_window(window_of(self._plan.window, size), size, once / 2, seconds)
         found: Found = {"size": size, "window": window, **half_of(times or first)}
@@ -141,7 +141,7 @@ class PairSweep:
         rates, count = [amount / once], 1
         while len(rates) <= BATCHES and self._clock() + once < until:
             count = min(repetitions(seconds / BATCHES, once, MOST_WINDOWS), GROWTH * count)
-            once = self._batch(order._replace(count=count)) / count
+            once = self._batch(order._replace(repeats=count)) / count
             rates.append(amount / once)
         return rates[1:] or rates
 
@@ -190,7 +190,7 @@ class PairSweep:
     def _round_trips(self, order: Order) -> list[float]:
         (there,), (back,) = self._sends(THERE, order), self._receives(HERE, order)
         times: list[float] = []
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             began = self._clock()
             back.Start()
             there.Start()
@@ -204,9 +204,9 @@ class PairSweep:
         (back,), (here,) = self._sends(HERE, order), self._receives(THERE, order)
         here.Start()
         ready()
-        for number in range(order.count):
+        for number in range(order.repeats):
             self._until(here.Test, [here, back], "latency")
-            if number + 1 < order.count:
+            if number + 1 < order.repeats:
                 here.Start()
             back.Start()
             self._until(back.Test, [here, back], "latency")
@@ -217,7 +217,7 @@ class PairSweep:
         answer = self._word(receives=True)
         every = [*(sends := self._sends(THERE, order)), answer]
         began = self._clock()
-        for _ in range(order.count):
+        for _ in range(order.repeats):
             answer.Start()
             self._start(sends)
             self._until(lambda: self._all(every), every, "bandwidth")
@@ -231,9 +231,9 @@ class PairSweep:
         every = [*(receives := self._receives(THERE, order)), answer]
         self._start(receives)
         ready()
-        for number in range(order.count):
+        for number in range(order.repeats):
             self._until(lambda: self._all(receives), every, "bandwidth")
-            if number + 1 < order.count:
+            if number + 1 < order.repeats:
                 self._start(receives)
             answer.Start()
             self._until(answer.Test, every, "bandwidth")
@@ -250,10 +250,10 @@ class PairSweep:
         if self._leads:
             self._peer.hear(READY)
         began = self._clock()
-        for number in range(order.count):
+        for number in range(order.repeats):
             self._start(sends)
             self._until(lambda: self._all(both), every, "both ways")
-            if number + 1 < order.count:
+            if number + 1 < order.repeats:
                 self._start(receives)
             answer.Start()
             self._until(answer.Test, every, "both ways")

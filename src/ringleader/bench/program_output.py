@@ -262,14 +262,9 @@ def _osu(text: str) -> ProgramOutput:
         if header := _OSU_HEADER.match(line):
             columns = _osu_columns(header[1], program)
         elif columns and (words := line.split()) and words[0].isdecimal() and words[0].isascii():
-            found = _osu_values(words, columns)
-            rows.append(
-                SizeRow(
-                    size=int(words[0]),
-                    latency_low=found.get("Min Latency"),
-                    **{field: found[columns[0].partition("(")[0].strip()] or None},
-                )
-            )
+            values = _osu_values(words, columns)
+            measured: dict[str, Any] = {field: values[columns[0].partition("(")[0].strip()] or None}
+            rows.append(SizeRow(size=int(words[0]), latency_low=values.get("Min Latency"), **measured))
             if dict(zip(columns, words[1:], strict=True)).get("Validation", "Pass") not in ("Pass", "-"):
                 wrong.append(words[0])
     if not columns:

@@ -10,6 +10,7 @@ every RDMA port, from host memory and from that of GPUs. Ranks run ``bench.rank_
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -226,11 +227,10 @@ class _Session:
                 lacking.setdefault(why, []).append(host)
         self._add(notes=tuple(ProgramNote(reason=why, hosts=tuple(hosts)) for why, hosts in lacking.items()))
         chosen: dict[str, list[Pair]] = {}
-        for pairs in neighbours(len(self.hosts), most=MOST_PROGRAM_PAIRS):
-            for pair in pairs:
-                first, second = (able[self.hosts[number]] for number in pair)
-                if both := [program for program in first if program in second]:
-                    chosen.setdefault(both[0], []).append(pair)
+        for pair in itertools.chain(*neighbours(len(self.hosts), most=MOST_PROGRAM_PAIRS)):
+            first, second = (able[self.hosts[number]] for number in pair)
+            if both := [program for program in first if program in second]:
+                chosen.setdefault(both[0], []).append(pair)
         for program, pairs in chosen.items():
             rounds, hosts = packed(pairs), {self.hosts[number] for pair in pairs for number in pair}
             for rails in self._rails(hosts, port):

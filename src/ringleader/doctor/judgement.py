@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ringleader.doctor import active_verdicts
-from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.merged_results import merged
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import Fault
@@ -18,6 +17,9 @@ from ringleader.fabric.checks.host_checks import HOST_CHECKS
 from ringleader.fabric.checks.kubernetes import judge_cluster
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import HostFacts
+
+if TYPE_CHECKING:
+    from ringleader.doctor.active_tests import ActiveResults
 
 UNREAD, READING = "host.read", "Hosts that could not be read"
 BETWEEN = "Between hosts"
@@ -92,12 +94,17 @@ def judge(
 
     ``measured``: what active tests came to; ``cluster``: what the cluster says of its nodes, what Pods need.
     """
+    measurements: tuple[CheckResult, ...] = ()
     rate = (profile.rdma_rate or profile.network_speed) if profile is not None else None
+    if measured is not None:
+        from ringleader.doctor import active_verdicts  # and what measures, which takes a while
+
+        measurements = active_verdicts.judge(measured, expected_rate=rate)
     return Judgement(
         by_host={host: host_results(facts, profile) for host, facts in by_host.items()},
         comparisons=compare_hosts(by_host),
         unread=tuple(_unread(fault) for fault in faults),
-        measurements=active_verdicts.judge(measured, expected_rate=rate) if measured is not None else (),
+        measurements=measurements,
         measured=measured,
         advertised=judge_cluster(*cluster) if cluster is not None else (),
         cluster=cluster,

@@ -151,8 +151,8 @@ class _Reading:
 
 def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fields:
     addresses = host_facts_script.interfaces(files.root, ipv4)
-    of_driver = (lambda name: {}) if files.replaced else traffic_counters.driver_statistics
-    return {"net_devices": net_devices.read(files, addresses, of_driver)}
+    statistics = (lambda name: dict[str, int]()) if files.replaced else traffic_counters.driver_statistics
+    return {"net_devices": net_devices.read(files, addresses, statistics)}
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:

@@ -42,12 +42,12 @@ def _nccl(requirement: Requirement, facts: HostFacts) -> Settings:
         why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on it can be told not to"
         return unset("NCCL_NET", why, rdma=False)
     if requirement.between == TCP:
-        rivals = ("NCCL_NET_PLUGIN",)
-        return chosen("NCCL_NET", "Socket", "tcp is required", "NCCL", job_wide=True, rivals=rivals)
+        why, rivals = "tcp is required", ("NCCL_NET_PLUGIN",)
+        return chosen("NCCL_NET", "Socket", why, "NCCL", job_wide=True, rivals=rivals)
     if requirement.between & VERBS:
         why = f"{requirement} is required: NCCL ends with an error instead of falling back to TCP"
-        rivals = ("NCCL_NET_PLUGIN", "NCCL_IB_DISABLE")
-        return chosen("NCCL_NET", "IB", why, "NCCL", rdma=True, job_wide=True, rivals=rivals)
+        both = ("NCCL_NET_PLUGIN", "NCCL_IB_DISABLE")
+        return chosen("NCCL_NET", "IB", why, "NCCL", rdma=True, job_wide=True, rivals=both)
     why = "the plugin for EFA names its network itself (AWS Libfabric or Libfabric)"
     return Settings(left_to_the_user=(UnsetVariable(variable="NCCL_NET", reason=why),))
 
