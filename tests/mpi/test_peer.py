@@ -17,7 +17,7 @@ from ringleader.bench.pair_sweep import PairSweep, buffers
 from ringleader.bench.peer import Peer, SilentPartnerError
 world = MPI.COMM_WORLD
 rounds = first_rounds(world.size)
-plan = PairPlan(rounds=rounds, sizes=(8, 65536), window=8, both_ways=True, pair_seconds=0.3)
+plan = PairPlan(rounds=rounds, sizes=(8, 65536), window=8, both_ways=True, pair_seconds=3.0)
 memory, found = buffers(plan), {}
 for turn, pairs in enumerate(rounds):
     for first, second in pairs:

@@ -45,6 +45,8 @@ END, BOUNCE, OUT, BACK, BOTH = range(5)
 """What the leader orders."""
 PROBE = 64 * 1024
 """Bytes of the first round trip, from which it is known what larger messages take."""
+NEXT = 16
+"""A message of so many times the bytes takes so many times as long, at most."""
 
 
 class Order(NamedTuple):
@@ -99,6 +101,11 @@ class PairSweep:
         for done, size in enumerate(sizes):
             left = until - self._clock()
             least = least_seconds(size, known, round_trip, steps)
+            while done and least > left > 2 * NEXT * round_trip and size > known:
+                # It is far larger than what is known: its time hardly follows from that.
+                known = min(NEXT * known, size)
+                round_trip = self._bounces(Order(BOUNCE, known, repeats=2))[-1]
+                left, least = until - self._clock(), least_seconds(size, known, round_trip, steps)
             if done and least > max(left, LEAST_STEP):
                 break
             seconds = max(LEAST_STEP, share_of(size, sizes[done:]) * left) / steps
