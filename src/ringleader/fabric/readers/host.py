@@ -26,6 +26,7 @@ from ringleader.fabric.facts import (
     document,
 )
 from ringleader.fabric.readers import (
+    data_center_bridging,
     environment,
     gpus,
     kernel,
@@ -151,8 +152,10 @@ class _Reading:
 
 def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fields:
     addresses = host_facts_script.interfaces(files.root, ipv4)
-    statistics = (lambda name: dict[str, int]()) if files.replaced else traffic_counters.driver_statistics
-    return {"net_devices": net_devices.read(files, addresses, statistics)}
+    if files.replaced:
+        return {"net_devices": net_devices.read(files, addresses)}
+    of_driver = traffic_counters.driver_statistics
+    return {"net_devices": net_devices.read(files, addresses, of_driver, data_center_bridging.read)}
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:

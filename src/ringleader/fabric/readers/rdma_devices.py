@@ -13,7 +13,7 @@ from typing import Any
 
 from ringleader.agents.sysfs import LINK_LAYERS, number_before, word_behind
 from ringleader.fabric.facts import DeviceFile, Gid, RdmaDevice, RdmaPort
-from ringleader.fabric.readers.sysfs_files import Files, pci_address
+from ringleader.fabric.readers.sysfs_files import Files, number, pci_address
 
 CLASS = "sys/class/infiniband"
 VERBS = "sys/class/infiniband_verbs"
@@ -79,6 +79,8 @@ def _device(files: Files, name: str) -> RdmaDevice:
         or pci_address(files.device_path(f"{place}/device")),
         parent=files.text(f"{place}/parent"),
         netdevs=files.names(f"{place}/device/net"),
+        # ``Global tclass=106`` of NVIDIA's driver.
+        traffic_class=number(files.text(f"{place}/tc/1/traffic_class").rpartition("=")[2]),
         ports=tuple(_port(files, f"{place}/ports/{one}", int(one), device_counters) for one in numbers),
     )
 

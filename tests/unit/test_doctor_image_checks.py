@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringleader.doctor import LEVELS, document_of
+from ringleader.doctor.image_checks import document_of, judge, same_version
 from ringleader.doctor.image_facts import Account, Facts, Key, Launcher, Library, Module, TwoRankTest
-from ringleader.doctor.software_findings import judge, same_version
-from ringleader.finding import Level, has_fault
+from ringleader.fabric.check_result import Verdict
 
 OPENMPI = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
 RANKS = {"size": 2, "through": "mpi4py", "memlock": -1, "libraries": []}
@@ -61,11 +60,11 @@ GOOD = Facts(
 
 
 def levels(facts: Facts) -> dict[str, str]:
-    return {one.where: LEVELS[one.level] for one in judge(facts)}
+    return {one.id: one.verdict.upper() for one in judge(facts)}
 
 
 def finding(facts: Facts, id: str):
-    return next(one for one in judge(facts) if one.where == id)
+    return next(one for one in judge(facts) if one.id == id)
 
 
 def with_module(facts: Facts, module: Module) -> Facts:
@@ -100,17 +99,16 @@ def test_a_good_image() -> None:
         **dict.fromkeys(("libibverbs", "providers", "libraries", "user", "home", "memlock"), "PASS"),
         **dict.fromkeys(("keys", "pip", "apt", "sshd", "login", "ranks"), "PASS"),
     }
-    assert list(levels(GOOD)) == [one.where for one in judge(GOOD)], "an id stands for one check"
-    assert not has_fault(judge(GOOD))
+    assert list(levels(GOOD)) == [one.id for one in judge(GOOD)], "an id stands for one check"
 
 
 def test_findings_are_plain_values() -> None:
     for one in judge(GOOD):
         assert json.loads(json.dumps(document_of(one))) == {
-            "id": one.where,
-            "level": LEVELS[one.level],
-            "what": one.what,
-            "do": one.hint,
+            "id": one.id,
+            "level": one.verdict.upper(),
+            "what": one.seen,
+            "do": one.remedy,
         }
 
 
@@ -325,24 +323,23 @@ def test_findings_are_plain_values() -> None:
 )
 def test_cases(facts: Facts, id: str, level: str, words: str) -> None:
     found = finding(facts, id)
-    assert LEVELS[found.level] == level, found
-    assert any(word in found.what for word in words.split("|")), found
-    assert has_fault(judge(facts)) == any(one.level is Level.FAULT for one in judge(facts))
+    assert found.verdict.upper() == level, found
+    assert any(word in found.seen for word in words.split("|")), found
 
 
 def test_a_key_in_a_historical_image_is_said_and_no_fault() -> None:
     old = with_blocks(GOOD, sshd={"keys": "in-image"})
     old = replace(old, manifest={**old.manifest, "historical": True}, keys=(Key(path="/k", mounted=False),))
-    assert finding(old, "keys").level is Level.WARNING
+    assert finding(old, "keys").verdict is Verdict.WARN
 
 
 def test_hints_name_what_helps() -> None:
     locked = replace(GOOD, two_ranks=replace(GOOD.two_ranks, login_error="because account is locked"))
-    assert "usermod -p '*'" in finding(locked, "login").hint
+    assert "usermod -p '*'" in finding(locked, "login").remedy
     nobody = replace(GOOD, two_ranks=replace(GOOD.two_ranks, start_error="no privilege separation user"))
-    assert "/run/sshd" in finding(nobody, "sshd").hint
+    assert "/run/sshd" in finding(nobody, "sshd").remedy
     unknown = replace(GOOD, two_ranks=replace(GOOD.two_ranks, start_error="No user exists for uid 7"))
-    assert "/etc/passwd" in finding(unknown, "sshd").hint
+    assert "/etc/passwd" in finding(unknown, "sshd").remedy
 
 
 @pytest.mark.parametrize(
