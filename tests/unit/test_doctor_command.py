@@ -24,7 +24,7 @@ from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software, from_document
-from ringleader.images.image_record import PLACE
+from ringleader.images.recipe import RECORD
 from ringleader.measurements.point_to_point import Transfer
 from ringleader.plan.job import Job
 
@@ -176,7 +176,7 @@ def test_no_framework_and_no_table_library_is_loaded():
 
 
 def test_an_image_is_known_by_its_record():
-    assert str(command.IMAGE_MANIFEST) == PLACE
+    assert str(command.IMAGE_MANIFEST) == RECORD
 
 
 def test_a_profile_of_a_host_and_others_held_against_it(call, stored, tmp_path):

@@ -24,9 +24,9 @@ from ringleader import __version__
 from ringleader.doctor import import_checks, two_rank_test
 from ringleader.doctor.image_facts import Account, Facts, Key
 from ringleader.doctor.import_checks import ImportChecks
-from ringleader.images.builders import answer
-from ringleader.images.image_record import PLACE
 from ringleader.images.mirrors import without_credentials
+from ringleader.images.processes import answer
+from ringleader.images.recipe import RECORD
 
 LDD_SECONDS = 120.0
 IN_PACKAGES = ("torch/lib/*.so*", "tensorflow/*.so*", "nvidia/*/lib/*.so*", "mxnet/*.so*")
@@ -62,7 +62,7 @@ def collect(
     environ: Mapping[str, str],
     seconds: float,
     progress: Callable[[str], None],
-    manifest: Path = Path(PLACE),
+    manifest: Path = Path(RECORD),
 ) -> Facts:
     """Return the facts of this place.
 
