@@ -22,8 +22,8 @@ from ringleader.kubernetes.client.object_fields import metadata_of, uid_of
 from ringleader.kubernetes.client.retry import Outage, with_retries
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY
 from ringleader.kubernetes.pod_view import PodView, failure_of, pod_view
-from ringleader.kubernetes.rdma.allocation import NicAllocation
 from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.kubernetes.why_not_running import refused
 from ringleader.text_files import whole_number
 

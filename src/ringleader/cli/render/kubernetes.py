@@ -20,7 +20,7 @@ from ringleader.kubernetes.jobs.pod_options import read_by
 from ringleader.kubernetes.jobs.pod_template import single_pod
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import rdma_annotations
-from ringleader.kubernetes.rdma.resource_claims import template
+from ringleader.kubernetes.rdma.pod_nics import template
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 

@@ -19,7 +19,7 @@ from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
-    from ringleader.kubernetes.rdma.allocation import NicAllocation
+    from ringleader.kubernetes.rdma.request import NicAllocation
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""

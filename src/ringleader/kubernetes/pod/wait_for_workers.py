@@ -20,6 +20,7 @@ from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.retry import Backoff
+from ringleader.kubernetes.pod_view import pod_view
 
 AT_ONCE = 64
 """Hosts that are asked side by side."""
@@ -222,7 +223,7 @@ class PodProbe:
     async def __call__(self, host: str) -> ProbeResult:
         """Look up the Pod of a host of the hostfile."""
         try:
-            pod = await self._cluster.get(PODS, host.partition(".")[0], self._namespace)
+            pod = pod_view(await self._cluster.get(PODS, host.partition(".")[0], self._namespace))
         except ApiError as error:
             if error.is_missing:
                 return ProbeResult(readiness=Readiness.NO_ADDRESS, detail="is not there yet")
@@ -231,11 +232,8 @@ class PodProbe:
             return ProbeResult(readiness=readiness, detail=f"cannot be looked at: {error.message}")
         except UnreachableError as error:
             return ProbeResult(readiness=Readiness.NO_ANSWER, detail=f"cannot be looked at: {error}")
-        status = pod.get("status") or {}
-        phase = status.get("phase", "Pending")
-        conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
-        if conditions.get("Ready") == "True" or (self._by_address and phase == "Running"):
+        if pod.is_ready or (self._by_address and pod.phase == "Running"):
             return ProbeResult(readiness=Readiness.READY)
         # A Pod may be Pending for days: queued, or its image pulled.
-        readiness = Readiness.NO_ADDRESS if phase == "Pending" else Readiness.NO_ANSWER
-        return ProbeResult(readiness=readiness, detail=f"is {phase}, not ready")
+        readiness = Readiness.NO_ADDRESS if pod.phase == "Pending" else Readiness.NO_ANSWER
+        return ProbeResult(readiness=readiness, detail=f"is {pod.phase}, not ready")
