@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
+import active_checks
+
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
-from ringleader.fabric.active.active_checks import ACTIVE_CHECKS
 from ringleader.fabric.checks import HOST_CHECKS
 from ringleader.fabric.checks.between_hosts import COMPARISONS
 from ringleader.fabric.checks.check import Check
@@ -31,12 +32,6 @@ BETWEEN = """## Between hosts
 
 Each thing is the majority's value or another; the odd hosts are named. With a tie no host is the odd one: all
 values are told. What is not known on a host is not compared. `hosts.same` says how many things are the same.
-"""
-ACTIVE = """## Active tests
-
-Made on request, `ringleader doctor --active`: messages between the hosts, a kernel and copies on them. Many
-hosts (more than 16) get two partners each, drawn at random; suspects then get two more that are known to be
-good.
 """
 EXPECTATIONS = """## Expectations
 
@@ -87,7 +82,7 @@ def page() -> str:
         groups.setdefault(check.group, []).append(check)
     for group, checks in groups.items():
         parts += [f"## {group}\n", *map(section, checks)]
-    parts += [BETWEEN, *map(section, COMPARISONS), ACTIVE, *map(section, ACTIVE_CHECKS)]
+    parts += [BETWEEN, *map(section, COMPARISONS), active_checks.section()]
     rows = (f"| `{one.rule['key']}` | `{one.id}` | {_plain(one.what)} |\n" for one in KEYS.values())
     return "\n".join([*parts, EXPECTATIONS + "".join(rows)])
 

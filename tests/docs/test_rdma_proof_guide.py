@@ -7,7 +7,7 @@ from tests.docs.pages import text_of
 from tests.unit.fabric.transport_evidence import between, host
 
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
-from ringleader.fabric.transport_proof.lines import lines
+from ringleader.fabric.transport_proof.proof import lines
 
 
 @pytest.mark.parametrize("page", ["is-my-job-on-rdma.md", "is-my-job-on-rdma.zh-CN.md"])

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from ringleader.doctor.active_job import measure
-from ringleader.fabric.active.judge import judge
+from ringleader.doctor.active_tests import measure_hosts
+from ringleader.doctor.active_verdicts import judge
 from ringleader.fabric.check_result import Verdict
 from ringleader.lab import saved_state
 from ringleader.plan.job import Host, Job, Ssh
@@ -29,7 +29,7 @@ def named(lab):
     job = Job(
         command=(), hosts=tuple(Host(name=host.name) for host in lab.hosts), ssh=Ssh(config=lab.ssh_config)
     )
-    results = measure(job, environ=os.environ, seconds=6.0, progress=lambda text: None)
+    results = measure_hosts(job, facts={}, environ=os.environ, seconds=6.0, progress=lambda text: None)
     assert not results.failure and results.one_machine
     assert len(results.best_rates()) == 12
     bad = [one for one in judge(results) if one.verdict in (Verdict.FAIL, Verdict.WARN)]

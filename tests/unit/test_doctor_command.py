@@ -8,21 +8,24 @@ import os
 import re
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from tests import fabric_hosts
 
+from ringleader.bench.rank_speed import RankSpeed
 from ringleader.cli.doctor import command
 from ringleader.cli.doctor.command import job_on_hosts
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
 from ringleader.cli.doctor.stored_facts import facts_text
 from ringleader.cli.options.host_options import HostOptions
+from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
-from ringleader.fabric.active.measurements import ActiveResults, PairRate, RankSpeed
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software, from_document
 from ringleader.images.recipe import RECORD
+from ringleader.measurements.point_to_point import Transfer
 from ringleader.plan.job import Job
 
 OPENMPI = MpiFacts(
@@ -195,29 +198,20 @@ def test_a_profile_of_a_host_and_others_held_against_it(call, stored, tmp_path):
 
 
 def test_what_was_measured_is_shown_whatever_its_verdict():
-    slow = [("h1", "h2"), ("h2", "h1"), ("h1", "h3"), ("h3", "h1")]
-    every = [*slow, ("h2", "h3"), ("h3", "h2")]
     rates = tuple(
-        PairRate(
-            source=source,
-            target=target,
-            rate=1e9 if (source, target) in slow else 1e10,
-            lowest=1e9,
-            highest=1e10,
-            message_bytes=1 << 20,
-        )
-        for source, target in every
+        Transfer(source=source, target=target, size=1 << 20, rate=1e8 if 0 in (source, target) else 1e9)
+        for source, target in permutations(range(3), 2)
     )
     ranks = tuple(
         RankSpeed(rank=rank, host=f"h{rank + 1}", kernel_seconds=1e-3, kernel_runs=9) for rank in range(3)
     )
-    measured = ActiveResults(hosts=("h1", "h2", "h3"), pair_rates=rates, ranks=ranks)
+    measured = ActiveResults(hosts=("h1", "h2", "h3"), transfers=rates, ranks=ranks)
     by_host = {f"h{number}": facts("laptop") for number in (1, 2, 3)}
     judged = judge(by_host, measured=measured)
     text = judgement_text(judged, HostsReading(facts=by_host), verbose=False, width=100)
     assert "FAIL  active.host" in text and "[h1]" in text
     assert "active.compute  " in text and "from \\ to" in text
-    assert judgement_document(judged)["active"]["pair_rates"][0]["source"] == "h1"
+    assert judgement_document(judged)["active"]["transfers"][0]["size"] == 1 << 20
     assert not judged.ok
 
 

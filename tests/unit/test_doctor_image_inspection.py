@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.doctor import import_probe, installed_packages, leftover_secrets, shared_libraries
+from ringleader.doctor import image_inspection, import_probe, sbom
 from ringleader.doctor.image_inspection import read_manifest
 from ringleader.doctor.sbom import Package, Subject, document, purl, text
 from ringleader.images.recipe import Recipe, record
@@ -30,17 +30,17 @@ LDD = """\
 
 
 def test_ldd_about_several() -> None:
-    found = shared_libraries.parsed(LDD, ("/opt/a.so", "/opt/b.so"))
+    found = image_inspection.parsed_ldd(LDD, ("/opt/a.so", "/opt/b.so"))
     assert found == {"/opt/a.so": ("liba.so.1", "libz.so.9")}
 
 
 def test_ldd_about_one_file_does_not_name_it() -> None:
-    found = shared_libraries.parsed("\tlibz.so.9 => not found\n", ("/opt/a.so",))
+    found = image_inspection.parsed_ldd("\tlibz.so.9 => not found\n", ("/opt/a.so",))
     assert found == {"/opt/a.so": ("libz.so.9",)}
 
 
 def test_no_ldd() -> None:
-    assert shared_libraries.missing(("/x",), environ={"PATH": "/nowhere"}, seconds=1.0) == (
+    assert image_inspection.missing_libraries(("/x",), environ={"PATH": "/nowhere"}, seconds=1.0) == (
         {},
         "there is no ldd here",
     )
@@ -86,32 +86,32 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_providers(root: Path) -> None:
-    assert shared_libraries.providers(root) == ("bnxt_re", "mlx5")
+    assert image_inspection.providers(root) == ("bnxt_re", "mlx5")
 
 
 def test_the_system_s_nccl_once_each(root: Path) -> None:
     (root / "usr/lib/x86_64-linux-gnu/libnccl.so.2").symlink_to("libnccl.so.2.21.5")
-    assert shared_libraries.system_nccl(root) == (
+    assert image_inspection.system_nccl(root) == (
         str(root / "usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"),
         str(root / "usr/local/cuda/lib64/libnccl.so.2"),
     )
 
 
 def test_private_keys_by_what_they_are(root: Path) -> None:
-    found = [key.path.removeprefix(f"{root}/") for key in leftover_secrets.keys(root)]
+    found = [key.path.removeprefix(f"{root}/") for key in image_inspection.keys(root)]
     assert found == ["etc/ssh/ssh_host_rsa_key", "home/trainer/.ssh/deploy"]
 
 
 def test_mounts(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text("1 0 8:1 / / rw - ext4 x rw\n2 1 0:5 / /root/.ssh ro - tmpfs x rw\n")
-    assert leftover_secrets.mounts(table) == ("/root/.ssh",)
-    assert leftover_secrets.mounts(tmp_path / "none") == ()
+    assert image_inspection.mounts(table) == ("/root/.ssh",)
+    assert image_inspection.mounts(tmp_path / "none") == ()
 
 
 def test_pip_s_places_without_credentials(root: Path) -> None:
     environ = {"PIP_EXTRA_INDEX_URL": "https://t:s@a.example.org/x https://b.example.org", "PIP_TIMEOUT": "3"}
-    found = leftover_secrets.pip_sources(environ, "", root)
+    found = image_inspection.pip_sources(environ, "", root)
     ours = [one for one in found if sys.prefix not in one]
     assert ours == [
         f"{root}/etc/pip.conf: index-url = https://pip.example.org/simple",
@@ -121,11 +121,11 @@ def test_pip_s_places_without_credentials(root: Path) -> None:
 
 def test_a_broken_pip_conf_is_no_crash(root: Path) -> None:
     (root / "etc/pip.conf").write_bytes(b"index-url = \xff\n")
-    assert not [one for one in leftover_secrets.pip_sources({}, "", root) if "etc/pip.conf" in one]
+    assert not [one for one in image_inspection.pip_sources({}, "", root) if "etc/pip.conf" in one]
 
 
 def test_apt_s_hosts(root: Path) -> None:
-    assert leftover_secrets.apt_hosts(root) == ("deb.debian.org", "mirror.example.org")
+    assert image_inspection.apt_hosts(root) == ("deb.debian.org", "mirror.example.org")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_recipe_s_digest_does_not_depend_on_its_place() -> None:
 
 
 def test_debian_s_packages(root: Path) -> None:
-    found = list(installed_packages.debian(root))
+    found = list(sbom.debian(root))
     assert [(one.name, one.version, one.source, one.licences) for one in found] == [
         ("libc6", "2.36-9+deb12u1", "glibc", ("GPL-2", "LGPL-2.1")),
         ("libstdc++6", "1:12~x", "", ()),
@@ -168,7 +168,7 @@ def test_debian_s_packages(root: Path) -> None:
 
 
 def test_no_dpkg_no_packages(tmp_path: Path) -> None:
-    assert list(installed_packages.debian(tmp_path)) == []
+    assert list(sbom.debian(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_no_dpkg_no_packages(tmp_path: Path) -> None:
     ],
 )
 def test_python_s_licences(fields: str, expected: tuple[str, ...]) -> None:
-    assert installed_packages.python_licences(email.message_from_string(fields)) == expected
+    assert sbom.python_licences(email.message_from_string(fields)) == expected
 
 
 def test_python_s_packages_each_once() -> None:
@@ -192,7 +192,7 @@ def test_python_s_packages_each_once() -> None:
             self.version = version
 
     every = [Found("Mpi4Py", "1"), Found("mpi4py", "2"), Found(None, ""), Found("a", "3")]
-    assert [(one.name, one.version) for one in installed_packages.python(every)] == [
+    assert [(one.name, one.version) for one in sbom.python(every)] == [
         ("Mpi4Py", "1"),
         ("a", "3"),
     ]
@@ -233,7 +233,7 @@ def test_the_same_packages_give_the_same_text(found: list[Package], chance) -> N
 
 def test_the_document_s_form(root: Path) -> None:
     """The parts of CycloneDX 1.5 that its schema asks for."""
-    made = json.loads(text(Subject(name="d"), installed_packages.debian(root)))
+    made = json.loads(text(Subject(name="d"), sbom.debian(root)))
     assert (made["bomFormat"], made["specVersion"], made["version"]) == ("CycloneDX", "1.5", 1)
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", made["serialNumber"])
     assert "timestamp" not in made["metadata"]
@@ -254,7 +254,7 @@ def test_the_schema_of_cyclonedx(root: Path) -> None:
     from cyclonedx.validation.json import JsonStrictValidator
 
     judge = JsonStrictValidator(SchemaVersion.V1_5)
-    assert judge.validate_str(text(Subject(name="d", version="1"), installed_packages.debian(root))) is None
+    assert judge.validate_str(text(Subject(name="d", version="1"), sbom.debian(root))) is None
     assert (
         judge.validate_str('{"bomFormat": "CycloneDX", "specVersion": "1.5", "components": [{}]}') is not None
     )

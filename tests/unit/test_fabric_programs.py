@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,19 +14,10 @@ from typing import Any
 import pytest
 from tests.interpreter import write_program
 
-from ringleader.bench import fabric_pair_program
-from ringleader.bench.fabric_programs import (
-    LISTEN_SECONDS,
-    RdmaPort,
-    StartedServer,
-    active_port,
-    argv_of,
-    available,
-    result_of,
-    run_client,
-    run_server,
-)
-from ringleader.bench.program_commands import ProgramPlan, ProgramRun
+from ringleader.bench import pair_program
+from ringleader.bench.fabric_programs import LISTEN_SECONDS, HostPrograms, StartedServer, run_to_end, serve
+from ringleader.bench.pair_plan import PairPlan, ProgramRun
+from ringleader.bench.program_commands import command
 
 SERVER = """\
 import socket, sys, time
@@ -37,9 +29,8 @@ if words[-1] == "localhost":
     made = socket.create_connection(("127.0.0.1", port), 5)
     if "client.hangs" in open({mode!r}).read():
         time.sleep(60)
-    if "client.garbles" not in open({mode!r}).read():
-        print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
-        print(" 1048576    1126           0.00               98.42              0.011732")
+    print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
+    print(" 1048576    1126           0.00               98.42              0.011732")
 else:
     with socket.create_server(("", port)) as server:
         server.accept()
@@ -57,97 +48,120 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return mode
 
 
+RUN = ProgramRun(test="ib_write_bw", sizes=(1048576,))
+
+
 def both(deadline=30.0):
-    with run_server("ib_write_bw", seconds=1.0) as server:
+    """Return what the client printed, and why there is nothing of the server or the client."""
+    environ = dict(os.environ)
+    with serve(lambda port: command("ib_write_bw", RUN, port, None), environ=environ) as server:
         if not server.port:
-            return server.error
-        return run_client(
-            "ib_write_bw", address="localhost", port=server.port, seconds=1.0, deadline=deadline
-        )
-
-
-@pytest.mark.process
-def test_a_client_measures_with_a_server_that_listens(program):
-    assert both() == {"rate": pytest.approx(98.42e9), "message_bytes": 1048576, "device": ""}
+            return "", server.error
+        argv = command("ib_write_bw", RUN, server.port, None, "localhost")
+        return run_to_end(argv, environ=environ, deadline=deadline)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("mode", "deadline", "word"),
+    ("mode", "deadline", "printed", "error"),
     [
-        ("server.fails", 30.0, "it ended with 1; Unable to open file descriptor"),
-        ("client.hangs", 0.5, "it did not end within"),
-        ("client.garbles", 30.0, "its output cannot be read: no row"),
+        ("", 30.0, "98.42", ""),
+        ("server.fails", 30.0, "", "it ended with 1; Unable to open file descriptor"),
+        ("client.hangs", 0.5, "", "it did not end within"),
     ],
 )
-def test_each_failure_has_its_reason(program, mode, deadline, word):
+def test_a_client_measures_with_a_server_that_listens_or_there_is_a_reason(
+    program, mode, deadline, printed, error
+):
     program.write_text(mode)
-    found = both(deadline)
-    assert word in (found if isinstance(found, str) else found["error"])
+    found, why = both(deadline)
+    assert printed in found and error in why and bool(error) == bool(why)
 
 
 @pytest.mark.process
 def test_a_program_that_is_not_there_is_an_error():
-    with run_server("ringleader_no_such_program", seconds=1.0) as server:
+    argv = ("ringleader_no_such_program",)
+    with serve(lambda port: argv, environ=dict(os.environ)) as server:
         assert server.port == 0 and "cannot be started" in server.error
-    found = run_client("ringleader_no_such_program", address="x", port=1, seconds=1.0, deadline=1.0)
-    assert "cannot be started" in found["error"]
+    assert "cannot be started" in run_to_end(argv, environ=dict(os.environ), deadline=1.0)[1]
 
 
-def rdma_host(root: Path, *, state="4: ACTIVE", link_layer="Ethernet"):
-    place = root / "sys/class/infiniband/mlx5_0/ports/1"
-    (place / "gid_attrs/types").mkdir(parents=True)
-    (place / "gids").mkdir()
-    (place / "state").write_text(f"{state}\n")
-    (place / "link_layer").write_text(f"{link_layer}\n")
-    rows = [("fe80:", "IB/RoCE v1"), ("fe80:", "RoCE v2"), ("0000:0000:0000:0000:0000:ffff:", "RoCE v2")]
-    for index, (prefix, kind) in enumerate(rows):
-        (place / "gid_attrs/types" / str(index)).write_text(f"{kind}\n")
-        (place / "gids" / str(index)).write_text(f"{prefix}0a00:0001\n")
+def rdma_host(root: Path, *names: str, state="4: ACTIVE", link_layer="Ethernet"):
+    """Make RDMA devices with one port each."""
+    for number, name in enumerate(names or ("mlx5_0",)):
+        place = root / f"sys/class/infiniband/{name}/ports/1"
+        (place / "gid_attrs/types").mkdir(parents=True)
+        (place / "gids").mkdir()
+        (place / "state").write_text(f"{state}\n")
+        (place / "link_layer").write_text(f"{link_layer}\n")
+        rows = [("fe80:", "IB/RoCE v1"), ("fe80:", "RoCE v2"), ("0000:0000:0000:0000:0000:ffff:", "RoCE v2")]
+        for index, (prefix, kind) in enumerate(rows):
+            (place / "gid_attrs/types" / str(index)).write_text(f"{kind}\n")
+            (place / "gids" / str(index)).write_text(f"{prefix}0a00:0001\n")
+        verbs = root / f"sys/class/infiniband_verbs/uverbs{number}"
+        verbs.mkdir(parents=True)
+        (verbs / "ibdev").write_text(f"{name}\n")
+        (root / "dev/infiniband").mkdir(parents=True, exist_ok=True)
+        (root / f"dev/infiniband/uverbs{number}").touch()
 
 
-def test_the_first_active_port_is_used_with_its_routable_address(tmp_path: Path):
-    rdma_host(tmp_path)
-    assert active_port(tmp_path) == RdmaPort(device="mlx5_0", port=1, gid_index=2)
+def plan_of(*runs: ProgramRun, **more: Any) -> PairPlan:
+    return PairPlan(rounds=(((0, 1),),), sizes=(8,), runs=runs or (RUN,), **more)
 
 
-def test_infiniband_needs_no_address_and_a_port_that_is_down_is_none(tmp_path: Path):
-    rdma_host(tmp_path / "ib", link_layer="InfiniBand")
-    assert active_port(tmp_path / "ib") == RdmaPort(device="mlx5_0", port=1)
-    rdma_host(tmp_path / "down", state="1: DOWN")
-    assert active_port(tmp_path / "down") is None
+@pytest.mark.parametrize(
+    ("link_layer", "words"),
+    [("Ethernet", "-d mlx5_0 -i 1 -x 2 -p 4711"), ("InfiniBand", "-d mlx5_0 -i 1 -p 4711")],
+)
+def test_the_first_active_port_is_used_with_its_routable_address(tmp_path: Path, link_layer, words):
+    rdma_host(tmp_path, link_layer=link_layer)
+    here = HostPrograms(plan_of(), tmp_path)
+    server = command("ib_write_bw", RUN, 4711, here.port(RUN))
+    assert " ".join(server) == f"ib_write_bw {words} -F -n 1000 -s 1048576 --report_gbits"
 
 
-def test_what_a_host_can_run_depends_on_its_device_and_its_programs(tmp_path: Path):
-    nothing = {"PATH": str(tmp_path)}
-    assert available(tmp_path, nothing)["program_note"] == "no RDMA device with an active port"
-    rdma_host(tmp_path)
-    assert available(tmp_path, nothing)["program_note"] == "perftest and ucx_perftest are not installed"
+def test_each_rail_has_its_port_and_one_that_was_asked_for_is_the_only_one(tmp_path: Path):
+    rdma_host(tmp_path, "mlx5_2", "mlx5_10")
+    names = [HostPrograms(plan_of(), tmp_path).port(replace(RUN, rail=rail)) for rail in (0, 1, 2)]
+    assert [one.name if one else None for one in names] == ["mlx5_2:1", "mlx5_10:1", None]
+    asked = HostPrograms(plan_of(port="mlx5_10"), tmp_path)
+    assert asked.port(RUN).name == "mlx5_10:1" and HostPrograms(plan_of(port="x"), tmp_path).port(RUN) is None
+
+
+def test_what_a_host_lacks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert HostPrograms(plan_of(), tmp_path).why_not() == "ib_write_bw is not installed"
     for name in ("ib_write_bw", "ucx_perftest"):
         (tmp_path / name).touch(mode=0o755)
-    found = available(tmp_path, nothing)
-    assert found["programs"] == ["ib_write_bw", "ucx_perftest tag_bw", "ucx_perftest tag_lat"]
-    assert (found["rdma_device"], found["program_note"]) == ("mlx5_0", "")
+    lacks = "there is no RDMA device with an active port, and ib_write_bw needs one"
+    assert HostPrograms(plan_of(), tmp_path).why_not() == lacks
+    rdma_host(tmp_path / "down", state="1: DOWN")
+    assert HostPrograms(plan_of(), tmp_path / "down").why_not() == lacks
+    assert not HostPrograms(plan_of(ProgramRun(test="tag_bw", sizes=(8,))), tmp_path).why_not()
+    rdma_host(tmp_path)
+    assert not HostPrograms(plan_of(), tmp_path).why_not()
+    assert "no GPU" in HostPrograms(plan_of(memory="cuda"), tmp_path).why_not()
 
 
-def test_commands_of_server_and_client():
-    roce = RdmaPort(device="mlx5_1", port=1, gid_index=3)
-    server = argv_of("ib_write_bw", 4711, 2.0, roce)
-    assert " ".join(server) == "ib_write_bw -d mlx5_1 -i 1 -x 3 -p 4711 -F -s 1048576 -D 5 --report_gbits"
-    assert argv_of("ib_write_bw", 4711, 2.0, roce, "h2") == (*server, "h2")
-    assert argv_of("ib_send_lat", 9, 2.0, None, "h2") == ("ib_send_lat", "-p", "9", "-F", "-n", "1000", "h2")
-    assert argv_of("ucx_perftest tag_bw", 9, 2.0, roce) == ("ucx_perftest", "-p", "9")
-    client = argv_of("ucx_perftest tag_bw", 9, 2.0, roce, "h2")
-    assert " ".join(client) == "ucx_perftest h2 -p 9 -t tag_bw -s 1048576 -n 500"
+def test_messages_lie_in_the_memory_of_the_gpu_next_to_the_port(tmp_path: Path, monkeypatch):
+    rdma_host(tmp_path)
+    devices = tmp_path / "sys/bus/pci/devices"
+    for number in range(2):
+        gpu = devices / f"0000:0{number + 1}:00.0"
+        gpu.mkdir(parents=True)
+        (gpu / "class").write_text("0x030200\n")
+        (gpu / "vendor").write_text("0x10de\n")
+    here = HostPrograms(plan_of(memory="cuda"), tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert here.gpu(RUN) == 0 and HostPrograms(plan_of(), tmp_path).gpu(RUN) is None
+    assert "CUDA_VISIBLE_DEVICES" not in here.environ(RUN)
+    client = command("ib_write_bw", RUN, 9, here.port(RUN), "h2", here.gpu(RUN))
+    assert client[-2:] == ("--use_cuda=0", "h2")
 
 
-def test_what_is_no_result_is_refused():
-    for program in ("ib_write_bw", "ib_send_lat", "ucx_perftest tag_bw", "ucx_perftest tag_lat"):
-        with pytest.raises(ValueError, match=r"."):
-            result_of(program, "Couldn't connect to h2:18515")
-
-
-def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     environs: list[dict[str, str]] = []
     waited: list[float] = []
@@ -162,21 +176,20 @@ def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(monkeypatch: pytest.Monkey
         environs.append(environ)
         return "printed", ""
 
-    monkeypatch.setattr(fabric_pair_program, "serve", served)
-    monkeypatch.setattr(fabric_pair_program, "run_to_end", ran)
-    monkeypatch.setattr(fabric_pair_program, "send", lambda name, value: None)
-    plan = ProgramPlan(
-        program="ucx_perftest",
-        path="ucx_perftest",
-        rounds=(((0, 1),),),
-        runs=(ProgramRun(test="tag_lat", sizes=(8,)),),
-        addresses=(("0", "10.0.0.1"), ("1", "10.0.0.2")),
-        run_seconds=60.0,
-        patience=5.0,
-    )
-    messages = SimpleNamespace(exchange=lambda *words, **named: 5)
+    def peer(world: Any, partner: int, turn: int, deadline: float) -> Any:
+        return SimpleNamespace(exchange=lambda *words, **named: 5, deadline=deadline, partner=partner)
+
+    monkeypatch.setattr(pair_program, "serve", served)
+    monkeypatch.setattr(pair_program, "run_to_end", ran)
+    monkeypatch.setattr(pair_program, "send", lambda name, value: None)
+    monkeypatch.setattr(pair_program, "Peer", peer)
+    rdma_host(tmp_path, "rxe0")
+    run = ProgramRun(test="tag_lat", sizes=(8,))
+    addresses = (("0", "10.0.0.1"), ("1", "10.0.0.2"))
+    plan = plan_of(run, addresses=addresses, run_seconds=60.0, patience=5.0)
     for rank in (0, 1):
-        device = RdmaPort(device="rxe0", port=1)
-        fabric_pair_program.ProgramRounds(plan, messages, rank, device).run(time.monotonic())
+        here = HostPrograms(plan, tmp_path)
+        programs = pair_program.Programs(plan, SimpleNamespace(rank=rank), here)
+        programs.measure((0, 1), 1 - rank, 0, time.monotonic() + 60)
     assert [one["UCX_NET_DEVICES"] for one in environs] == ["rxe0:1", "rxe0:1"]
     assert waited == [5 * LISTEN_SECONDS]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity
+from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, sysfs
 from ringleader.launch.host_probe.remote_hosts import program, read_answer
 
 
@@ -264,7 +264,7 @@ def test_embedded_mpi_is_found_beside_the_interpreter(tmp_path):
 
 
 def test_the_program_is_one_that_python_3_8_can_read():
-    for module in (light_imports, rank_identity, hardware, host_facts_script):
+    for module in (light_imports, rank_identity, sysfs, hardware, host_facts_script):
         ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
     ast.parse(program({"names": ["Straße"]}), feature_version=(3, 8))
     program({"names": ["Straße"]}).decode("ascii")  # what an old Python reads has no encoding declared

@@ -68,7 +68,8 @@ def test_which_ranks_measure(hosts, np, words, ranks, places):
         ((), None, {"program": "iperf"}, ["--program"]),
         ((), None, {"program": ""}, ["--program"]),
         (BARE, 2, {"program": "osu_bw"}, ["--program"]),
-        ((), None, {"program": "ib_write_bw", "memory": "cuda"}, ["--memory"]),
+        ((), None, {"program": "ucx_perftest", "memory": "cuda"}, ["--memory"]),
+        ((), None, {"rdma_port": "mlx5_0"}, ["--rdma-port"]),
     ],
 )
 def test_what_cannot_be_is_told(hosts, np, words, faults):
@@ -98,18 +99,18 @@ def test_a_dry_run_prints_rounds_sizes_and_the_job_and_writes_nothing(words, cap
     ],
 )
 def test_rates_are_measured_in_both_directions_and_latency_once(program, sizes, runs):
-    found = runs_of(program, sizes, both_ways=False)
+    found = runs_of(program, sizes)
     assert [(run.test, len(run.sizes), run.backwards) for run in found] == runs
 
 
 def test_commands_of_servers_and_clients():
-    (one, *_) = runs_of("ib_write_bw", (65536,), both_ways=False)
+    (one, *_) = runs_of("ib_write_bw", (65536,))
     assert command("ib_write_bw", one, 4711, None) == (
         *("ib_write_bw", "-p", "4711", "-F", "-n", "1000", "-s", "65536", "--report_gbits"),
     )
     sweep = runs_of("ib_write_bw", (2, 4), both_ways=True)[2]
     assert command("ib_write_bw", sweep, 1, None, "h2")[-4:] == ("-a", "--report_gbits", "-b", "h2")
-    (latency,) = runs_of("ucx_perftest tag_lat", (1 << 30,), both_ways=False)
+    (latency,) = runs_of("ucx_perftest tag_lat", (1 << 30,))
     client = command("/opt/ucx_perftest", latency, 9, None, "h2")
     assert client == (
         *("/opt/ucx_perftest", "h2", "-p", "9", "-t", "tag_lat", "-s", "1073741824", "-n", "10", "-w", "1"),

@@ -20,6 +20,7 @@ from ringleader.bench.pair_plan import (
     window_of,
 )
 from ringleader.bench.pair_rounds import rank_rounds
+from ringleader.bench.pair_sweep import PairSweep
 from ringleader.errors import Fault, LaunchError, RefusedError, StoppedError
 from ringleader.fabric.facts import from_document
 from ringleader.launch.outcome import Outcome
@@ -101,7 +102,7 @@ def measured(launch, asked=None, kept=None):
     kept = [] if kept is None else kept
     context = Context(command=("ringleader", "bench", "p2p"))
     options = {"environ": {}, "context": context, "progress": lambda text: None}
-    return measure(asked or request(), launch=launch, keep=kept.append, **options)
+    return measure(asked or request(), launch=launch, keep=kept.append, **options).run
 
 
 # --- time and windows -------------------------------------------------------------------------------------
@@ -124,6 +125,43 @@ def test_steps_are_repeated_as_long_as_there_is_time():
 def test_what_a_size_takes_follows_from_a_smaller_one_and_is_never_less():
     assert least_seconds(4096, 1024, 1e-3, 3) == pytest.approx(12e-3)
     assert least_seconds(1, 65536, 1e-3, 3) == pytest.approx(3e-3)
+
+
+class SimulatedSweep(PairSweep):
+    """A link of so many seconds and bytes per second; each size takes the time that it is given."""
+
+    def __init__(self, plan, latency, rate):
+        self.now, self.latency, self.rate, self._plan = 0.0, latency, rate, plan
+        self._clock = lambda: self.now
+
+    def _bounces(self, order):
+        once = 2 * (self.latency + order.size / self.rate)
+        self.now += order.repeats * once
+        return [once] * order.repeats
+
+    def _one_size(self, size, seconds, *, warm_up):
+        self.now += 3 * seconds
+        return {"size": size, "latency": self.latency + size / self.rate}
+
+    def _order(self, order):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("latency", "rate", "left_out"),
+    [
+        (2e-6, 1e10, ()),
+        (2e-4, 1e9, ()),
+        (2e-3, 1e8, ()),
+        (2e-3, 1e5, (65536, 1 << 20)),
+        (0.3, 1e9, (65536, 1 << 20)),
+    ],
+)
+def test_a_far_larger_size_is_left_out_only_where_it_would_take_too_long(latency, rate, left_out):
+    plan = PairPlan(rounds=(), sizes=(8, 65536, 1 << 20), pair_seconds=2.7)
+    sweep = SimulatedSweep(plan, latency, rate)
+    assert sweep.lead(lambda found: None) == left_out
+    assert sweep.now < 2 * plan.pair_seconds
 
 
 def test_large_sizes_get_more_of_the_time_and_all_of_it_is_given_out():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from ringleader.engine.traffic import CommunicatorTraffic, GroupTraffic, LibraryBytes, as_report
+from ringleader.engine.traffic import SHORT, CommunicatorTraffic, GroupTraffic, LibraryBytes, as_report
 
 
 def counted(*, rank: int = 0, size: int = 4, here: tuple[int, ...] = (0, 1)) -> CommunicatorTraffic:
@@ -44,16 +46,101 @@ def test_on_one_host_nothing_is_sent(call: str) -> None:
     assert sums(traffic) == {"local": 100}
 
 
-def test_an_allreduce_has_bounds() -> None:
-    traffic = counted()
-    traffic.allreduce(100)
-    assert sums(traffic) == {
-        "handed": 100,
-        "sent_least": 50,
-        "received_least": 50,
-        "sent_most": 200,
-        "received_most": 200,
-    }
+LAYOUTS = ((2, 1), (2, 8), (8, 8))
+"""Hosts, and ranks on each."""
+NBYTES = 64 << 20
+
+
+def bounds(hosts: int, ranks: int, nbytes: int = NBYTES) -> tuple[int, int]:
+    """Return the least and the most that the ranks of one host send, as they count it."""
+    size, here = hosts * ranks, tuple(range(ranks))
+    every = [
+        CommunicatorTraffic(LibraryBytes(), rank=rank, size=size, host_ranks=here, hosts=hosts)
+        for rank in here
+    ]
+    for one in every:
+        one.allreduce(nbytes)
+        assert one.total.sent_least == one.total.received_least
+        assert one.total.sent_most == one.total.received_most
+    return sum(one.total.sent_least for one in every), sum(one.total.sent_most for one in every)
+
+
+def ring(hosts: int, ranks: int) -> list[int]:
+    """Return what each host sends where every rank passes 2 (n-1) parts on to its successor."""
+    size = hosts * ranks
+    sent = [0] * hosts
+    for rank in range(size):
+        host, after = rank // ranks, (rank + 1) % size // ranks
+        sent[host] += 2 * (size - 1) * (NBYTES // size) * (host != after)
+    return sent
+
+
+def double_tree(hosts: int, ranks: int) -> list[int]:
+    """Return what each host sends in NCCL's two trees (``src/graph/trees.cc`` of 2.21), half of it in each.
+
+    A host sends the sum of its part of the tree up, and the result down to each child. In the second tree the
+    hosts are mirrored, so that who has children in one is a leaf in the other.
+    """
+
+    def parent(host: int) -> int | None:
+        if host == 0:
+            return None
+        bit = host & -host
+        up = (host ^ bit) | (bit << 1)
+        return up if up < hosts else host ^ bit
+
+    sent = [0] * hosts
+    for mirror in (False, True):
+        for host in range(hosts):
+            if (above := parent(host)) is not None:
+                first, second = (hosts - 1 - host, hosts - 1 - above) if mirror else (host, above)
+                sent[first] += NBYTES // 2
+                sent[second] += NBYTES // 2
+    return sent
+
+
+def engine(hosts: int, ranks: int) -> list[int]:
+    """Return what each host sends where its ranks exchange their slices with their like on other hosts."""
+    sent = []
+    for host in range(hosts):
+        total = LibraryBytes()
+        for _ in range(ranks):
+            line = CommunicatorTraffic(total, rank=host, size=hosts, host_ranks=(host,), hosts=hosts)
+            part = NBYTES // ranks // hosts
+            others = [(peer, None, part) for peer in range(hosts) if peer != host]
+            line.messages(others, others)  # reduce-scatter
+            line.messages(others, others)  # allgather
+        assert total.sent_least == total.sent_most == total.received_least
+        sent.append(total.sent_most)
+    return sent
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("algorithm", [ring, double_tree, engine])
+def test_what_algorithms_move_is_within_the_bounds_of_an_allreduce(
+    layout: tuple[int, int], algorithm: Callable[[int, int], list[int]]
+) -> None:
+    least, most = bounds(*layout)
+    assert all(least <= sent <= most for sent in algorithm(*layout)), algorithm(*layout)
+    assert least == NBYTES and most <= 2 * least
+
+
+def test_between_two_single_ranks_an_allreduce_is_known_exactly() -> None:
+    assert bounds(2, 1) == (NBYTES, NBYTES)
+
+
+def test_ranks_dealt_out_one_by_one_pass_everything_on_to_other_hosts() -> None:
+    traffic = CommunicatorTraffic(LibraryBytes(), rank=0, size=4, host_ranks=(0, 2), hosts=2)
+    traffic.allreduce(NBYTES)
+    assert 2 * traffic.total.sent_most == 2 * (2 * NBYTES * 3 // 4)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_short_arrays_may_be_sent_in_every_round(layout: tuple[int, int]) -> None:
+    least, most = bounds(*layout, nbytes=SHORT)
+    doubled_ring = 4 * SHORT * (layout[0] * layout[1] - 1) // (layout[0] * layout[1])
+    recursive = layout[1] * SHORT * (layout[0] - 1).bit_length()
+    assert least == SHORT and most >= max(doubled_ring, recursive)
 
 
 def test_an_allgather_sends_ones_own_at_least_once() -> None:

@@ -10,7 +10,7 @@ from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, por
 
 from ringleader.agents import host_facts_script
 from ringleader.fabric.facts import Library, document
-from ringleader.fabric.readers.settings_facts import without_measurements
+from ringleader.fabric.readers.host import without_measurements
 from ringleader.launch.host_probe.host_answer import HostReport, report_of
 from ringleader.launch.host_probe.probe import Probe, remote_question
 from ringleader.launch.launch_plan import prepare

@@ -11,27 +11,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringleader.agents import sysfs
+from ringleader.agents.sysfs import text
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROGRAM_SECONDS = 10.0
 """What a program that is asked for its version or its devices may take."""
 NVIDIA_SMI = "nvidia-smi -L"
-MOST_BYTES = 1 << 20
-"""Bytes of a file that are read."""
-
-
-def text(path: Path) -> str:
-    """Content of a small file, stripped; empty where it cannot be read, and of a FIFO, which could hang."""
-    try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            return (file.read(MOST_BYTES) or b"").decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class Patience:
@@ -148,27 +136,19 @@ def gpus(
 
 def rdma_ports(root: Path = Path("/")) -> list[dict[str, Any]]:
     """Every port of every RDMA device: what it is, its state, and whether a process here can use it."""
-    base = root / "sys/class/infiniband"
     files = {
         text(entry / "ibdev"): root / "dev/infiniband" / entry.name
         for entry in sorted((root / "sys/class/infiniband_verbs").glob("uverbs*"))
     }
     found = []
-    for port in sorted(base.glob("*/ports/*")):
-        device = port.parents[1]
-        node_type = text(device / "node_type").split(":")[0]
-        link = device / "device/driver"
-        driver = Path(os.readlink(link)).name if link.is_symlink() else ""  # noqa: PTH115 - Python 3.8
+    for port in sysfs.rdma_ports(str(root).rstrip("/")):
+        place, number = Path(port.pop("path")), port.pop("port")
         found.append(
             {
-                "device": device.name,
-                "port": int(port.name) if port.name.isdigit() else 0,
-                "state": text(port / "state").split(":")[-1].strip(),
-                "link_layer": text(port / "link_layer"),
-                "node_type": int(node_type) if node_type.isdigit() else None,
-                "driver": driver,
-                "netdev": _gid_interface(port),
-                **_device_file(files.get(device.name)),
+                **port,
+                "port": int(number) if number.isdigit() else 0,
+                "netdev": _gid_interface(place),
+                **_device_file(files.get(port["device"])),
             }
         )
     return found

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringleader.agents import hardware, rank_identity, usable_cores
-from ringleader.agents.hardware import output, text
+from ringleader.agents.hardware import output
+from ringleader.agents.sysfs import text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
     from collections.abc import Callable, Mapping
@@ -219,8 +220,8 @@ def unreadable(script: Path, *, runs_directories: bool) -> str:
 READ_FACTS = """\
 import sys
 sys.path.insert(0, sys.argv[1])
-from ringleader.fabric.readers.settings_facts import main
-main(sys.argv[2], float(sys.argv[3]))
+from ringleader.fabric.readers.host import print_facts_for_settings
+print_facts_for_settings(sys.argv[2], float(sys.argv[3]))
 """
 
 

@@ -17,15 +17,12 @@ import time
 from array import array
 from struct import pack, unpack_from
 
-from ringleader.agents import rank_identity
+from ringleader.agents import rank_identity, sysfs
 from ringleader.agents.light_imports import Any, Callable, socket, suppress
 
 MOST_DEVICES = 256
 """Interfaces, and ports of RDMA devices, of which counters are read."""
 READ_SECONDS = 0.05
-ETHERNET, INFINIBAND, LOOPBACK = 1, 32, 772
-"""ARPHRD numbers of ``/sys/class/net/*/type``."""
-_KINDS = {ETHERNET: "ethernet", INFINIBAND: "infiniband", LOOPBACK: "loopback"}
 STANDARD = ("port_xmit_data", "port_rcv_data")
 """Counters of a port of verbs, each of 4 bytes."""
 HARDWARE = (
@@ -50,54 +47,6 @@ NAME_BYTES = 32
 MOST = 65536
 SPARE = 4096
 """Statistics for which there is room beyond those counted: older kernels write all that there are by then."""
-
-
-class _Reader:
-    """Reads small files until the time is over."""
-
-    def __init__(self, root: str, patience: float) -> None:
-        self.root = root.rstrip("/")
-        self._until = time.monotonic() + READ_SECONDS * patience
-        self.unread = ""
-
-    def is_late(self, area: str) -> bool:
-        """Whether the time is over: then ``area`` is not all read."""
-        if time.monotonic() > self._until:
-            self.unread = self.unread or area
-        return bool(self.unread)
-
-    def read(self, path: str) -> str:
-        """Return a file's text. Raises OSError."""
-        fd = os.open(f"{self.root}{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return os.read(fd, 4096).decode(errors="replace").strip()
-        finally:
-            os.close(fd)
-
-    def text(self, path: str) -> str:
-        """Return a file's text, empty where it cannot be read."""
-        with suppress(OSError):
-            return self.read(path)
-        return ""
-
-    def names(self, path: str) -> list[str]:
-        """Return what is in a directory, sorted; nothing where it cannot be read."""
-        with suppress(OSError):
-            return sorted(os.listdir(f"{self.root}{path}"))  # noqa: PTH208
-        return []
-
-    def counter(self, path: str, name: str, into: dict[str, Any]) -> None:
-        """Read one counter into ``values``, or what it says instead into ``unreadable``; none: nothing."""
-        try:
-            text = self.read(f"{path}/{name}")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            text = error.strerror or str(error)
-        if text.isascii() and text.isdigit():
-            into["values"][name] = int(text)
-        else:
-            into["unreadable"][name] = text[:100]
 
 
 def driver_statistics(interface: str, ask: Callable[[str, array[int]], bool] | None = None) -> dict[str, int]:
@@ -147,17 +96,31 @@ def _ask(interface: str, request: array[int]) -> bool:
     return True
 
 
+class _Time:
+    """What there was no time to read."""
+
+    def __init__(self, patience: float) -> None:
+        self._until = time.monotonic() + READ_SECONDS * patience
+        self.unread = ""
+
+    def is_over(self, area: str) -> bool:
+        """Whether it is over: then ``area`` is not all read."""
+        if time.monotonic() > self._until:
+            self.unread = self.unread or area
+        return bool(self.unread)
+
+
 def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
     """Return all counters now, as ``fabric.transport_proof.evidence.CounterSnapshot`` has them.
 
     Where there was no time for all, the rest is not there, and ``unread`` says so. ``patience``: see ``Job``.
     """
-    reader = _Reader(root, patience)
-    ports, interfaces = _ports(reader), _interfaces(reader)
-    if not reader.root:
-        add_driver_statistics(ports, interfaces, lambda: reader.is_late("statistics of drivers"))
+    root, left = root.rstrip("/"), _Time(patience)
+    ports, interfaces = _ports(root, left), _interfaces(root, left)
+    if not root:
+        add_driver_statistics(ports, interfaces, lambda: left.is_over("statistics of drivers"))
     found = {"at": time.time(), "rdma_ports": ports, "net_devices": interfaces}
-    return found | {"unread": reader.unread}
+    return {**found, "unread": left.unread}
 
 
 def add_driver_statistics(
@@ -181,89 +144,84 @@ def add_driver_statistics(
             interface["values"].update((one, told[one]) for one in DRIVER if one in told)
 
 
-def _link(path: str) -> str:
-    """Return the last part of what a symbolic link points at, empty where there is none."""
-    with suppress(OSError):
-        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115
-    return ""
+def _counter(path: str, name: str, into: dict[str, Any]) -> None:
+    """Read one counter into ``values``, or what it says instead into ``unreadable``; none: nothing."""
+    try:
+        text = sysfs.stripped(sysfs.read(f"{path}/{name}"))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        text = error.strerror or str(error)
+    if text.isascii() and text.isdigit():
+        into["values"][name] = int(text)
+    else:
+        into["unreadable"][name] = text[:100]
 
 
-def _ports(reader: _Reader) -> dict[str, Any]:
+def _ports(root: str, left: _Time) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for device in reader.names("/sys/class/infiniband"):
-        path = f"/sys/class/infiniband/{device}"
-        node_type = reader.text(f"{path}/node_type").partition(":")[0]
-        about = {
-            "node_type": int(node_type) if node_type.isdigit() else None,
-            "driver": _link(f"{reader.root}{path}/device/driver"),
-            "netdevs": reader.names(f"{path}/device/net") or [*filter(None, [reader.text(f"{path}/parent")])],
-        }
-        for port in reader.names(f"{path}/ports"):
-            if reader.is_late("RDMA ports") or len(found) >= MOST_DEVICES:
-                return found
-            here = f"{path}/ports/{port}"
-            known: dict[str, Any] = {"values": {}, "unreadable": {}, **about}
-            known["link_layer"] = reader.text(f"{here}/link_layer")
-            known["state"] = reader.text(f"{here}/state").partition(":")[2].strip()
-            for name in STANDARD:
-                reader.counter(f"{here}/counters", name, known)
-            for name in HARDWARE:
-                reader.counter(f"{here}/hw_counters", name, known)
-            if known["link_layer"] not in ("InfiniBand", "Ethernet"):
-                known["link_layer"] = ""
-            found[f"{device}/{port}"] = known
+    for port in sysfs.rdma_ports(root):
+        if left.is_over("RDMA ports") or len(found) >= MOST_DEVICES:
+            break
+        device = f"{root}/sys/class/infiniband/{port['device']}"
+        known: dict[str, Any] = {"values": {}, "unreadable": {}}
+        known.update((name, port[name]) for name in ("node_type", "driver", "state", "link_layer"))
+        parent = filter(None, [sysfs.text(f"{device}/parent")])
+        known["netdevs"] = sysfs.names(f"{device}/device/net") or [*parent]
+        if known["link_layer"] not in sysfs.LINK_LAYERS:
+            known["link_layer"] = ""
+        for place, names in (("counters", STANDARD), ("hw_counters", HARDWARE)):
+            for name in names:
+                _counter(f"{port['path']}/{place}", name, known)
+        found[f"{port['device']}/{port['port']}"] = known
     return found
 
 
-def _interfaces(reader: _Reader) -> dict[str, Any]:
-    counted, addresses = _counted_by_proc(reader), _addresses(reader)
+def _interfaces(root: str, left: _Time) -> dict[str, Any]:
+    counted, addresses = _counted_by_proc(root), _addresses(root)
     found: dict[str, Any] = {}
-    for name in [*counted] or reader.names("/sys/class/net"):
-        if reader.is_late("network interfaces") or len(found) >= MOST_DEVICES:
+    for name in [*counted] or sysfs.names(f"{root}/sys/class/net"):
+        if left.is_over("network interfaces") or len(found) >= MOST_DEVICES:
             break
-        path = f"/sys/class/net/{name}"
+        path = f"{root}/sys/class/net/{name}"
         known: dict[str, Any] = {"values": counted.get(name, {}), "unreadable": {}}
         if not known["values"]:
             for counter in ("rx_bytes", "tx_bytes"):
-                reader.counter(f"{path}/statistics", counter, known)
-        kind, speed = reader.text(f"{path}/type"), reader.text(f"{path}/speed")
-        known["kind"] = _KINDS.get(int(kind), "other") if kind.isdigit() else ""
+                _counter(f"{path}/statistics", counter, known)
+        kind, speed = sysfs.text(f"{path}/type"), sysfs.text(f"{path}/speed")
+        known["kind"] = sysfs.KINDS.get(int(kind), "other") if kind.isdigit() else ""
         if name == "lo":
             known["kind"] = "loopback"
-        known["is_virtual"] = not os.path.exists(f"{reader.root}{path}/device")  # noqa: PTH110
+        known["is_virtual"] = not os.path.exists(f"{path}/device")  # noqa: PTH110
         known["speed"] = int(speed) * 1e6 if speed.isdigit() and int(speed) else None
         known["addresses"] = addresses.get(name, [])
-        known["lower"] = [entry[6:] for entry in reader.names(path) if entry.startswith("lower_")]
-        known["rdma_device"] = (reader.names(f"{path}/device/infiniband") or [""])[0]
+        known["lower"] = [entry[6:] for entry in sysfs.names(path) if entry.startswith("lower_")]
+        known["rdma_device"] = (sysfs.names(f"{path}/device/infiniband") or [""])[0]
         found[name] = known
     return found
 
 
-def _addresses(reader: _Reader) -> dict[str, list[str]]:
+def _addresses(root: str) -> dict[str, list[str]]:
     """Return the addresses of each interface but link-local ones: IPv4 as such, IPv6 in 32 hex digits."""
     found: dict[str, list[str]] = {}
     ipv4: list[tuple[str, str]] = []
-    if not reader.root:
+    if not root:
         with suppress(OSError):
             ipv4 = rank_identity.ipv4()
     for name, address in ipv4:
         if not address.startswith("169.254."):
             found.setdefault(name, []).append(address)
-    for line in reader.text("/proc/self/net/if_inet6").splitlines():
+    for line in sysfs.text(f"{root}/proc/self/net/if_inet6").splitlines():
         fields = line.split()
         if len(fields) == 6 and fields[3] != "20":  # scope: link
             found.setdefault(fields[5], []).append(fields[0])
     return found
 
 
-def _counted_by_proc(reader: _Reader) -> dict[str, dict[str, int]]:
+def _counted_by_proc(root: str) -> dict[str, dict[str, int]]:
     """Return received and sent bytes by interface of this network namespace, nothing where it is not told."""
     found: dict[str, dict[str, int]] = {}
-    text = ""
-    # Buffered, as one read of the file returns 4 KiB of it at most.
-    with suppress(OSError), open(f"{reader.root}/proc/self/net/dev", "rb") as file:  # noqa: PTH123
-        text = file.read(1 << 20).decode(errors="replace")
-    for line in text.splitlines()[2:]:
+    for line in sysfs.text(f"{root}/proc/self/net/dev").splitlines()[2:]:
         name, _, numbers = line.partition(":")
         fields = numbers.split()
         if len(fields) >= 16 and fields[0].isdigit() and fields[8].isdigit():

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringleader.agents.hardware import text
+from ringleader.agents.sysfs import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from ringleader.bench.collective_plan import CollectivePlan, cases
-from ringleader.bench.line_rate import line_rate
 from ringleader.bench.measurement_job import Finished, Launcher, rank_program_job, run
 from ringleader.dataclass_json import from_document
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.port_selection import line_rate
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
 from ringleader.measurements.collective import (

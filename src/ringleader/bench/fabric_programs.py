@@ -1,6 +1,6 @@
-"""perftest and ucx_perftest between two hosts: one is the server, the other connects to it.
+"""perftest and ucx_perftest on this host: the port that they use, a server that listens, a client to its end.
 
-Nothing here needs RDMA by itself: whether a host can run them is what ``available`` says.
+``program_commands`` has their commands. Nothing here needs RDMA by itself.
 """
 
 from __future__ import annotations
@@ -14,45 +14,27 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringleader.agents import parent_death
-from ringleader.agents.hardware import text
-from ringleader.fabric.active.perftest_output import (
-    perftest_bandwidth,
-    perftest_latency,
-    ucx_bandwidth,
-    ucx_latency,
-)
+from ringleader.agents.hardware import output
+from ringleader.agents.sysfs import text
+from ringleader.bench.pair_plan import PairPlan, ProgramRun
+from ringleader.bench.program_commands import PERFTEST, UCX_TESTS
+from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.port_selection import UsablePort, select_ports
+from ringleader.fabric.readers.host import read_host
+from ringleader.fabric.topology.nic_assignment import nearest_gpu
 
-WRITE_BANDWIDTH, SEND_LATENCY = "ib_write_bw", "ib_send_lat"
-UCX_BANDWIDTH, UCX_LATENCY = "ucx_perftest tag_bw", "ucx_perftest tag_lat"
-PROGRAMS = (WRITE_BANDWIDTH, SEND_LATENCY, UCX_BANDWIDTH, UCX_LATENCY)
-
-MESSAGE = 1024 * 1024
-LATENCY_RUNS = 1000
-UCX_RUNS = 500
-LEAST_DURATION = 5
-"""Seconds: perftest wants more than twice its margin, 2 s in old versions, a quarter in new ones."""
 LISTEN_SECONDS = 5.0
 """Until a server listens: it opens the device first."""
 STOP_SECONDS = 1.0
 
 _LISTENING = "0A"
 """State of a listening socket in /proc/net/tcp."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RdmaPort:
-    """The device and port that the programs of this host use."""
-
-    device: str
-    port: int
-    gid_index: int | None = None
-    """Of RoCE: the first RoCE v2 address with an IPv4 address; ``None``: the program's own choice."""
 
 
 @dataclass(kw_only=True)
@@ -64,60 +46,60 @@ class StartedServer:
     error: str = ""
 
 
-def available(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return which of ``PROGRAMS`` this host can run, and why none, as values for the launcher."""
-    path = (os.environ if environ is None else environ).get("PATH", os.defpath)
-    found = [name for name in PROGRAMS if shutil.which(name.split()[0], path=path)]
-    port = active_port(root)
-    if port is None:
-        return {"programs": [], "rdma_device": "", "program_note": "no RDMA device with an active port"}
-    note = "" if found else "perftest and ucx_perftest are not installed"
-    return {"programs": found, "rdma_device": port.device, "program_note": note}
+class HostPrograms:
+    """What programs find on this host: RDMA ports, GPUs, executables."""
 
+    def __init__(self, plan: PairPlan, root: Path = Path("/")) -> None:
+        """Read what the runs of a plan need to know."""
+        self._plan = plan
+        self._facts: HostFacts = read_host(
+            root, areas=("RDMA devices", "NUMA nodes", "PCI devices", "GPUs"), seconds=5.0 * plan.patience
+        )
+        self.ports = select_ports(self._facts).ports
 
-def active_port(root: Path = Path("/")) -> RdmaPort | None:
-    """Return the first active port of an RDMA device, in the order of names."""
-    for state in sorted((root / "sys/class/infiniband").glob("*/ports/*/state")):
-        place = state.parent
-        if "ACTIVE" in text(state) and place.name.isdigit():
-            gid = _roce_v2(place) if text(place / "link_layer") == "Ethernet" else None
-            return RdmaPort(device=place.parent.parent.name, port=int(place.name), gid_index=gid)
-    return None
+    def path(self, run: ProgramRun) -> str:
+        """Return the executable of a run."""
+        return self._plan.path or ("ucx_perftest" if run.test in UCX_TESTS else run.test)
 
+    def port(self, run: ProgramRun) -> UsablePort | None:
+        """Return the RDMA port of a run; ``None``: there is no such port that can be used here."""
+        wanted = self._plan.port
+        if wanted:
+            return next((one for one in self.ports if wanted in (one.name, one.device.name)), None)
+        return self.ports[run.rail] if run.rail < len(self.ports) else None
 
-def _roce_v2(place: Path) -> int | None:
-    kinds = sorted((place / "gid_attrs/types").glob("*"), key=lambda one: (len(one.name), one.name))
-    for kind in kinds:
-        if text(kind) == "RoCE v2" and "ffff:" in text(place / "gids" / kind.name)[:35]:
-            return int(kind.name)
-    return None
+    def gpu(self, run: ProgramRun) -> int | None:
+        """Return the GPU nearest to a run's port, where messages are to lie in GPU memory."""
+        port = self.port(run)
+        if self._plan.memory != "cuda" or port is None:
+            return None
+        found = nearest_gpu(self._facts, port)
+        return found.index if found is not None else None
 
+    def environ(self, run: ProgramRun) -> dict[str, str]:
+        """Return the variables: UCX keeps to the run's RDMA port, GPUs count in the order of the PCI bus."""
+        environ, port = dict(os.environ), self.port(run)
+        if run.test in UCX_TESTS and port:
+            environ.setdefault("UCX_NET_DEVICES", port.name)
+        if self._plan.memory == "cuda":
+            environ.pop("CUDA_VISIBLE_DEVICES", None)
+            environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        return environ
 
-def argv_of(
-    program: str, port: int, seconds: float, rdma: RdmaPort | None, address: str = ""
-) -> tuple[str, ...]:
-    """Return the command of the server, or with an ``address`` of the client."""
-    to = (address,) if address else ()
-    if program in (UCX_BANDWIDTH, UCX_LATENCY):
-        name, test = program.split()
-        size, runs = (MESSAGE, UCX_RUNS) if program == UCX_BANDWIDTH else (8, LATENCY_RUNS)
-        what = ("-t", test, "-s", str(size), "-n", str(runs)) if address else ()
-        return (name, *to, "-p", str(port), *what)
-    device = ("-d", rdma.device, "-i", str(rdma.port)) if rdma else ()
-    gid = ("-x", str(rdma.gid_index)) if rdma and rdma.gid_index is not None else ()
-    common = (program, *device, *gid, "-p", str(port), "-F")
-    if program == WRITE_BANDWIDTH:
-        duration = str(max(LEAST_DURATION, round(seconds)))
-        return (*common, "-s", str(MESSAGE), "-D", duration, "--report_gbits", *to)
-    return (*common, "-n", str(LATENCY_RUNS), *to)
-
-
-def run_server(
-    program: str, *, seconds: float, root: Path = Path("/")
-) -> contextlib.AbstractContextManager[StartedServer]:
-    """Start a server and yield it when it listens; afterwards it has ended."""
-    rdma = active_port(root)
-    return serve(lambda port: argv_of(program, port, seconds, rdma), environ=environment_of(program, rdma))
+    def why_not(self) -> str:
+        """Return why the runs of the plan cannot be done on this host; empty: they can."""
+        for run in self._plan.runs:
+            path, perftest = self.path(run), run.test in PERFTEST
+            if shutil.which(path) is None:
+                return f"{path} is not installed"
+            if perftest and self.port(run) is None:
+                named = f" {self._plan.port}" if self._plan.port else ""
+                return f"there is no RDMA device{named} with an active port, and {run.test} needs one"
+            if self._plan.memory == "cuda" and self.gpu(run) is None:
+                return "there is no GPU here that its driver tells of"
+            if self._plan.memory == "cuda" and "--use_cuda" not in output([path, "--help"]):
+                return f"{path} has no --use_cuda: it was built without CUDA"
+        return ""
 
 
 @contextlib.contextmanager
@@ -126,45 +108,29 @@ def serve(
 ) -> Iterator[StartedServer]:
     """Start the server whose command ``argv_at`` gives for a port, and yield it when it listens.
 
-    ``seconds``: until it must listen.
+    ``seconds``: until it must listen. Afterwards it has ended.
     """
     port = _free_port()
-    argv = argv_at(port)
-    started = StartedServer()
     with tempfile.TemporaryFile() as said:
-        process = _start(argv, said, environ=environ)
+        process = _start(argv_at(port), said, environ=environ)
         if isinstance(process, str):
             yield StartedServer(error=process)
             return
         try:
-            started.port = port if _listens(process, port, seconds) else 0
-            if not started.port:
-                started.error = _why(said, process.poll(), f"it did not listen within {seconds:.0f} s")
-            yield started
+            if _listens(process, port, seconds):
+                yield StartedServer(port=port)
+            else:
+                late = f"it did not listen within {seconds:.0f} s"
+                yield StartedServer(error=_why(said, process.poll(), late))
         finally:
             _end(process)
 
 
-def run_client(
-    program: str, *, address: str, port: int, seconds: float, deadline: float, root: Path = Path("/")
-) -> dict[str, Any]:
-    """Connect to a server, and return what was measured, as ``rate`` or ``seconds``, or ``error``.
-
-    ``deadline``: seconds from now after which the client is ended.
-    """
-    rdma = active_port(root)
-    argv = argv_of(program, port, seconds, rdma, address)
-    output, error = run_to_end(argv, environ=environment_of(program, rdma), deadline=deadline)
-    if error:
-        return {"error": error}
-    try:
-        return {**result_of(program, output), "device": rdma.device if rdma else ""}
-    except ValueError as wrong:
-        return {"error": f"its output cannot be read: {wrong}"}
-
-
 def run_to_end(argv: tuple[str, ...], *, environ: dict[str, str], deadline: float) -> tuple[str, str]:
-    """Return what a program printed, and why it did not end well (empty: it did)."""
+    """Return what a program printed, and why it did not end well (empty: it did).
+
+    ``deadline``: seconds from now after which it is ended.
+    """
     with tempfile.TemporaryFile() as said:
         process = _start(argv, said, environ=environ)
         if isinstance(process, str):
@@ -176,30 +142,10 @@ def run_to_end(argv: tuple[str, ...], *, environ: dict[str, str], deadline: floa
         finally:
             _end(process)
         said.seek(0)
-        output = said.read().decode(errors="replace")
+        printed = said.read().decode(errors="replace")
         if code != 0:
-            return output, _why(said, code, f"it did not end within {deadline:.0f} s")
-        return output, ""
-
-
-def result_of(program: str, output: str) -> dict[str, Any]:
-    """Return the number in a program's output. Raises ValueError where there is none."""
-    if program == WRITE_BANDWIDTH:
-        row = perftest_bandwidth(output)[-1]
-        return {"rate": row.average, "message_bytes": row.message_bytes}
-    if program == UCX_BANDWIDTH:
-        return {"rate": ucx_bandwidth(output, MESSAGE).average, "message_bytes": MESSAGE}
-    found = perftest_latency(output)[-1] if program == SEND_LATENCY else ucx_latency(output)
-    value = found.average if found.typical is None else found.typical
-    return {"seconds": value, "round_trips": found.iterations}
-
-
-def environment_of(program: str, rdma: RdmaPort | None) -> dict[str, str]:
-    """UCX is held to the RDMA device that the rest is measured on; MPI's own variables mean nothing here."""
-    environ = dict(os.environ)
-    if program.startswith("ucx") and rdma:
-        environ.setdefault("UCX_NET_DEVICES", f"{rdma.device}:{rdma.port}")
-    return environ
+            return printed, _why(said, code, f"it did not end within {deadline:.0f} s")
+        return printed, ""
 
 
 def _start(argv: tuple[str, ...], said: Any, *, environ: dict[str, str]) -> subprocess.Popen[bytes] | str:

@@ -1,33 +1,32 @@
-"""Measures latency and rates between pairs of ranks: ``ringleader bench p2p``.
+"""Measures latency and rates between pairs of ranks: ``ringleader bench p2p``, and ``doctor --active`` by it.
 
-    run = measure(asked, job=job, environ=os.environ, context=context, progress=line.show, keep=keep)
+    run = measure(asked, environ=os.environ, context=context, progress=line.show, keep=keep)
 
-One job; its ranks run ``pair_program``.
+One job, whose ranks run ``pair_program``; of OSU's programs one job for each pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringleader.bench import measurement_job
 from ringleader.bench.measurement_job import Finished, Launcher, pair_job, rank_program_job
-from ringleader.bench.pair_answers import PairAnswers
-from ringleader.bench.pair_plan import PairPlan
+from ringleader.bench.pair_answers import PairAnswers, ProgramError
+from ringleader.bench.pair_plan import PairPlan, ProgramRun
 from ringleader.bench.pair_rounds import Round, rank_rounds
-from ringleader.bench.program_commands import OSU, ProgramPlan, osu_command, runs_of
-from ringleader.bench.program_results import in_order
+from ringleader.bench.program_commands import OSU, osu_command, runs_of
 from ringleader.errors import Fault, RefusedError, RequestError, StoppedError
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.measurements.point_to_point import Place, PointToPointRun, names_of
 from ringleader.measurements.run_context import with_facts
 from ringleader.plan.job import Job
+from ringleader.plan.rank_placement import HostFacts
 from ringleader.scaling import Context
 
 PROGRAM = "ringleader.bench.pair_program"
-FABRIC_PROGRAM = "ringleader.bench.fabric_pair_program"
 LEAST_RUN_SECONDS = 10.0
 """That a program of others is given to measure."""
 MEASURED = 0.9
@@ -52,15 +51,36 @@ class PairRequest:
     hosts: tuple[str, ...]
     """Host of each of them, as far as that is known before the start; else empty."""
     sizes: tuple[int, ...]
-    window: int
-    both_ways: bool
+    window: int = 64
+    both_ways: bool = False
     seconds: float
     """For all pairs together, the job's start aside."""
     memory: str = "host"
     program: str = "mpi"
     """``mpi``: messages of our own; else one of ``program_commands.PROGRAMS``."""
     path: str = ""
-    """Of that program, as it was given."""
+    """Of that program, as it was given; empty: its name."""
+    port: str = ""
+    """RDMA port that perftest and ucx_perftest use; empty: the first usable one."""
+    rounds: tuple[Round, ...] | None = None
+    """Who measures with whom, by index in ``ranks``; ``None``: all pairs, of many ranks some."""
+    runs: tuple[ProgramRun, ...] | None = None
+    """Of perftest or ucx_perftest; ``None``: what the program, the sizes and ``both_ways`` say."""
+    title: str = "measuring pairs"
+    """What is shown while it lasts, and before a failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What came of it."""
+
+    run: PointToPointRun
+    errors: tuple[ProgramError, ...] = ()
+    """Programs that measured nothing between two places; ``run.notes`` has them in words."""
+    mpi: str = ""
+    """``Open MPI 5.0.11``."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Of hosts by name, as other hosts reach them; empty: the job did not start."""
 
 
 def probed_addresses(job: Job, environ: Mapping[str, str], progress: Callable[[str], None]) -> dict[str, str]:
@@ -70,16 +90,20 @@ def probed_addresses(job: Job, environ: Mapping[str, str], progress: Callable[[s
     found = probe(job, environ=environ, progress=progress)
     if found.ssh is not None:
         found.ssh.close()
-    return {one.host.name: (*one.addresses, one.host.name)[0] for one in found.facts}
+    return _addresses(found.facts)
 
 
-def plan_of(asked: PairRequest) -> PairPlan:
-    """Return what the ranks are told."""
+def _addresses(hosts: Iterable[HostFacts]) -> dict[str, str]:
+    return {one.host.name: (*one.addresses, one.host.name)[0] for one in hosts}
+
+
+def plan_of(asked: PairRequest, addresses: Mapping[str, str] | None = None) -> PairPlan:
+    """Return what the ranks do; ``addresses``: of hosts by name, for programs of others."""
     numbers = {host: number for number, host in enumerate(dict.fromkeys(asked.hosts))}
     # Where nobody knows which ranks share a host, no two pairs measure at once.
     hosts = [numbers[host] for host in asked.hosts] or [0] * len(asked.ranks)
-    rounds: tuple[Round, ...] = rank_rounds(hosts)
-    return PairPlan(
+    rounds = rank_rounds(hosts) if asked.rounds is None else asked.rounds
+    plan = PairPlan(
         rounds=tuple(tuple((asked.ranks[a], asked.ranks[b]) for a, b in one) for one in rounds),
         sizes=asked.sizes,
         window=asked.window,
@@ -88,12 +112,38 @@ def plan_of(asked: PairRequest) -> PairPlan:
         one_at_a_time=len(set(hosts)) < len(hosts),
         memory=asked.memory,
     )
+    if asked.program in ("mpi", *OSU):
+        return plan
+    runs = (
+        runs_of(asked.program, asked.sizes, both_ways=asked.both_ways) if asked.runs is None else asked.runs
+    )
+    names = asked.hosts or ("",) * len(asked.ranks)
+    known = addresses or {}
+    return replace(
+        plan,
+        one_at_a_time=False,
+        runs=runs,
+        path=asked.path,
+        port=asked.port,
+        addresses=tuple(
+            (str(rank), known.get(host, host)) for rank, host in zip(asked.ranks, names, strict=True)
+        ),
+        run_seconds=max(LEAST_RUN_SECONDS, asked.seconds),
+        patience=asked.job.patience,
+    )
 
 
-def job_of(asked: PairRequest) -> Job:
-    """Return the job that measures."""
-    plan = plan_of(asked)
+def job_of(asked: PairRequest, addresses: Mapping[str, str] | None = None) -> Job:
+    """Return the job that measures, of OSU's programs that of the first pair."""
+    if asked.program in OSU:
+        return _osu_job(asked, 0, 1)
+    plan = plan_of(asked, addresses)
     return rank_program_job(asked.job, PROGRAM, plan, seconds=plan.most_seconds)
+
+
+def _osu_job(asked: PairRequest, first: int, second: int) -> Job:
+    command = osu_command(asked.path, asked.sizes, asked.window, cuda=asked.memory == "cuda")
+    return pair_job(asked.job, command, asked.hosts[first], asked.hosts[second], seconds=asked.seconds)
 
 
 def measure(
@@ -102,24 +152,25 @@ def measure(
     environ: Mapping[str, str],
     context: Context,
     progress: Callable[[str], None],
-    keep: Callable[[PointToPointRun], None],
+    keep: Callable[[PointToPointRun], None] = lambda run: None,
+    heard: bool = False,
     launch: Launcher = launch_job,
     find_addresses: FindAddresses = probed_addresses,
-) -> PointToPointRun:
-    """Measure, and return what came of it; a job that ended badly is told in ``failure``.
+) -> Measured:
+    """Measure, and return what came of it; a job that ended badly is told in ``run.failure``.
 
-    ``keep`` is given what there is when a round begins, and in the end. Raises what ``launch`` raises where
-    nothing was measured, StoppedError for a signal, and RefusedError where ranks cannot measure as asked.
+    ``keep`` is given what there is when a round begins, and in the end. ``heard``: something was measured
+    before, that a failure of the launch must not lose. Raises what ``launch`` raises where nothing was
+    measured, StoppedError for a signal, and RefusedError where ranks cannot measure as asked.
     """
     answers = PairAnswers(asked.ranks)
-    rounds = len(plan_of(asked).rounds)
-    furthest, finished = 0, None
+    furthest, rounds = 0, len(plan_of(asked).rounds)
 
     def answered(rank: int, name: str, value: Any) -> None:
         nonlocal furthest
         if name == "turn" and isinstance(value, int) and value > furthest:
             furthest = value
-            progress(f"measuring pairs: round {value} of {rounds}")
+            progress(f"{asked.title}: round {value} of {rounds}")
             if answers.heard:
                 keep(_run(asked, context, answers, None))
         answers.take(rank, name, value)
@@ -128,11 +179,11 @@ def measure(
         try:
             return measurement_job.run(
                 job,
-                title="measuring pairs",
+                title=asked.title,
                 environ=environ,
                 progress=progress,
                 answered=answered,
-                heard=lambda: answers.heard,
+                heard=lambda: heard or answers.heard,
                 printed=printed,
                 launch=launch,
             )
@@ -151,36 +202,15 @@ def measure(
     elif asked.program == "mpi":
         finished = run(job_of(asked))
     else:
-        finished = run(program_job_of(asked, find_addresses(asked.job, environ, progress)))
+        finished = run(job_of(asked, find_addresses(asked.job, environ, progress)))
     if answers.refusals and not answers.heard:
         raise RefusedError(_refusals(asked, answers, finished))
     result = _run(asked, context, answers, finished)
     keep(result)
-    return result
-
-
-def program_job_of(asked: PairRequest, addresses: Mapping[str, str]) -> Job:
-    """Return the job that runs perftest or ucx_perftest; ``addresses``: of hosts, by name."""
-    runs = runs_of(asked.program, asked.sizes, both_ways=asked.both_ways)
-    hosts = asked.hosts or ("",) * len(asked.ranks)
-    plan = ProgramPlan(
-        program=asked.program,
-        path=asked.path,
-        rounds=plan_of(asked).rounds,
-        runs=runs,
-        addresses=tuple(
-            (str(rank), addresses.get(host, host)) for rank, host in zip(asked.ranks, hosts, strict=True)
-        ),
-        run_seconds=max(LEAST_RUN_SECONDS, asked.seconds),
-        patience=asked.job.patience,
-    )
-    return rank_program_job(asked.job, FABRIC_PROGRAM, plan, seconds=plan.most_seconds)
-
-
-def osu_job_of(asked: PairRequest, first: int, second: int) -> Job:
-    """Return the job of an OSU program between two of the places."""
-    command = osu_command(asked.path, asked.sizes, asked.window, cuda=asked.memory == "cuda")
-    return pair_job(asked.job, command, asked.hosts[first], asked.hosts[second], seconds=asked.seconds)
+    found = Measured(run=result, errors=tuple(answers.errors))
+    if (outcome := finished.outcome) is None or outcome.mpi is None:
+        return found
+    return replace(found, mpi=outcome.mpi.name, addresses=_addresses(outcome.plan.hosts))
 
 
 def _run_osu(
@@ -197,7 +227,7 @@ def _run_osu(
             ways = [pair] if asked.program != "osu_bw" else [pair, (pair[1], pair[0])]
             for source, target in ways:
                 lines: list[str] = []
-                finished = run(osu_job_of(asked, place[source], place[target]), _collector(lines))
+                finished = run(_osu_job(asked, place[source], place[target]), _collector(lines))
                 told = {"source": source, "target": target, "size": asked.sizes[0], "test": asked.program}
                 if finished.failure:
                     answered(source, "output", {**told, "error": finished.failure})
@@ -237,11 +267,13 @@ def _run(
     if outcome is not None and finished is not None:
         told = {rank: own["context"] for rank, own in finished.answers.items() if "context" in own}
         context = with_facts(context, outcome, told)
+    # perftest measures all sizes; a request with runs has its sizes in them.
+    outputs = answers.outputs.transfers if asked.runs else answers.outputs.between(asked.sizes)
     return PointToPointRun(
         name=asked.name,
         context=context,
         places=places,
-        transfers=(*answers.transfers, *in_order(answers.outputs.between(asked.sizes))),
+        transfers=(*answers.transfers, *outputs),
         program=answers.way or asked.program,
         memory=asked.memory,
         window=asked.window,

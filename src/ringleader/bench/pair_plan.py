@@ -1,4 +1,7 @@
-"""What the ranks of a point-to-point measurement are told, and how its time is shared out. Pure."""
+"""What the ranks of a point-to-point measurement do, and how its time is shared out. Pure.
+
+``pair_rounds`` has who measures with whom, ``program_commands`` what perftest and its like are started with.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,21 @@ LEAST_STEP = 0.002
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProgramRun:
+    """One start of a server and a client of perftest or ucx_perftest."""
+
+    test: str
+    """``ib_write_bw``, or a test of ucx_perftest: ``tag_bw``."""
+    sizes: tuple[int, ...]
+    """One, or all of a sweep."""
+    backwards: bool = False
+    """The second of the pair is the client."""
+    both_ways: bool = False
+    rail: int = 0
+    """Which of a host's usable RDMA ports, in the kernel's order, where no port was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairPlan:
     """Of one job. Ranks count as in the job."""
 
@@ -42,10 +60,24 @@ class PairPlan:
     """Ranks share hosts: no round begins before the one before it has ended."""
     memory: str = "host"
     """``host`` or ``cuda``."""
+    patience: float = 1.0
+    """How many times longer than usual ranks and servers may take to start: see ``Job.patience``."""
+    runs: tuple[ProgramRun, ...] = ()
+    """Of perftest or ucx_perftest between each pair, in place of messages of our own."""
+    path: str = ""
+    """Of their executable; a bare name is looked for on each host. Empty: a run's test is its name."""
+    port: str = ""
+    """RDMA port that was asked for: ``mlx5_0:1``; empty: each run's rail."""
+    addresses: tuple[tuple[str, ...], ...] = ()
+    """(rank, address of its host) of each rank that takes part in runs."""
+    run_seconds: float = 10.0
+    """What one run may take at most."""
 
     @property
     def round_seconds(self) -> float:
         """What a round may take at most."""
+        if self.runs:
+            return len(self.runs) * self.run_seconds
         return LATE * self.pair_seconds + SLACK_SECONDS
 
     @property

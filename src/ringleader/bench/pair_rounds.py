@@ -60,6 +60,12 @@ def second_rounds(
     return packed(wanted)
 
 
+def neighbours(hosts: int, *, most: int) -> tuple[Round, ...]:
+    """Return the pairs of a ring, in rounds; of many hosts the first ``most`` pairs."""
+    ring = {_pair(number, (number + 1) % hosts) for number in range(hosts)} if hosts > 1 else set()
+    return packed(sorted(ring)[:most])
+
+
 def rank_rounds(hosts: Sequence[int], *, seed: int = 0) -> tuple[Round, ...]:
     """Return the rounds of ranks: all pairs, or of many ranks two partners for each.
 

@@ -1,65 +1,25 @@
-"""Programs of others that measure between two hosts: which there are, and their commands. Pure."""
+"""Programs of others that measure between two hosts: which there are, and their commands. Pure.
+
+``fabric_programs`` starts them, ``program_output`` reads what they print.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ringleader.bench.fabric_programs import RdmaPort
+from ringleader.bench.pair_plan import ProgramRun
+from ringleader.fabric.port_selection import UsablePort, roce_gids
+from ringleader.fabric.wires import Wire
 
 VERBS = ("write", "read", "send")
 PERFTEST = tuple(f"ib_{verb}_{kind}" for verb in VERBS for kind in ("bw", "lat"))
-UCX = ("ucx_perftest", "ucx_perftest tag_lat", "ucx_perftest tag_bw")
+UCX_TESTS = ("tag_lat", "tag_bw")
+UCX = ("ucx_perftest", *(f"ucx_perftest {test}" for test in UCX_TESTS))
 OSU = ("osu_latency", "osu_bw", "osu_bibw")
 PROGRAMS = (*PERFTEST, *UCX, *OSU)
 
-LARGEST_OF_PERFTEST = 1 << 23
-"""Bytes: ``-a`` measures 2 bytes to so many, each size twice the one before."""
 PERFTEST_RUNS = 1000
 LEAST_RUNS, MOST_RUNS = 10, 2000
 RUN_BYTES = {"tag_lat": 16 * 1024 * 1024, "tag_bw": 64 * 1024 * 1024}
 """That ucx_perftest sends of one size, within those limits: half a second at 1 Gbit/s."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramRun:
-    """One start of a server and a client."""
-
-    test: str
-    """``ib_write_bw``, or a test of ucx_perftest: ``tag_bw``."""
-    sizes: tuple[int, ...]
-    """One, or all of a sweep."""
-    backwards: bool = False
-    """The second of the pair is the client."""
-    both_ways: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramPlan:
-    """What the ranks of one job do with perftest or ucx_perftest. Ranks count as in the job."""
-
-    program: str
-    path: str
-    """Of its executable; a bare name is looked for on each host."""
-    rounds: tuple[tuple[tuple[int, ...], ...], ...]
-    """Pairs of ranks, round by round."""
-    runs: tuple[ProgramRun, ...]
-    """Of each pair."""
-    addresses: tuple[tuple[str, ...], ...]
-    """(rank, address of its host) of each rank that takes part."""
-    run_seconds: float
-    """What one run may take at most."""
-    patience: float = 1.0
-    """How many times longer than usual ranks and servers may take to start: see ``Job.patience``."""
-
-    @property
-    def round_seconds(self) -> float:
-        """What a round may take at most."""
-        return len(self.runs) * self.run_seconds
-
-    @property
-    def most_seconds(self) -> float:
-        """What everything may take at most, starts aside."""
-        return len(self.rounds) * self.round_seconds + 30.0
 
 
 def is_bandwidth(test: str) -> bool:
@@ -67,47 +27,47 @@ def is_bandwidth(test: str) -> bool:
     return test.endswith("bw")
 
 
-def runs_of(program: str, sizes: tuple[int, ...], *, both_ways: bool) -> tuple[ProgramRun, ...]:
+def runs_of(
+    program: str, sizes: tuple[int, ...], *, both_ways: bool = False, rail: int = 0
+) -> tuple[ProgramRun, ...]:
     """Return the runs for one pair: rates in each direction, latency once.
 
     perftest measures all sizes in one run, ucx_perftest one in each.
     """
     runs: list[ProgramRun] = []
-    for test in tests_of(program):
+    for test in UCX_TESTS if program == "ucx_perftest" else (program.rpartition(" ")[2],):
         for part in [sizes] if program in PERFTEST else [(size,) for size in sizes]:
-            runs.append(ProgramRun(test=test, sizes=part))
+            runs.append(ProgramRun(test=test, sizes=part, rail=rail))
             if is_bandwidth(test):
-                runs.append(ProgramRun(test=test, sizes=part, backwards=True))
+                runs.append(ProgramRun(test=test, sizes=part, rail=rail, backwards=True))
                 if both_ways and program in PERFTEST:
-                    runs.append(ProgramRun(test=test, sizes=part, both_ways=True))
+                    runs.append(ProgramRun(test=test, sizes=part, rail=rail, both_ways=True))
     return tuple(runs)
 
 
-def tests_of(program: str) -> tuple[str, ...]:
-    """Return what is measured with a program of perftest, or with ucx_perftest."""
-    if program == "ucx_perftest":
-        return ("tag_lat", "tag_bw")
-    return (program.rpartition(" ")[2],)
-
-
 def command(
-    path: str, run: ProgramRun, port: int, device: RdmaPort | None, address: str = ""
+    path: str, run: ProgramRun, tcp: int, port: UsablePort | None, address: str = "", gpu: int | None = None
 ) -> tuple[str, ...]:
-    """Return the command of the server, or with an ``address`` of the client."""
+    """Return the command of the server at a TCP port, or with an ``address`` of the client.
+
+    ``port``: the RDMA port of this host; ``gpu``: the GPU in whose memory perftest's messages lie.
+    """
     to = (address,) if address else ()
-    if run.test.startswith("tag_"):
+    if run.test in UCX_TESTS:
         size = run.sizes[0]
         count = max(LEAST_RUNS, min(MOST_RUNS, RUN_BYTES[run.test] // max(1, size)))
         what = ("-t", run.test, "-s", str(size), "-n", str(count), "-w", str(count // 10)) if address else ()
-        return (path, *to, "-p", str(port), *what)
-    on = ("-d", device.device, "-i", str(device.port)) if device else ()
-    gid = ("-x", str(device.gid_index)) if device and device.gid_index is not None else ()
+        return (path, *to, "-p", str(tcp), *what)
+    on = ("-d", port.device.name, "-i", str(port.port.number)) if port else ()
+    gids = roce_gids(port.port) if port and port.wire is Wire.ROCE else ()
+    gid = ("-x", str(gids[0].index)) if gids else ()
     size_words = ("-s", str(run.sizes[0])) if len(run.sizes) == 1 else ("-a",)
     rate = ("--report_gbits",) if is_bandwidth(run.test) else ()
     both = ("-b",) if run.both_ways else ()
+    cuda = () if gpu is None else (f"--use_cuda={gpu}",)
     return (
-        *(path, *on, *gid, "-p", str(port), "-F", "-n", str(PERFTEST_RUNS)),
-        *(*size_words, *rate, *both, *to),
+        *(path, *on, *gid, "-p", str(tcp), "-F", "-n", str(PERFTEST_RUNS)),
+        *(*size_words, *rate, *both, *cuda, *to),
     )
 
 

@@ -1,18 +1,29 @@
-"""How fast this rank computes, copies memory, and copies to and from its GPUs. One process, no MPI."""
+"""How fast a rank computes, copies memory, and copies to and from its GPUs.
+
+``main`` is what the ranks of ``doctor --active`` run, all at once: argv[1] is a ``SpeedPlan`` as JSON, each
+answers ``speed``, the fields of a ``RankSpeed``, and the same again with its GPUs. No MPI: where two hosts do
+not reach each other, it would hang.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from ringleader.agents.hardware import text
-from ringleader.fabric.active.measurements import GpuCopy
+from ringleader.agents.hardware import gpus
+from ringleader.agents.sysfs import text
+from ringleader.fabric.facts import from_document
+from ringleader.launch.rank_answer import send
 
 KERNEL = 256
 """Rows of the matrices of the kernel: 2·256³ = 34 MFLOP, about a millisecond of one core, so that a rank that
@@ -24,6 +35,47 @@ MOST_COPY_BYTES = 1024 * 1024 * 1024
 GPU_BYTES = 64 * 1024 * 1024
 
 Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedPlan:
+    """What each rank measures."""
+
+    seconds: float
+    """Of each measurement."""
+    ranks: int = 1
+    """So many share a host's memory."""
+
+    @property
+    def most_seconds(self) -> float:
+        """What everything may take at most, starts aside."""
+        return 6 * self.seconds + 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuCopy:
+    """Copies between a GPU and pinned memory of its host. Bytes per second."""
+
+    device: int
+    name: str
+    to_gpu: float
+    from_gpu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSpeed:
+    """How fast one rank computes, all ranks at once."""
+
+    rank: int
+    host: str
+    kernel_seconds: float
+    """Median time of one run of the kernel."""
+    kernel_runs: int
+    copy_rate: float | None = None
+    """Bytes read plus bytes written per second, of a copy larger than the caches; ``None``: not measured."""
+    gpus: tuple[GpuCopy, ...] = ()
+    gpu_note: str = ""
+    """Why no GPU was measured."""
 
 
 def kernel_times(seconds: float, *, clock: Clock = time.perf_counter) -> tuple[float, ...]:
@@ -137,3 +189,26 @@ def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float, 
         if len(times) == 1:  # the first one also sets CUDA up
             until = clock() + seconds
     return GPU_BYTES / statistics.median(times[1:])
+
+
+def main() -> None:
+    """Measure what the plan says."""
+    plan = from_document(SpeedPlan, json.loads(sys.argv[1]))
+    times = kernel_times(plan.seconds)
+    speed = {
+        "kernel_seconds": statistics.median(times),
+        "kernel_runs": len(times),
+        "copy_rate": copy_rate(plan.seconds, size=copy_bytes(plan.ranks)),
+    }
+    send("speed", speed)
+    found: tuple[GpuCopy, ...] = ()
+    note = ""
+    try:
+        found = gpu_copies(plan.seconds / 4, devices=gpus(os.environ))
+    except (ImportError, RuntimeError) as error:
+        note = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    send("speed", {**speed, "gpus": [asdict(one) for one in found], "gpu_note": note})
+
+
+if __name__ == "__main__":
+    main()

@@ -43,24 +43,12 @@ class ImportChecks:
         if not installed:
             return Module(name=name)
         found = self._probe("module", name, MODULE_SECONDS)
-        return Module(
-            name=name,
-            installed=installed,
-            version=found.get("version", ""),
-            error=found.get("error", ""),
-            details=found.get("details", {}),
-            libraries=tuple(found.get("libraries", ())),
-        )
+        libraries = tuple(found.pop("libraries", ()))
+        return Module(name=name, installed=installed, libraries=libraries, **found)
 
     def library(self, name: str) -> Library:
         """Load a library by its name."""
-        found = self._probe("library", name, LIBRARY_SECONDS)
-        return Library(
-            name=name,
-            path=found.get("path", ""),
-            version=found.get("version", ""),
-            error=found.get("error", ""),
-        )
+        return Library(name=name, **self._probe("library", name, LIBRARY_SECONDS))
 
     def mpi(self) -> Launcher:
         """Find the MPI that `ringleader run` would take."""

@@ -9,11 +9,10 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import Fault
-from ringleader.fabric.active import judge as active
-from ringleader.fabric.active.measurements import ActiveResults
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.checks import HOST_CHECKS
 from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts
@@ -23,6 +22,9 @@ from ringleader.fabric.checks.kubernetes import judge_cluster
 from ringleader.fabric.checks.profile import Profile, judge_profile
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import Counters, HostFacts
+
+if TYPE_CHECKING:
+    from ringleader.doctor.active_tests import ActiveResults
 
 UNREAD, READING = "host.read", "Hosts that could not be read"
 BETWEEN = "Between hosts"
@@ -101,12 +103,17 @@ def judge(
 
     ``measured``: what active tests came to; ``cluster``: what the cluster says of its nodes, what Pods need.
     """
+    measurements: tuple[CheckResult, ...] = ()
     rate = (profile.get("rdma-rate") or profile.get("network-speed")) if profile is not None else None
+    if measured is not None:
+        from ringleader.doctor import active_verdicts  # and what measures, which takes a while
+
+        measurements = active_verdicts.judge(measured, expected_rate=rate)
     return Judgement(
         by_host={host: host_results(facts, profile) for host, facts in by_host.items()},
         comparisons=compare_hosts(by_host),
         unread=tuple(_unread(fault) for fault in faults),
-        measurements=active.judge(measured, expected_rate=rate) if measured is not None else (),
+        measurements=measurements,
         measured=measured,
         advertised=judge_cluster(*cluster) if cluster is not None else (),
         cluster=cluster,

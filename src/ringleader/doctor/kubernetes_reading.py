@@ -1,25 +1,38 @@
-"""Reads the facts of nodes: a Pod on each prints them, its log is read, and all Pods are removed."""
+"""Reads the facts of nodes: a Pod on each prints them, its log is read, and all Pods are removed.
+
+A Pod has the NICs that a job's workers would get.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.doctor.kubernetes_pods import CONTAINER, END_GRACE, RUN
 from ringleader.errors import Fault
+from ringleader.fabric.cluster_facts import NodeFacts
 from ringleader.fabric.facts import HostFacts, from_document
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import metadata_of, uid_of
 from ringleader.kubernetes.client.retry import Outage, with_retries
+from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY
 from ringleader.kubernetes.pod_view import PodView, failure_of, pod_view
+from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.kubernetes.why_not_running import refused
 from ringleader.text_files import whole_number
 
+MANAGER = "ringleader-client"
+RUN = "ringleader/doctor"
+"""Label of the Pods of one call: its random word."""
+CONTAINER = "facts"
+COMMAND = ("python3", "-P", "-m", "ringleader", "doctor", "--facts")
+END_GRACE = 5
 PATIENCE = 30.0
 """Seconds for which a server that is away is asked again."""
 AT_ONCE = 16
@@ -27,6 +40,65 @@ LOOK_AGAIN = 1.0
 LONGEST_LOG = 8 << 20
 HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
 """Reasons of a container that waits for what will not come."""
+
+
+def facts_pod(
+    node: NodeFacts,
+    *,
+    index: int,
+    run: str,
+    namespace: str,
+    image: str,
+    allocation: NicAllocation,
+    seconds: float,
+) -> dict[str, Any]:
+    """Return the Pod for a node.
+
+    It has no account's token, is never started again, tolerates that node's own taints, and the cluster ends
+    it after ``seconds`` whatever becomes of us.
+    """
+    own = re.sub(r"[^a-z0-9-]+", "-", node.name.lower())[:30].strip("-")
+    container: dict[str, Any] = {"name": CONTAINER, "image": image, "command": list(COMMAND)}
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"ringleader-doctor-{run}-{index}-{own}".rstrip("-"),
+            "namespace": namespace,
+            "labels": {MANAGED_BY: MANAGER, RUN: run},
+        },
+        "spec": {
+            "affinity": {"nodeAffinity": _only_on(node.name)},
+            "tolerations": [
+                {
+                    "key": taint.key,
+                    "operator": "Equal" if taint.value else "Exists",
+                    **({"value": taint.value} if taint.value else {}),
+                    "effect": taint.effect,
+                }
+                for taint in node.taints
+            ],
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": max(1, int(seconds)),
+            "terminationGracePeriodSeconds": END_GRACE,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "containers": [container],
+        },
+    }
+    add_nics(pod, allocation, job=run, role="")
+    pod["spec"].pop("topologySpreadConstraints", None)  # each Pod has its node
+    pod["spec"]["affinity"].pop("podAntiAffinity", None)
+    add_environment(container, allocation.env)
+    if not allocation.profile.ipc_lock and not allocation.privileged:
+        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return pod
+
+
+def _only_on(name: str) -> dict[str, Any]:
+    """Return an affinity to one node: the scheduler, and so the device plugin, still has its say."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 
 class PodReading:

@@ -54,27 +54,10 @@ def run(
     found = TwoRankTest(sshd=sshd, version=_version(checks), config=config)
     client = shutil.which("ssh", path=path)
     if client is None:
-        return _with_ranks(
-            replace(found, login_error="there is no ssh client here"), checks, None, frameworks
-        )
-    with ExitStack() as stack:
-        try:
-            directory = stack.enter_context(temporary_directory.directory("doctor"))
-        except OSError as error:
-            return _with_ranks(
-                replace(found, start_error=f"no place for its keys: {error}"), checks, None, frameworks
-            )
-        return _logged_in(found, client, directory, checks, frameworks)
-
-
-def _logged_in(
-    found: TwoRankTest, client: str, directory: Path, checks: ImportChecks, frameworks: Sequence[str]
-) -> TwoRankTest:
-    """Start the sshd, log in, and start ranks through it."""
-    sshd, config = found.sshd, found.config
+        found = replace(found, login_error="there is no ssh client here")
+        return _with_ranks(found, checks, None, frameworks)
     try:
-        _keys(directory, checks)
-        with _listening(sshd, config, directory, checks) as port:
+        with _keys_in(checks) as directory, _listening(sshd, config, directory, checks) as port:
             argv = _client(client, directory, port)
             said = answer((*argv, "true"), environ=checks.environ, seconds=checks.left(LOGIN_SECONDS))
             if said.code != 0:
@@ -94,24 +77,31 @@ def _version(checks: ImportChecks) -> str:
     return said.words.partition(",")[0] if said.code == 0 else ""
 
 
-def _keys(directory: Path, checks: ImportChecks) -> None:
-    for name in ("host", "user"):
-        argv = (
-            "ssh-keygen",
-            "-q",
-            "-t",
-            "ed25519",
-            "-N",
-            "",
-            "-C",
-            "ringleader doctor",
-            "-f",
-            str(directory / name),
-        )
-        said = answer(argv, environ=checks.environ, seconds=checks.left(30.0))
-        if said.code != 0:
-            raise _NotStartedError(f"ssh-keygen makes no key: {_why(said, 30.0)}")
-    shutil.copy(directory / "user.pub", directory / "authorized_keys")
+@contextmanager
+def _keys_in(checks: ImportChecks) -> Iterator[Path]:
+    """Yield a directory with keys for a host and a user, which goes afterwards."""
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(temporary_directory.directory("doctor"))
+        except OSError as error:
+            raise _NotStartedError(f"no place for its keys: {error}") from None
+        for name in ("host", "user"):
+            options = (
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-C",
+                "ringleader doctor",
+                "-f",
+                f"{directory / name}",
+            )
+            said = answer(("ssh-keygen", *options), environ=checks.environ, seconds=checks.left(30.0))
+            if said.code != 0:
+                raise _NotStartedError(f"ssh-keygen makes no key: {_why(said, 30.0)}")
+        shutil.copy(directory / "user.pub", directory / "authorized_keys")
+        yield directory
 
 
 @contextmanager

@@ -6,8 +6,12 @@ that it does not tell; what it must send and receive at least, and what common a
 counted instead, per rank, so that the sums over a host's ranks are bounds for the host. Of S bytes, n ranks,
 r = ⌈log₂ n⌉ (at least 2):
 
-    allreduce        a host sends and receives at least S (its part of the sum, or the sum); a rank in a
-                     ring 2 (n-1)/n S, by recursive doubling or as the root of a tree at most r S
+    allreduce        a host sends and receives at least S (its part of the sum, or the sum). In a ring each
+                     edge that leaves the host carries 2 (n-1)/n S: one edge, or in rank order as many as the
+                     host has ranks whose successor is elsewhere. In NCCL's two trees of hosts, S/2 each, a
+                     host sends S where there are two hosts, else at most 2 S. Of up to ``SHORT`` bytes every
+                     rank may send all of it in each of r rounds (recursive doubling), and NCCL a flag beside
+                     every word (its protocol LL), which doubles a ring's bytes
     allgather        a rank sends what is its own at least once; in a ring everything passes through it
     broadcast        the root sends S at least once, every other host receives it once; r S at most
     reduce-scatter   a host sends its part of what others own, and receives what is its own
@@ -24,6 +28,9 @@ from typing import Any
 
 MOST_PEERS = 64
 """Peers that a report names."""
+SHORT = 1 << 20
+"""Bytes up to which libraries choose algorithms for latency, which move more: Open MPI's recursive doubling
+ends at 10 kB in ``coll_tuned_decision_fixed.c``, and NCCL's LL protocol far below this."""
 
 
 @dataclass(slots=True)
@@ -69,7 +76,7 @@ class GroupTraffic:
 class CommunicatorTraffic:
     """Adds up what one library carries over one communicator."""
 
-    __slots__ = ("_here", "_hosts", "_peers", "_rank", "_remote", "_rounds", "_size", "total")
+    __slots__ = ("_edges", "_here", "_hosts", "_peers", "_rank", "_remote", "_rounds", "_size", "total")
 
     def __init__(
         self,
@@ -90,6 +97,7 @@ class CommunicatorTraffic:
         here = frozenset(host_ranks)
         self._remote = tuple(one not in here for one in range(size))
         self._here = len(here)
+        self._edges = max(1, sum(self._remote[(one + 1) % size] for one in here))
         self._rounds = max(2, (size - 1).bit_length())
         self._peers = peers or [[0, 0] for _ in range(size)]
 
@@ -121,7 +129,12 @@ class CommunicatorTraffic:
         if self._hosts == 1:
             self.total.local += nbytes
             return
-        bounds = nbytes // self._here, nbytes * self._rounds
+        if nbytes <= SHORT:
+            most = nbytes * max(self._rounds, -(-4 // self._here))
+        else:
+            ring = 2 * nbytes * (self._size - 1) // self._size * self._edges
+            most = -(-max(ring, 2 * nbytes if self._hosts > 2 else nbytes) // self._here)
+        bounds = nbytes // self._here, most
         self.total.add(nbytes, bounds, bounds)
 
     def allgather(self, counts: Sequence[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringleader.fabric.facts import UNLIMITED, Gid, HostFacts, RdmaDevice, RdmaPort
@@ -77,6 +77,24 @@ def select_ports(facts: HostFacts) -> PortSelection:
             reason = f"it is {one.wire}, and the ports with most bandwidth are {kept[0].wire}"
             left_out.append(_left_out(one, reason))
     return PortSelection(ports=tuple(kept), left_out=tuple(left_out))
+
+
+def line_rate(
+    hosts: Sequence[str], facts: Mapping[str, HostFacts], *, link: float | None = None
+) -> float | None:
+    """Return the bytes per second that the usable ports of the slowest of several hosts carry together.
+
+    ``link``: bits per second of each host's only link, where that is known (a lab's). ``None``: one host,
+    or there is a host of whose ports nothing is known.
+    """
+    if len(hosts) < 2:
+        return None
+    if link is not None:
+        return link / 8
+    rates = [
+        sum(port.rate for port in select_ports(facts[host]).ports) if host in facts else 0.0 for host in hosts
+    ]
+    return min(rates) / 8 if all(rates) else None
 
 
 def may_lock_memory(facts: HostFacts) -> bool:

@@ -57,7 +57,7 @@ def job_settings(
     facts = {one.identity: one.fabric for one in reports if one.fabric is not None}
     if not job.transport_settings or job.uncoupled or len(plan.hosts) < 2 or not facts:
         return JobSettings()
-    from ringleader.fabric.settings.host_agreement import agreed
+    from ringleader.fabric.settings.recommended_settings import agreed
     from ringleader.fabric.settings.setting import Settings
 
     user = _user_variables(job, mpi, caller)

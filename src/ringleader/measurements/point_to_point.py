@@ -58,6 +58,8 @@ class Transfer:
     """Bytes per second of both directions together, both at once."""
     window: int | None = None
     """Messages under way at once for the rates; ``None``: not known."""
+    device: str = ""
+    """RDMA port of the source where a program was started for it: ``mlx5_0:1``; empty: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

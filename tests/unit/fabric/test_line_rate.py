@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.unit.fabric.machines import gpu_machine
 
-from ringleader.bench.line_rate import line_rate
-from ringleader.fabric.port_selection import select_ports
+from ringleader.fabric.port_selection import line_rate, select_ports
 
 
 def test_the_slowest_host_counts_and_all_must_be_known() -> None:

@@ -9,8 +9,7 @@ import pytest
 from tests.fabric_hosts import NAMES, facts
 from tests.unit.fabric.machines import changed, gpu_machine, host, port, rdma
 
-from ringleader.fabric.topology.drawing import machine_drawing
-from ringleader.fabric.topology.machine_layout import NOT_KNOWN, machine_layout
+from ringleader.fabric.topology.drawing import NOT_KNOWN, machine_drawing, machine_layout
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,7 +11,6 @@ from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric.facts import Limit
 from ringleader.fabric.readers import (
-    control_groups,
     environment,
     gpus,
     kernel,
@@ -54,7 +53,7 @@ def test_control_groups_version_2_take_the_tightest_on_the_way_up(tree, files):
         "sys/fs/cgroup/job/rdma.max", "mlx5_0 hca_handle=5 hca_object=max\nmlx5_1 hca_handle=0 hca_object=0"
     )
     tree.file("sys/fs/cgroup/job/rank/rdma.max", "mlx5_0 hca_handle=9 hca_object=2000")
-    found = control_groups.read(files)
+    found = process_limits.read_groups(files)
     assert (found.version, found.cpus, found.memory, found.processes) == (2, 1.5, 1000, 64)
     assert [(one.device, one.handles, one.objects) for one in found.rdma] == [
         ("mlx5_0", 5, 2000),
@@ -68,15 +67,15 @@ def test_control_groups_version_1(tree, files):
     tree.all("sys/fs/cgroup/memory", {"memory.limit_in_bytes": 4 << 30})
     tree.all("sys/fs/cgroup/pids", {"pids.max": "max"})
     tree.all("sys/fs/cgroup/cpu", {"cpu.cfs_quota_us": -1, "cpu.cfs_period_us": 100000})
-    found = control_groups.read(files)
+    found = process_limits.read_groups(files)
     assert (found.version, found.cpus, found.memory, found.processes) == (1, None, 4 << 30, None)
 
 
 def test_no_limit_of_version_1_is_none(tree, files):
     tree.file("proc/self/cgroup", "4:memory:/")
     tree.file("sys/fs/cgroup/memory/memory.limit_in_bytes", 9223372036854771712)
-    assert control_groups.read(files).memory is None
-    assert control_groups.read(Files(files.root / "nothing")).version == 0
+    assert process_limits.read_groups(files).memory is None
+    assert process_limits.read_groups(Files(files.root / "nothing")).version == 0
 
 
 # --- process and memory -----------------------------------------------------------------------------------
@@ -99,8 +98,9 @@ def test_memory(tree, files):
     tree.huge_pages(512, 100)
     tree.huge_pages(2, kibibytes=1 << 20)
     found = memory.read(files)
-    assert (found.total, found.available, found.shm_size) == (4 << 30, 2 << 30, 64 << 20)
-    assert [(one.size, one.total, one.free) for one in found.huge_pages] == [
+    names = ("memory", "memory_available", "shm_size")
+    assert [found[name] for name in names] == [4 << 30, 2 << 30, 64 << 20]
+    assert [(one.size, one.total, one.free) for one in found["huge_pages"]] == [
         (2 << 20, 512, 100),
         (1 << 30, 2, 2),
     ]
@@ -177,7 +177,7 @@ def test_gids_of_other_network_namespaces_have_no_kind_and_are_no_fault(tree, fi
         ("0000:0000:0000:0000:0000:ffff:0a00:0002", "RoCE v2", "eth0"),
     )
     tree.port(device, rate="100 Gb/sec (4X EDR)", link_layer="Ethernet", gids=gids, table=20)
-    (found,) = rdma_devices.read(files).devices
+    (found,) = rdma_devices.read(files)["rdma_devices"]
     assert [(one.index, one.kind, one.netdev) for one in found.ports[0].gids] == [
         (1, "", ""),
         (2, "RoCE v2", "eth0"),
@@ -191,7 +191,7 @@ def test_gids_of_other_network_namespaces_have_no_kind_and_are_no_fault(tree, fi
 )
 def test_rates(tree, files, rate, speed):
     tree.port(tree.rdma("mlx5_0"), rate=rate)
-    (found,) = rdma_devices.read(files).devices
+    (found,) = rdma_devices.read(files)["rdma_devices"]
     assert (found.ports[0].rate, found.ports[0].rate_text) == (speed, rate)
 
 
@@ -199,7 +199,7 @@ def test_device_files_are_opened_and_what_is_not_one_is_named(tree, files):
     tree.file("dev/infiniband/uverbs0", "")
     tree.file("dev/infiniband/uverbs1", UNREADABLE)
     tree.file("dev/infiniband/umad0", "")
-    found = rdma_devices.read(files).files
+    found = rdma_devices.read(files)["rdma_files"]
     assert [(one.path, one.error) for one in found] == [
         ("/dev/infiniband/uverbs0", ""),
         ("/dev/infiniband/uverbs1", "not a character device"),
@@ -210,7 +210,7 @@ def test_device_files_are_opened_and_what_is_not_one_is_named(tree, files):
 def test_namespaces_of_rdma_devices(tree, files, text, exclusive):
     if text:
         tree.file("sys/module/ib_core/parameters/netns_mode", text)
-    assert rdma_devices.read(files).netns_exclusive is exclusive
+    assert rdma_devices.read(files)["rdma_netns_exclusive"] is exclusive
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------
@@ -256,11 +256,13 @@ def test_system(tree, files):
     tree.sysctl("net.core.rmem_max", 212992)
     tree.sysctl("net.ipv4.tcp_rmem", "4096\t131072\t6291456")
     found = kernel.read(files, {})
-    assert (found.hostname, found.kernel, found.architecture) == ("host", "6.8.0-45-generic", "x86_64")
-    assert (found.system, found.container, found.hypervisor) == ("Ubuntu 24.04.1 LTS", "", "")
-    assert found.modules == ("ib_core", "mlx5_ib", "rdma_ucm")
-    assert found.iommus == ("dmar0",)
-    assert found.sysctls == {"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 131072 6291456"}
+    expected = {
+        **{"hostname": "host", "kernel": "6.8.0-45-generic", "architecture": "x86_64"},
+        **{"system": "Ubuntu 24.04.1 LTS", "container": "", "hypervisor": "", "iommus": ("dmar0",)},
+        "modules": ("ib_core", "mlx5_ib", "rdma_ucm"),
+        "sysctls": {"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 131072 6291456"},
+    }
+    assert found | expected == found
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_containers(tree, files, places, environ, name):
     texts = {"etc/hosts": "# Kubernetes-managed hosts file.", "proc/mounts": "overlay / overlay rw 0 0"}
     for place in places:
         tree.file(place, texts.get(place, ""))
-    assert kernel.read(files, environ).container == name
+    assert kernel.read(files, environ)["container"] == name
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_containers(tree, files, places, environ, name):
 def test_hypervisors(tree, files, vendor, product, flag, name):
     tree.system(memory=1, cpus="0", hypervisor=flag)
     tree.all("sys/class/dmi/id", {"sys_vendor": vendor, "product_name": product})
-    assert kernel.read(files, {}).hypervisor == name
+    assert kernel.read(files, {})["hypervisor"] == name
 
 
 # --- variables --------------------------------------------------------------------------------------------

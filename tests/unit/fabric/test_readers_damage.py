@@ -106,8 +106,8 @@ def test_of_thousands_of_virtual_functions_those_in_use_are_read():
         rdma = rdma_devices.read(files)
         nets = net_devices.read(files, {"vf3000": ["10.0.0.1"]})
         cards = pci_devices.read(files)
-    assert len(rdma.devices) == rdma_devices.MOST_DEVICES
-    assert {"mlx5_0", "mlx5_77", "mlx5_3999"} <= {one.name for one in rdma.devices}
+    assert len(rdma["rdma_devices"]) == rdma_devices.MOST_DEVICES
+    assert {"mlx5_0", "mlx5_77", "mlx5_3999"} <= {one.name for one in rdma["rdma_devices"]}
     assert len(nets) == net_devices.MOST_DEVICES
     assert "vf3000" in {one.name for one in nets}
     assert len(cards) <= pci_devices.MOST_VIRTUAL_FUNCTIONS + 2

@@ -13,7 +13,7 @@ import pytest
 from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric import readers
-from ringleader.fabric.readers import libraries, mpi_installations, nccl_installations, software
+from ringleader.fabric.readers import libraries, mpi_installations, software
 from ringleader.fabric.readers.sysfs_files import Files
 
 LIB = "usr/lib/x86_64-linux-gnu"
@@ -121,7 +121,7 @@ class TestNccl:
         tree.file(f"{SITE}/nvidia_nccl_cu12-2.21.5.dist-info/METADATA", "")
         tree.library("libnccl.so.2", "18.3")
         tree.library("libnccl.so.2", "26.2", place="usr/local/cuda/lib64")
-        found = read(tree, tmp_path, nccl_installations.read)
+        found = read(tree, tmp_path, software.nccl_libraries)
         assert [(one.version, one.source) for one in found] == [
             ("2.21.5", "wheel"),
             ("2.18.3", "system"),
@@ -132,7 +132,7 @@ class TestNccl:
         tree.library("libnccl.so.2", "18.3")
         tree.file("opt/mine/libnccl.so.2.30.7", b"\x7fELF")
         environ = {"LD_PRELOAD": "libfoo.so /opt/mine/libnccl.so.2.30.7"}
-        found = read(tree, tmp_path, nccl_installations.read, environ)
+        found = read(tree, tmp_path, software.nccl_libraries, environ)
         assert [(one.version, one.source) for one in found] == [
             ("2.30.7", "LD_PRELOAD"),
             ("2.18.3", "system"),

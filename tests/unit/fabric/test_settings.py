@@ -20,8 +20,7 @@ from tests.unit.fabric.machines import (
 
 from ringleader.errors import RequestError
 from ringleader.fabric.facts import Gid, Gpu, Library, MpiFacts
-from ringleader.fabric.settings.host_agreement import agreed
-from ringleader.fabric.settings.recommended_settings import recommend
+from ringleader.fabric.settings.recommended_settings import agreed, recommend
 from ringleader.fabric.settings.setting import Setting, Settings
 from ringleader.fabric.topology.gpudirect import rdma_verdicts
 

@@ -8,11 +8,13 @@ import pytest
 from tests.unit.fabric.machines import gpu_machine, host
 
 from ringleader.fabric.topology.matrix import (
+    differences,
     matrix_text,
     matrix_values,
+    parse_nvidia_smi,
     topology_matrix,
+    with_nvlinks,
 )
-from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
 
 NEW = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"

@@ -9,9 +9,8 @@ from tests.unit.fabric.machines import changed, host, pci, port, rdma
 from ringleader.fabric.facts import Gpu, HostFacts
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.topology.drawing import machine_drawing
-from ringleader.fabric.topology.matrix import matrix_text, topology_matrix
+from ringleader.fabric.topology.matrix import matrix_text, parse_nvidia_smi, topology_matrix
 from ringleader.fabric.topology.nic_assignment import assign_nics
-from ringleader.fabric.topology.nvidia_smi_matrix import parse_nvidia_smi
 from ringleader.fabric.topology.pci_distance import pci_distance
 
 PARTS = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")

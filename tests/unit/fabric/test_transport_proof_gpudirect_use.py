@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from tests.unit.fabric.transport_evidence import between, host
 
-from ringleader.fabric.transport_proof.gpudirect_use import gpudirect_use
+from ringleader.fabric.transport_proof.library_transport import gpudirect_use
 
 RECEIVE, SEND = (
     "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/",
     "Channel 00/0 : 1[0] -> 0[0] [send] via NET/",
 )
-SELF_TABLE = "| 0x1 self cfg#2 | tagged message by ucp_tag_send* from cuda/GPU0 |"
-TABLE = "| 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GPU0 |"
 
 
 @pytest.mark.parametrize(
@@ -42,17 +40,6 @@ TABLE = "| 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GP
         ({"nccl_log": [RECEIVE + "Socket/0"]}, False, "NET/Socket/0"),
         ({"nccl_log": ["Connected all rings, use ring PXN 0 GDR 1"]}, True, "GDR 1"),
         ({"nccl_log": ["Connected all rings, use ring PXN 0 GDR 0"]}, False, "GDR 0"),
-        (
-            {"ucx_log": [TABLE, "| 9..inf | zero-copy read from remote | rc_mlx5/mlx5_0:1 |"]},
-            True,
-            "cuda/GPU0",
-        ),
-        ({"ucx_log": [TABLE, "| 9..inf | pipeline, cuda_copy | rc_mlx5/mlx5_0:1 |"]}, False, "cuda_copy"),
-        (
-            {"ucx_log": [SELF_TABLE, "| 9..inf | zero-copy | rc_mlx5/mlx5_0:1 |"], "nccl": between(9)},
-            None,
-            "no log",
-        ),
         ({"nccl": between(9)}, None, "no log says"),
         ({"mpi": between(9)}, None, "no library that reads"),
     ],

@@ -22,11 +22,9 @@ from ringleader.fabric.transport_proof.evidence import (
     PortCounters,
 )
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
-from ringleader.fabric.transport_proof.lines import lines
-from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.fabric.transport_proof.proof import TransportProof, lines
 from ringleader.fabric.transport_proof.requirement import judge_requirement, parse_requirement
-from ringleader.fabric.transport_proof.wire_words import names_words, part_words
-from ringleader.fabric.wires import Wire
+from ringleader.fabric.wires import Wire, names_words, part_words
 
 NAMES = st.sampled_from(["tx_bytes", "rx_bytes", "port_xmit_data", "port_rcv_data"])
 VALUES = st.dictionaries(NAMES, st.integers(-1, 1 << 65))

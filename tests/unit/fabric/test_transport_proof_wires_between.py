@@ -18,7 +18,7 @@ from ringleader.fabric.wires import Wire
 
 RC = ["UCX  INFO  0x1 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)"]
 UCX_TCP = ["UCX  INFO  0x1 inter-node cfg#3 tag(tcp/eth0)"]
-OB1 = ["select: component ob1 selected", "mca: bml: Using tcp btl for send to [[1,1],1] on node n2"]
+OB1 = {"transport": {"pml": "ob1", "btls": ("tcp",)}}
 ONE_PATH = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/"
 NET_IB = ["NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>", ONE_PATH + "IB/0"]
 NET_SOCKET = ["NET/Socket : Using [0]eth0:10.0.0.1<0>", ONE_PATH + "Socket/0"]
@@ -72,7 +72,7 @@ def test_counters_alone(moved: dict[str, float], shares: dict[Wire, float]) -> N
     [
         ({"ib": 260, "eth0": 260}, {"ucx_log": RC}, {Wire.INFINIBAND: 1.0}, False, False),
         ({"ib": 260, "eth0": 260}, {"ucx_log": UCX_TCP}, {Wire.TCP: 1.0}, False, False),
-        ({"ib": 260, "eth0": 260}, {"ucx_log": OB1}, {Wire.TCP: 1.0}, False, False),
+        ({"ib": 260, "eth0": 260}, OB1, {Wire.TCP: 1.0}, False, False),
         ({"ib": 900, "eth0": 128}, {"ucx_log": RC}, {Wire.INFINIBAND: 1.0}, False, False),
         # Counters win over the log, and it is said.
         ({"ib": 0, "eth0": 257}, {"ucx_log": RC}, {Wire.TCP: 1.0}, False, True),
@@ -211,6 +211,15 @@ def test_not_judged(keywords: dict[str, Any], words: str) -> None:
     assert words in judge({"eth0": 500}, **keywords).unjudged
 
 
+def test_ranks_without_the_engine_are_not_judged_but_what_was_seen_is_told() -> None:
+    found = judge({"ib": 3000, "eth0": 2, "lo": 9}, counted=0, nccl_log=NET_IB, gpus=2)
+    assert not found.shares
+    assert found.unjudged == (
+        "its ranks told nothing of what they exchanged; mlx5_0 port 1 moved 2.93 GiB; eth0 moved 2 MiB; "
+        "NCCL's channels go via NET/IB/0"
+    )
+
+
 def test_bounds_of_collectives_widen_what_matches() -> None:
     assert judge({"ib": 500, "eth0": 90}, mpi=between(256, 512)).shares == {Wire.INFINIBAND: 1.0}
     assert judge({"ib": 900, "eth0": 90}, mpi=between(256, 512)).shares != {Wire.INFINIBAND: 1.0}
@@ -241,8 +250,10 @@ AMOUNT = st.floats(0, 4000) | st.just("N/A")
     st.dictionaries(st.sampled_from(["ib", "roce", "efa", "ib0", "eth0", "eth1"]), AMOUNT),
     st.floats(0, 2000),
     st.floats(1, 20),
-    st.sampled_from([[], RC, UCX_TCP, OB1]),
+    st.sampled_from([{}, {"ucx_log": RC}, {"ucx_log": UCX_TCP}, OB1]),
 )
-def test_shares_are_parts_of_one(moved: dict[str, Any], mib: float, factor: float, ucx: list[str]) -> None:
-    found = judge(moved, mpi=between(mib, mib * factor), ucx_log=ucx)
+def test_shares_are_parts_of_one(
+    moved: dict[str, Any], mib: float, factor: float, said: dict[str, Any]
+) -> None:
+    found = judge(moved, mpi=between(mib, mib * factor), **said)
     assert all(part >= 0 for part in found.shares.values())

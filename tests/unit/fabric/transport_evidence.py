@@ -11,6 +11,7 @@ from ringleader.fabric.transport_proof.evidence import (
     HostEvidence,
     LibraryTraffic,
     LogLines,
+    MpiTransport,
     NetDeviceCounters,
     PortCounters,
 )
@@ -53,6 +54,7 @@ def host(
     shared: float = 0,
     nccl_log: Sequence[str] = (),
     ucx_log: Sequence[str] = (),
+    transport: Mapping[str, Any] | None = None,
     gpus: int = 0,
     state: str = "ACTIVE",
     **libraries: LibraryTraffic,
@@ -77,6 +79,7 @@ def host(
         traffic=traffic if counted != 0 else None,
         nccl=(LogLines(rank=0, lines=tuple(prefix + line for line in nccl_log)),) if nccl_log else (),
         ucx=(LogLines(rank=0, lines=tuple(ucx_log)),) if ucx_log else (),
+        mpi=MpiTransport(**(transport or {})),
     )
 
 

@@ -11,16 +11,9 @@ from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.bench.measurement_job import on_each_host
 from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
-from ringleader.bench.pair_measurement import (
-    PairRequest,
-    job_of,
-    measure,
-    osu_job_of,
-    plan_of,
-    program_job_of,
-)
-from ringleader.bench.program_commands import OSU, PROGRAMS
-from ringleader.bench.program_results import read_output
+from ringleader.bench.pair_answers import ProgramResults
+from ringleader.bench.pair_measurement import PairRequest, job_of, measure, plan_of
+from ringleader.bench.program_commands import OSU, PERFTEST, PROGRAMS
 from ringleader.cli.bench.bench_options import (
     EVERYDAY,
     BenchOptions,
@@ -121,6 +114,10 @@ class PairOptions:
         "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
         metavar="NAME",
     )
+    rdma_port: str | None = option(
+        "RDMA port that perftest and ucx_perftest use. [default: the first one that is active]",
+        metavar="mlx5_0[:1]",
+    )
     from_file: str | None = option(
         "Measure nothing: read and keep what such programs printed (-: stdin).", metavar="FILE"
     )
@@ -154,8 +151,10 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
     if program in OSU and not chosen.hosts and chosen.ranks:
         what = "where each rank will be is not known before the start"
         faults.add("--program", what, "give hosts their slots, or --per-host instead of -n")
-    if options.memory == "cuda" and program not in ("mpi", *OSU):
+    if options.memory == "cuda" and program not in ("mpi", *OSU, *PERFTEST):
         faults.add("--memory", f"{options.program} is run with host memory only", "leave one of them out")
+    if options.rdma_port is not None and (program == "mpi" or program in OSU):
+        faults.add("--rdma-port", "is for perftest and ucx_perftest", "add --program, or leave it out")
     return PairRequest(
         name=name,
         job=chosen.job,
@@ -168,6 +167,7 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
         memory=options.memory,
         program=program,
         path=path,
+        port=options.rdma_port or "",
     )
 
 
@@ -252,7 +252,7 @@ def command(options: PairOptions) -> int:
     refuse(faults.found)
     if options.shared.dry_run:
         print(_plan_text(asked), end="", flush=True)
-        print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
+        print(dry_run_text(job_of(asked), environ=os.environ), end="")
         return 0
     context = starting_context(options.shared, asked.job, _words(options))
     run, _ = measured_into_directory(
@@ -265,13 +265,6 @@ def command(options: PairOptions) -> int:
     return 3 if run.failure or not run.transfers else 0
 
 
-def _job_shown(asked: PairRequest) -> Job:
-    """Return the job, of OSU's programs the first one; addresses of hosts are known when it starts."""
-    if asked.program == "mpi":
-        return job_of(asked)
-    return osu_job_of(asked, 0, 1) if asked.program in OSU else program_job_of(asked, {})
-
-
 def _read(options: PairOptions) -> int:
     """Print and keep what is in the file; with ``--dry-run`` keep nothing."""
     faults = Faults(found=list(options.shared.job.faults))
@@ -280,8 +273,9 @@ def _read(options: PairOptions) -> int:
     text = faults.text_of("--from-file", source, read_input)
     if faults.found or text is None:
         raise RequestError(faults.found)
+    found = ProgramResults()
     try:
-        found = read_output(printed(text))
+        found.take_text(printed(text), 0, 1)
     except ValueError as error:
         where = "standard input" if source == "-" else source
         raise RequestError(str(error), where=where) from None
@@ -292,9 +286,9 @@ def _read(options: PairOptions) -> int:
         ),
         places=(Place(rank=0, host="client"), Place(rank=1, host="server")),
         transfers=found.transfers,
-        program=found.program,
+        program=", ".join(found.programs),
         memory=found.memory,
-        notes=found.notes,
+        notes=tuple(found.notes),
     )
     if options.shared.dry_run:
         show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run), [source])

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
+from ringleader.bench.pair_answers import latencies_of, rates_of
 from ringleader.cli.output import table
-from ringleader.fabric.active.latency_results import latency_results
-from ringleader.fabric.active.link_results import link_results
-from ringleader.fabric.active.measurements import MESSAGES, ActiveResults, PairLatency, PairRate
-from ringleader.fabric.active.pair_matrix import MOST_HOSTS, pair_matrix
+from ringleader.fabric.active.link_results import (
+    MESSAGES,
+    MOST_HOSTS,
+    latency_results,
+    link_results,
+    pair_matrix,
+)
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
@@ -134,7 +138,9 @@ def matrices(run: PointToPointRun) -> str:
         if len({_is_between(run, one) for one in large}) == 2:  # pair_matrix marks what is far from the rest
             parts += [f"{title}, MB/s\n", _matrix(run, large, lambda one: 1e-6 * (one.rate or 0.0))]
         else:
-            parts += [f"{title}\n", pair_matrix(_active(run, large), _program(run))]
+            program = MESSAGES if run.program == "mpi" else run.program
+            names = names_of(run.places)
+            parts += [f"{title}\n", pair_matrix(names, rates_of(names, large), program)]
     return "".join(parts)
 
 
@@ -201,9 +207,10 @@ def _median(values: Sequence[float]) -> float:
 
 def _results(run: PointToPointRun, judged: Sequence[Transfer]) -> list[CheckResult]:
     """Return the verdicts that are not good."""
+    names, shared = names_of(run.places), run.context.one_machine
     found = [
-        *link_results(_active(run, _judged_rates(judged)).best_rates(_program(run))),
-        *latency_results(_active(run, _smallest(judged)), _program(run), "latency"),
+        *link_results(rates_of(names, _judged_rates(judged))),
+        *latency_results(latencies_of(names, _smallest(judged)), "latency", one_machine=shared),
     ]
     return [one for one in found if one.verdict in (Verdict.WARN, Verdict.FAIL)]
 
@@ -218,43 +225,6 @@ def _share_cores(run: PointToPointRun) -> bool:
     cores = {host.name: host.cores for host in run.context.hosts}
     ranks = Counter(place.host for place in run.places)
     return any(count > (cores.get(host) or count) for host, count in ranks.items())
-
-
-def _active(run: PointToPointRun, chosen: Sequence[Transfer]) -> ActiveResults:
-    """Return transfers, one of each directed pair, as the active tests of `ringleader doctor` have them."""
-    names, program = names_of(run.places), _program(run)
-    return ActiveResults(
-        hosts=tuple(names),
-        pair_rates=tuple(
-            PairRate(
-                source=names[one.source],
-                target=names[one.target],
-                rate=8 * one.rate,
-                lowest=8 * (one.rate_low or one.rate),
-                highest=8 * (one.rate_high or one.rate),
-                message_bytes=one.size,
-                program=program,
-            )
-            for one in chosen
-            if one.rate is not None
-        ),
-        latencies=tuple(
-            PairLatency(
-                first=names[one.source],
-                second=names[one.target],
-                seconds=one.latency,
-                round_trips=1,
-                program=program,
-            )
-            for one in chosen
-            if one.latency is not None
-        ),
-        one_machine=run.context.one_machine,
-    )
-
-
-def _program(run: PointToPointRun) -> str:
-    return MESSAGES if run.program == "mpi" else run.program
 
 
 def _is_between(run: PointToPointRun, transfer: Transfer) -> bool:

@@ -33,7 +33,7 @@ from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.fabric.active.measurements import ActiveResults
+    from ringleader.doctor.active_tests import ActiveResults
     from ringleader.fabric.cluster_facts import ClusterFacts
     from ringleader.kubernetes.rdma.request import NicAllocation
 
@@ -95,6 +95,9 @@ class DoctorOptions:
         default=30,
         **SECONDS,
     )
+    active_port: str | None = option(
+        "With --active: measure this RDMA port only. [default: every active port]", metavar="mlx5_0[:1]"
+    )
     image: bool = flag(
         "Test the image that this container was made of, or this machine: load and start things."
     )
@@ -136,6 +139,8 @@ class DoctorOptions:
         for asked, (others, where, what) in EXCLUSIVE.items():
             words = spellings_set(self, others) if getattr(self, asked) else []
             found += [Fault(where=where.format(one), what=what, hint="leave one out") for one in words]
+        if self.active_port is not None and not self.active:
+            found.append(Fault(where="--active-port", what="means nothing without --active"))
         if self.on_kubernetes:
             what, hint = "means nothing with --on kubernetes", "leave it out"
             words = spellings_set(self, "facts active write_expect since")
@@ -162,7 +167,7 @@ def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) 
     return job
 
 
-def measure_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
+def measured_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
     """Measure between the hosts that were read, or on this machine."""
     where = options.hosts
     names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
@@ -170,15 +175,17 @@ def measure_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
     job = job_on_hosts(options.job, where, environ=os.environ)
     job = replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
     with interrupts.held():
-        from ringleader.doctor.active_job import measure
+        from ringleader.doctor.active_tests import measure_hosts
     line = ProgressLine()
     try:
-        return measure(
+        return measure_hosts(
             job,
+            facts=read.facts,
             environ=os.environ,
             seconds=min(options.active_seconds, options.timeout),
             progress=line.show,
             ranks_per_host=ranks_at_once(read),
+            port=options.active_port or "",
         )
     finally:
         line.clear()
@@ -283,8 +290,7 @@ async def _read(
 ) -> tuple[ClusterFacts, HostsReading]:
     with needs_kubernetes(), interrupts.held():
         from ringleader.doctor.kubernetes_nodes import read_cluster
-        from ringleader.doctor.kubernetes_pods import facts_pod
-        from ringleader.doctor.kubernetes_reading import PodReading
+        from ringleader.doctor.kubernetes_reading import PodReading, facts_pod
     found = await read_cluster(
         connection.cluster,
         namespace=connection.namespace,
@@ -345,7 +351,7 @@ def command(options: DoctorOptions) -> int:
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)
     if options.sbom:
-        from ringleader.doctor.installed_packages import sbom_text
+        from ringleader.doctor.sbom import sbom_text
 
         write_text(options.sbom, sbom_text())
         if not options.image:
@@ -384,7 +390,7 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
         stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
     earlier = stored_facts.read_earlier(options.since, read_text, read.facts) if options.since else {}
-    measured = measure_hosts(options, read) if options.active else None
+    measured = measured_hosts(options, read) if options.active else None
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
         from ringleader.doctor.judgement import judge, since

@@ -12,7 +12,7 @@ from typing import Any
 from ringleader.cli.output import Result, table
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
-from ringleader.fabric.active.pair_matrix import pair_matrix
+from ringleader.fabric.active.link_results import pair_matrix
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import HostFacts, document
@@ -244,8 +244,9 @@ def judgement_text(judged: Judgement, read: HostsReading, verbose: bool, width: 
     head = "".join(f"{line}\n" for line in host_lines(read.facts))
     if judged.cluster is not None:
         head += f"\n{node_table(*judged.cluster)}" if head else node_table(*judged.cluster)
-    if judged.measured is not None and (matrix := pair_matrix(judged.measured)):
-        head += f"\n{matrix}"
+    if (measured := judged.measured) is not None:
+        matrix = pair_matrix(measured.hosts, measured.best_rates())
+        head += f"\n{matrix}" if matrix else ""
     results = results_text(
         judged.results(),
         groups=judged.groups(),

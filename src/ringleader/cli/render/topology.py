@@ -20,9 +20,16 @@ from ringleader.fabric.readers import read_host
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.fabric.topology.gpudirect import p2p_verdicts, rdma_verdicts
-from ringleader.fabric.topology.matrix import TopologyMatrix, matrix_text, matrix_values, topology_matrix
+from ringleader.fabric.topology.matrix import (
+    TopologyMatrix,
+    differences,
+    matrix_text,
+    matrix_values,
+    parse_nvidia_smi,
+    topology_matrix,
+    with_nvlinks,
+)
 from ringleader.fabric.topology.nic_assignment import assign_nics
-from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
 from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.option_fields import option
 from ringleader.render import transport_settings

@@ -85,7 +85,7 @@ class Terminal:
         if outcome is not None and outcome.exit_code and not self._is_unread(outcome):
             self._write(last_words(outcome) + "\n")
         elif outcome is not None and outcome.proof is not None and self._transport:
-            from ringleader.fabric.transport_proof.lines import lines
+            from ringleader.fabric.transport_proof.proof import lines
 
             for text in lines(outcome.proof):
                 self.warning(text)

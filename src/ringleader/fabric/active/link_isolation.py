@@ -1,4 +1,4 @@
-"""Which host, which direction, which pair or which trunk is slow, from the rates between hosts.
+"""Which host, which direction, which pair or which trunk is slow, from the rates between hosts. Pure.
 
 Two passes, as fabric engineers look for a bad host: first everybody with somebody, then whoever was slow with
 hosts that are known to be good. A host is named only where it is slow with those, too; a pair only where both
@@ -6,6 +6,7 @@ of its hosts are fast with others; and if all are alike, nobody is.
 
 A rate from s to d is at most what s can send, what d can receive, and what lies between allows. So what a
 host reaches with its best partner is what its own link can do at least, and one good partner clears it.
+``link_results`` says it in sentences.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-
-from ringleader.fabric.active.slow_trunks import SlowTrunk, ordered_pairs, slow_trunks
 
 Rates = Mapping[tuple[str, str], float]
 """(source, target) → bits per second; pairs that were not measured are left out."""
@@ -33,6 +32,12 @@ CLEARED = 0.5
 """A partner that reaches this part of what most hosts reach is not why a rate is ``FAR_SLOWER``. Ours."""
 SCATTER = 0.25
 """More slow pairs than this part of all, without a pattern, are told as scatter, not one by one. Ours."""
+
+
+WHOLE_CUT = 0.9
+"""Part of the pairs from one group to another that must be slow for the trunk to be named. Ours."""
+MEASURED = 0.5
+"""Part of the pairs between two groups that must have been measured to speak of their trunk. Ours."""
 
 
 class Direction(StrEnum):
@@ -71,6 +76,19 @@ class SlowPair:
         """Tell whether both hosts are known to be good, so that it is only what lies between them."""
         bests = (self.source_best, self.target_best)
         return all(best is not None and best >= GOOD * reference for best in bests)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowTrunk:
+    """What lies between two groups of hosts is slow; inside the groups all is well."""
+
+    groups: tuple[tuple[str, ...], tuple[str, ...]]
+    rates: tuple[float, ...]
+    """From the first group to the second, ascending."""
+    inside: tuple[float, ...]
+    """Inside both groups, ascending."""
+    slow: int
+    """How many of ``rates`` are slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,3 +290,60 @@ def common_host(pairs: Iterable[SlowPair]) -> str | None:
         return None
     shared = frozenset.intersection(*partners)
     return next(iter(shared), None)
+
+
+# --- trunks -----------------------------------------------------------------------------------------------
+
+
+def slow_trunks(
+    hosts: tuple[str, ...], rates: Mapping[tuple[str, str], float], slow: Mapping[tuple[str, str], float]
+) -> tuple[SlowTrunk, ...]:
+    """Return the cuts between groups whose hosts are fast among themselves.
+
+    ``rates``: those that no slow host explains, ``slow``: those of them that are slow. Groups are the
+    connected parts of the graph of fast pairs. A single host is no group: that would be its own link, or
+    single pairs.
+    """
+    fast = {frozenset(pair) for pair in rates} - {frozenset(pair) for pair in slow}
+    groups = [group for group in _components(hosts, fast) if len(group) > 1]
+    found = []
+    for one in groups:
+        for other in groups:
+            if one is other:
+                continue
+            across = [pair for pair in ordered_pairs(one, other) if pair in rates]
+            count = sum(pair in slow for pair in across)
+            if len(across) >= MEASURED * len(one) * len(other) and count >= WHOLE_CUT * len(across):
+                found.append(
+                    SlowTrunk(
+                        groups=(one, other),
+                        rates=tuple(sorted(rates[pair] for pair in across)),
+                        inside=tuple(sorted(rate for pair, rate in rates.items() if _same(pair, one, other))),
+                        slow=count,
+                    )
+                )
+    return tuple(found)
+
+
+def _same(pair: tuple[str, str], *groups: tuple[str, ...]) -> bool:
+    return any(pair[0] in group and pair[1] in group for group in groups)
+
+
+def ordered_pairs(one: tuple[str, ...], other: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return every pair of a source in one group and a target in the other."""
+    return [(source, target) for source in one for target in other]
+
+
+def _components(hosts: tuple[str, ...], edges: set[frozenset[str]]) -> list[tuple[str, ...]]:
+    """Return the connected parts, each in the hosts' order."""
+    left, found = list(hosts), []
+    while left:
+        part, front = {left[0]}, [left[0]]
+        while front:
+            host = front.pop()
+            near = {other for other in left if frozenset((host, other)) in edges} - part
+            part |= near
+            front += near
+        found.append(tuple(host for host in hosts if host in part))
+        left = [host for host in left if host not in part]
+    return found

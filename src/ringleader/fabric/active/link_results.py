@@ -1,10 +1,13 @@
-"""What the rates between hosts come to, in sentences; each has the numbers that it rests on beside it."""
+"""What rates and latencies between hosts come to, in sentences with the numbers that they rest on. Pure.
+
+``link_isolation`` decides who is slow; ``pair_matrix`` shows all rates as a table.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ringleader.fabric.active.link_isolation import (
     SLOW,
@@ -13,18 +16,25 @@ from ringleader.fabric.active.link_isolation import (
     Rates,
     SlowHost,
     SlowPair,
+    SlowTrunk,
     common_host,
     isolate,
 )
-from ringleader.fabric.active.slow_trunks import SlowTrunk
 from ringleader.fabric.check_result import CheckResult, Verdict
-from ringleader.fabric.rate_text import bit_rate
+from ringleader.fabric.check_result import listed as few
+from ringleader.fabric.rate_text import BITS, bit_rate, three_digits
 
 FAR = 0.5
 """Below this part of the median of the hosts' best rates a host or a pair fails;
 above, it is a warning. Ours."""
+LATENCY_RATIO, LATENCY_FAR = 3.0, 10.0
+"""A latency of so many times the median of the hosts' lowest is a warning, or a failure. Ours."""
 MOST = 8
 """Names in a sentence."""
+MESSAGES = "MPI messages"
+"""What measures where no program of others does."""
+MOST_HOSTS = 32
+"""Rows and columns that a person reads."""
 
 HOST, PAIR, TRUNK = "active.host", "active.pair", "active.trunk"
 
@@ -231,6 +241,94 @@ def _slow_trunk(one: SlowTrunk, back: SlowTrunk | None, rates: Rates, found: Iso
     )
 
 
+# --- latencies --------------------------------------------------------------------------------------------
+
+
+def latency_results(
+    latencies: Mapping[tuple[str, str], float], check: str, *, one_machine: bool = False
+) -> Iterable[CheckResult]:
+    """Yield the verdict on latencies (seconds; each pair once) as the check of that id.
+
+    The reference is the median of what each host reaches with its best partner, so that the pairs of one slow
+    host do not raise it. ``one_machine``: hosts compete for its cores, and no pair is judged.
+    """
+    if not latencies:
+        yield CheckResult(id=check, verdict=Verdict.SKIP, seen="no latency between hosts was measured")
+        return
+    lowest: dict[str, float] = {}
+    for pair, seconds in latencies.items():
+        for host in pair:
+            lowest[host] = min(seconds, lowest.get(host, seconds))
+    least = LATENCY_RATIO * statistics.median_low(lowest.values())
+    slow = {pair: seconds for pair, seconds in latencies.items() if seconds >= least}
+    median = statistics.median(latencies.values())
+    words = f"median of {len(latencies)} pairs {_micro(median)}"
+    if not slow or len(latencies) < 3 or one_machine:
+        low, high = _micro(min(latencies.values())), _micro(max(latencies.values()))
+        seen = f"half a round trip: {low if low == high else f'{low} to {high}, {words}'}"
+        if slow and one_machine:
+            seen += "; all hosts share one machine's cores, so no pair is judged"
+        yield CheckResult(id=check, verdict=Verdict.PASS, seen=seen)
+        return
+    ordered = sorted(slow.items(), key=lambda one: -one[1])
+    named = [host for host, seconds in lowest.items() if seconds >= least]
+    explained = bool(named) and all(set(pair) & set(named) for pair in slow)
+    told = listed(f"{pair[0]} ↔ {pair[1]}: {_micro(seconds)}" for pair, seconds in ordered)
+    seen = f"half a round trip, {told}; {words}"
+    if explained:
+        seen += f"; {listed(named)} {'has' if len(named) == 1 else 'have'} no partner with less"
+    far = ordered[0][1] >= least * LATENCY_FAR / LATENCY_RATIO
+    yield CheckResult(
+        id=check,
+        verdict=Verdict.FAIL if far else Verdict.WARN,
+        seen=seen,
+        expected=f"less than {_micro(least)}: {LATENCY_RATIO:g} times the median of the hosts' lowest",
+        remedy="look for a longer path, a busy host, power saving of processors, or another wire than "
+        "between the other hosts",
+        subject=listed(named) if explained else "",
+        hosts=tuple(named)
+        if explained
+        else tuple(dict.fromkeys(host for pair, _ in ordered for host in pair)),
+    )
+
+
+def _micro(seconds: float) -> str:
+    value = seconds * 1e6
+    return f"{value:,.0f} µs" if value >= 99.5 else f"{value:.1f} µs"
+
+
+# --- all rates --------------------------------------------------------------------------------------------
+
+
+def pair_matrix(hosts: Sequence[str], rates: Rates, program: str = MESSAGES) -> str:
+    """Return a table: a row for each sender, a column for each receiver; empty where nothing was measured.
+
+    A rate below ``SLOW`` of the median of the hosts' best rates has an asterisk; ``-`` was not measured.
+    """
+    if not rates:
+        return ""
+    reference = isolate(rates).reference
+    unit, scale = next(((name, size) for name, size in BITS if reference >= size), ("bit/s", 1.0))
+    names = hosts[:MOST_HOSTS]
+
+    def cell(source: str, target: str) -> str:
+        rate = rates.get((source, target))
+        if rate is None:
+            return "" if source == target else "-"
+        return f"{three_digits(rate / scale)}{'*' if rate < SLOW * reference else ' '}"
+
+    rows = [["from \\ to", *(f"{name} " for name in names)]]
+    rows += [[source, *(cell(source, target) for target in names)] for source in names]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
+    notes = [f"{unit}, {program}; * below {100 * SLOW:.0f} % of {three_digits(reference / scale)}"]
+    if more := len(hosts) - len(names):
+        notes.append(f"{more} more hosts are left out here, not in the JSON")
+    return "\n".join([*lines, "; ".join(notes)]) + "\n"
+
+
 # --- words ------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +343,4 @@ def _verdict(rate: float, found: Isolation) -> Verdict:
 
 def listed(words: Iterable[object]) -> str:
     """Return words with commas between them, with their number where there are too many."""
-    texts = [str(word) for word in words]
-    more = len(texts) - MOST
-    return ", ".join(texts[:MOST]) + (f" and {more} more" if more > 0 else "")
+    return few(words, MOST)

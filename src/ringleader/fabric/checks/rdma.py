@@ -24,7 +24,7 @@ from ringleader.fabric.checks.conditions import (
 from ringleader.fabric.facts import DeviceFile, HostFacts, NetDevice, RdmaDevice, RdmaPort
 from ringleader.fabric.port_selection import is_ipv4, roce_gids
 from ringleader.fabric.rate_text import bit_rate
-from ringleader.fabric.transport_proof.counter_difference import PORT_BYTES
+from ringleader.fabric.transport_proof.bytes_moved import PORT_BYTES
 from ringleader.fabric.versions import nccl_version, shown
 from ringleader.fabric.wires import Wire
 

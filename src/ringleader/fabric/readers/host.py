@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ from ringleader.fabric.facts import (
     Process,
     Software,
     Unreadable,
+    document,
 )
 from ringleader.fabric.readers import (
-    control_groups,
     data_center_bridging,
     environment,
     gpus,
@@ -31,9 +33,7 @@ from ringleader.fabric.readers import (
     libraries,
     memory,
     mpi_installations,
-    nccl_installations,
     net_devices,
-    numa_nodes,
     pci_devices,
     process_limits,
     rdma_devices,
@@ -56,19 +56,24 @@ def read_host(
     environ: Mapping[str, str] = os.environ,
     *,
     ipv4: Callable[[], list[tuple[str, str]]] | None = None,
+    areas: Collection[str] = (),
     seconds: float = SECONDS,
 ) -> HostFacts:
     """Return the facts of the host below ``root``, as a process with these variables sees it.
 
-    ``ipv4`` gives pairs of interface and address; by default the kernel is asked, and below another root
-    there are none. ``seconds`` bounds the whole. Nothing raises: ``unreadable`` names what is missing, and
-    why.
+    ``areas``: those that are wanted (``RDMA devices``); none named: all of them. ``ipv4`` gives pairs of
+    interface and address; by default the kernel is asked, and below another root there are none. ``seconds``
+    bounds the whole. Nothing raises: ``unreadable`` names what is missing, and why.
     """
     start = time.monotonic()
     deadline = start + seconds
     replaced = os.fspath(root) != "/"
-    areas = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
-    readings = [_Reading(name, area, Files(root, deadline=deadline)) for name, area in areas.items()]
+    every = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
+    readings = [
+        _Reading(name, area, Files(root, deadline=deadline))
+        for name, area in every.items()
+        if not areas or name in areas
+    ]
     for reading in readings:
         reading.start()
     for reading in readings:
@@ -96,12 +101,12 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
     """Return what is read of each area, as fields of HostFacts."""
     return {
         "the clock": lambda files: {"clock": kernel.read_clock(files)},
-        "the system": lambda files: _system(files, environ),
+        "the system": lambda files: kernel.read(files, environ),
         "the process": lambda files: {"process": process_limits.read(files)},
-        "control groups": lambda files: {"control_group": control_groups.read(files)},
-        "memory": _memory,
-        "NUMA nodes": lambda files: {"numa_nodes": numa_nodes.read(files)},
-        "RDMA devices": _rdma,
+        "control groups": lambda files: {"control_group": process_limits.read_groups(files)},
+        "memory": memory.read,
+        "NUMA nodes": lambda files: {"numa_nodes": memory.read_nodes(files)},
+        "RDMA devices": rdma_devices.read,
         "network interfaces": lambda files: _net_devices(files, ipv4),
         "PCI devices": lambda files: {"pci_devices": pci_devices.read(files)},
         "GPUs": _gpus,
@@ -145,45 +150,6 @@ class _Reading:
         return {}, (*notes, fault) if self._fault else (late, *notes)
 
 
-def _system(files: Files, environ: Mapping[str, str]) -> Fields:
-    found = kernel.read(files, environ)
-    return {
-        "hostname": found.hostname,
-        "kernel": found.kernel,
-        "architecture": found.architecture,
-        "system": found.system,
-        "container": found.container,
-        "hypervisor": found.hypervisor,
-        "kernel_command_line": found.command_line,
-        "modules": found.modules,
-        "sysctls": found.sysctls,
-        "iommus": found.iommus,
-        "cpu_governors": found.cpu_governors,
-        "uptime": found.uptime,
-    }
-
-
-def _memory(files: Files) -> Fields:
-    found = memory.read(files)
-    return {
-        "memory": found.total,
-        "memory_available": found.available,
-        "huge_pages": found.huge_pages,
-        "shm_size": found.shm_size,
-        "shm_free": found.shm_free,
-    }
-
-
-def _rdma(files: Files) -> Fields:
-    found = rdma_devices.read(files)
-    return {
-        "rdma_devices": found.devices,
-        "rdma_files": found.files,
-        "verbs_devices": found.verbs_devices,
-        "rdma_netns_exclusive": found.netns_exclusive,
-    }
-
-
 def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fields:
     addresses = host_facts_script.interfaces(files.root, ipv4)
     if files.replaced:
@@ -196,7 +162,7 @@ def _software(files: Files, environ: Mapping[str, str]) -> Software:
     found = dataclasses.replace(
         software.read(files, environ),
         mpis=mpi_installations.read(files, environ),
-        nccl=nccl_installations.read(files, environ),
+        nccl=software.nccl_libraries(files, environ),
     )
     if files.is_cut_short:  # a part of the packages would look as if the others were not installed
         return dataclasses.replace(found, packages={}, mpis=(), nccl=())
@@ -234,3 +200,33 @@ def _nvml(files: Files) -> Fields:
 
 def _is_nvml_here(files: Files, found: tuple[Gpu, ...], driver: NvidiaDriver) -> bool:
     return not files.replaced and bool(driver.version or any(one.driver == "nvidia" for one in found))
+
+
+# --- for the launcher -------------------------------------------------------------------------------------
+
+
+def without_measurements(facts: HostFacts) -> HostFacts:
+    """Return the facts without what no setting follows from: counters, packages, programs, most notes."""
+    devices = tuple(
+        dataclasses.replace(one, ports=tuple(dataclasses.replace(port, counters={}) for port in one.ports))
+        for one in facts.rdma_devices
+    )
+    return dataclasses.replace(
+        facts,
+        rdma_devices=devices,
+        net_devices=tuple(dataclasses.replace(one, statistics={}) for one in facts.net_devices),
+        software=dataclasses.replace(facts.software, packages={}, programs={}),
+        sysctls={},
+        modules=(),
+        unreadable=tuple(one for one in facts.unreadable if one.reason == TOO_LATE),
+    )
+
+
+def print_facts_for_settings(root: str, patience: float) -> None:
+    """Print what settings of transports follow from on the host below ``root``, as one line of JSON.
+
+    ``agents/host_facts_script.py`` runs this in a process of its own on hosts that have an RDMA device.
+    ``patience``: see ``Job.patience``.
+    """
+    facts = read_host(Path(root), seconds=SECONDS * patience)
+    sys.stdout.write(json.dumps(document(without_measurements(facts))) + "\n")

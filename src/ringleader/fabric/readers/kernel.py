@@ -6,7 +6,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
 from ringleader.fabric.facts import Clock
 from ringleader.fabric.readers.sysfs_files import Files
@@ -59,44 +59,27 @@ MACHINES = {
 """Words of the firmware's vendor and product → hypervisor or cloud."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class System:
-    """What this module reads; the fields are those of ``HostFacts``."""
-
-    hostname: str
-    kernel: str = ""
-    architecture: str = ""
-    system: str = ""
-    container: str = ""
-    hypervisor: str = ""
-    command_line: str = ""
-    modules: tuple[str, ...] = ()
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-    iommus: tuple[str, ...] = ()
-    cpu_governors: tuple[str, ...] = ()
-    uptime: float | None = None
-
-
-def read(files: Files, environ: Mapping[str, str]) -> System:
-    """Return all but the clock."""
-    return System(
-        hostname=files.text("proc/sys/kernel/hostname") or ("" if files.replaced else socket.gethostname()),
-        kernel=files.text("proc/sys/kernel/osrelease"),
-        architecture=files.architecture,
-        system=_system(files),
-        container=_container(files, environ),
-        hypervisor=_hypervisor(files),
-        command_line=files.text("proc/cmdline"),
-        modules=_modules(files),
-        sysctls={
+def read(files: Files, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return all but the clock, as fields of ``HostFacts``."""
+    return {
+        "hostname": files.text("proc/sys/kernel/hostname")
+        or ("" if files.replaced else socket.gethostname()),
+        "kernel": files.text("proc/sys/kernel/osrelease"),
+        "architecture": files.architecture,
+        "system": _system(files),
+        "container": _container(files, environ),
+        "hypervisor": _hypervisor(files),
+        "kernel_command_line": files.text("proc/cmdline"),
+        "modules": _modules(files),
+        "sysctls": {
             name: value
             for name in (*SYSCTLS, *_filters(files))
             if (value := " ".join(files.text(f"proc/sys/{_path(name)}").split()))
         },
-        iommus=files.names("sys/class/iommu"),
-        cpu_governors=_governors(files),
-        uptime=float(up[0]) if (up := re.match(r"\d{1,12}", files.text("proc/uptime"))) else None,
-    )
+        "iommus": files.names("sys/class/iommu"),
+        "cpu_governors": _governors(files),
+        "uptime": float(up[0]) if (up := re.match(r"\d{1,12}", files.text("proc/uptime"))) else None,
+    }
 
 
 def _filters(files: Files) -> list[str]:

@@ -1,40 +1,30 @@
-"""Memory of this host, its huge pages and /dev/shm."""
+"""Memory of this host, its huge pages and /dev/shm, and its NUMA nodes."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from typing import Any
 
-from ringleader.fabric.facts import HugePages
-from ringleader.fabric.readers.sysfs_files import Files
+from ringleader.fabric.facts import HugePages, NumaNode
+from ringleader.fabric.readers.sysfs_files import Files, number
 
 HUGE_PAGES = "sys/kernel/mm/hugepages"
+NODES = "sys/devices/system/node"
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Memory:
-    """What this module reads; all in bytes."""
-
-    total: int | None = None
-    available: int | None = None
-    huge_pages: tuple[HugePages, ...] = ()
-    shm_size: int | None = None
-    shm_free: int | None = None
-
-
-def read(files: Files) -> Memory:
-    """Return all of it."""
+def read(files: Files) -> dict[str, Any]:
+    """Return memory, huge pages and /dev/shm, as fields of ``HostFacts``."""
     info = dict(re.findall(r"^(\w+):\s+(\d{1,15}) kB$", files.text("proc/meminfo"), re.MULTILINE))
     size, free = _shared_memory(files)
-    return Memory(
-        total=_bytes(info.get("MemTotal")),
-        available=_bytes(info.get("MemAvailable")),
-        huge_pages=tuple(_huge_pages(files)),
-        shm_size=size,
-        shm_free=free,
-    )
+    return {
+        "memory": _bytes(info.get("MemTotal")),
+        "memory_available": _bytes(info.get("MemAvailable")),
+        "huge_pages": tuple(_huge_pages(files)),
+        "shm_size": size,
+        "shm_free": free,
+    }
 
 
 def _bytes(kibibytes: str | None) -> int | None:
@@ -66,3 +56,21 @@ def _shared_memory(files: Files) -> tuple[int | None, int | None]:
             files.note("dev/shm", error.strerror or str(error))
         return None, None
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def read_nodes(files: Files) -> tuple[NumaNode, ...]:
+    """Return the nodes by number; none on a kernel without NUMA."""
+    numbers = (re.fullmatch(r"node(\d{1,5})", name) for name in files.names(NODES))
+    return tuple(_node(files, int(one[1])) for one in numbers if one)
+
+
+def _node(files: Files, node: int) -> NumaNode:
+    place = f"{NODES}/node{node}"
+    memory = re.search(r"MemTotal:\s+(\d{1,15}) kB", files.text(f"{place}/meminfo"))
+    distances = [number(word) for word in files.text(f"{place}/distance").split()]
+    return NumaNode(
+        number=node,
+        cpus=files.text(f"{place}/cpulist"),
+        memory=int(memory[1]) * 1024 if memory else None,
+        distances=tuple(one for one in distances if one is not None),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from ringleader.agents.sysfs import KINDS
 from ringleader.fabric.facts import NetDevice
 from ringleader.fabric.readers.data_center_bridging import Bridging
 from ringleader.fabric.readers.sysfs_files import Files, pci_address
@@ -12,8 +13,6 @@ from ringleader.fabric.readers.sysfs_files import Files, pci_address
 CLASS = "sys/class/net"
 MOST_DEVICES = 512
 """Interfaces that are read; those with an address and those of whole devices come first."""
-KINDS = {1: "ethernet", 32: "infiniband", 772: "loopback"}
-"""ARPHRD numbers (linux/if_arp.h)."""
 UNKNOWN_SPEED = 0xFFFFFFFF
 OF_DRIVER = re.compile(
     r"[rt]x_(?:vport_rdma_(?:uni|multi)cast_(?:bytes|packets)|(?:discards|symbol_err|crc_errors)_phy"

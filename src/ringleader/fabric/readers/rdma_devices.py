@@ -9,8 +9,9 @@ import errno
 import os
 import re
 import stat
-from dataclasses import dataclass
+from typing import Any
 
+from ringleader.agents.sysfs import LINK_LAYERS, number_before, word_behind
 from ringleader.fabric.facts import DeviceFile, Gid, RdmaDevice, RdmaPort
 from ringleader.fabric.readers.sysfs_files import Files, number, pci_address
 
@@ -19,21 +20,13 @@ VERBS = "sys/class/infiniband_verbs"
 DEVICE_FILES = "dev/infiniband"
 MOST_DEVICES = 256
 """Devices that are read; a host with thousands of virtual functions would take many seconds."""
-LINK_LAYERS = ("InfiniBand", "Ethernet")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rdma:
-    """What this module reads."""
+def read(files: Files) -> dict[str, Any]:
+    """Return all of it, as fields of ``HostFacts``.
 
-    devices: tuple[RdmaDevice, ...] = ()
-    files: tuple[DeviceFile, ...] = ()
-    verbs_devices: dict[str, str]
-    netns_exclusive: bool | None = None
-
-
-def read(files: Files) -> Rdma:
-    """Return all of it. Of more than MOST_DEVICES devices those come first that have a device file here."""
+    Of more than MOST_DEVICES devices those come first that have a device file here.
+    """
     verbs = {
         name: device
         for name in files.names(VERBS)
@@ -50,12 +43,12 @@ def read(files: Files) -> Rdma:
     )
     names = _chosen(files, usable={one.rdma_device for one in device_files})
     shared = files.text("sys/module/ib_core/parameters/netns_mode")
-    return Rdma(
-        devices=tuple(_device(files, name) for name in names),
-        files=device_files,
-        verbs_devices=verbs,
-        netns_exclusive={"Y": False, "1": False, "N": True, "0": True}.get(shared),
-    )
+    return {
+        "rdma_devices": tuple(_device(files, name) for name in names),
+        "rdma_files": device_files,
+        "verbs_devices": verbs,
+        "rdma_netns_exclusive": {"Y": False, "1": False, "N": True, "0": True}.get(shared),
+    }
 
 
 def _chosen(files: Files, usable: set[str]) -> tuple[str, ...]:
@@ -72,12 +65,11 @@ def _chosen(files: Files, usable: set[str]) -> tuple[str, ...]:
 
 def _device(files: Files, name: str) -> RdmaDevice:
     place = f"{CLASS}/{name}"
-    node_type, _, _ = files.text(f"{place}/node_type").partition(":")
     numbers = [one for one in files.names(f"{place}/ports") if one.isdecimal()]
     device_counters = _counters(files, f"{place}/hw_counters") if len(numbers) == 1 else {}
     return RdmaDevice(
         name=name,
-        node_type=number(node_type),
+        node_type=number_before(files.text(f"{place}/node_type")),
         driver=files.link_name(f"{place}/device/driver"),
         hca_type=files.text(f"{place}/hca_type"),
         board_id=files.text(f"{place}/board_id"),
@@ -100,8 +92,8 @@ def _port(files: Files, place: str, port: int, device_counters: dict[str, int]) 
     pkeys = (files.number(f"{place}/pkeys/{one}") for one in files.names(f"{place}/pkeys"))
     return RdmaPort(
         number=port,
-        state=_word(files.text(f"{place}/state")),
-        physical_state=_word(files.text(f"{place}/phys_state")),
+        state=word_behind(files.text(f"{place}/state")),
+        physical_state=word_behind(files.text(f"{place}/phys_state")),
         rate=float(speed[1]) * 1e9 if speed else None,
         rate_text=rate,
         link_layer=link_layer if link_layer in LINK_LAYERS else "",
@@ -113,12 +105,6 @@ def _port(files: Files, place: str, port: int, device_counters: dict[str, int]) 
         | _counters(files, f"{place}/counters")
         | _counters(files, f"{place}/hw_counters"),
     )
-
-
-def _word(text: str) -> str:
-    """Return the word of ``4: ACTIVE``."""
-    _, colon, word = text.partition(":")
-    return word.strip() if colon else ""
 
 
 def _gids(files: Files, place: str) -> tuple[Gid, ...]:

@@ -1,4 +1,4 @@
-"""Versions of installed packages and places of programs; nothing is imported, nothing started.
+"""Versions of installed packages, places of programs, every NCCL; nothing is imported, nothing started.
 
 The names of the records (``torch-2.6.0.dist-info``) tell both name and version, as ``importlib.metadata``
 would after a quarter of a second of imports.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ringleader.fabric.facts import Software
+from ringleader.fabric.facts import Library, Software
+from ringleader.fabric.readers.libraries import CACHE, LARGEST_CACHE, cached, find
 from ringleader.fabric.readers.sysfs_files import Files
 
 PACKAGES = (
@@ -36,6 +37,16 @@ SYSTEM_PATH = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 SYSTEM_PYTHON = "usr/bin/python3"
 SITE_PACKAGES = ("usr/lib/python3/dist-packages", "usr/local/lib/python3/dist-packages")
 """Where packages are below another root than this machine's."""
+NCCL = "libnccl.so.2"
+NCCL_IN_PACKAGE = f"nvidia/nccl/lib/{NCCL}"
+NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
+NCCL_ELSEWHERE = (
+    "usr/local/lib",
+    "usr/local/nccl/lib",
+    "usr/local/cuda/lib64",
+    "opt/nccl/lib",
+    "opt/nccl/build/lib",
+)
 
 
 def read(files: Files, environ: Mapping[str, str]) -> Software:
@@ -113,3 +124,49 @@ def program(files: Files, environ: Mapping[str, str], name: str) -> str:
         if place.startswith("/") and "\0" not in path and os.access(files.path(path), os.X_OK):
             return path
     return ""
+
+
+# --- NCCL -------------------------------------------------------------------------------------------------
+
+
+def nccl_libraries(files: Files, environ: Mapping[str, str]) -> tuple[Library, ...]:
+    """Return them, each file once, the one that PyTorch would load first.
+
+    PyTorch's wheels have a run path (DT_RPATH) to NVIDIA's wheels, which comes before LD_LIBRARY_PATH; only
+    LD_PRELOAD comes before it.
+    """
+    found: dict[str, Library] = {}
+    for one in (*_preloaded(files, environ), *_nccl_wheels(files), *_system_nccl(files, environ)):
+        found.setdefault(files.real(one.path), one)
+    return tuple(found.values())
+
+
+def _preloaded(files: Files, environ: Mapping[str, str]) -> Iterator[Library]:
+    for path in environ.get("LD_PRELOAD", "").replace(":", " ").split():
+        if path.startswith("/") and "libnccl.so" in path and files.exists(path):
+            yield Library(name=NCCL, path=path, version=_nccl_version(files.real(path)), source="LD_PRELOAD")
+
+
+def _nccl_wheels(files: Files) -> Iterator[Library]:
+    for place in package_path(files):
+        path = f"{place.rstrip('/')}/{NCCL_IN_PACKAGE}"
+        if files.exists(path):
+            versions = installed(files, (place,))
+            version = next((versions[one] for one in NCCL_PACKAGES if one in versions), "")
+            yield Library(name=NCCL, path=f"/{path.lstrip('/')}", version=version, source="wheel")
+
+
+def _system_nccl(files: Files, environ: Mapping[str, str]) -> Iterator[Library]:
+    cache = cached(files.data(CACHE, limit=LARGEST_CACHE), files.architecture)
+    first = find(files, NCCL, environ, cache)
+    if first.path:
+        yield first
+    for place in NCCL_ELSEWHERE:
+        path = f"/{place}/{NCCL}"
+        if files.exists(path):
+            yield Library(name=NCCL, path=path, version=_nccl_version(files.real(path)), source="system")
+
+
+def _nccl_version(path: str) -> str:
+    version = path.rpartition(".so.")[2]
+    return version if version != "2" and version[:1].isdecimal() else ""

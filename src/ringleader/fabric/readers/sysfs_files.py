@@ -1,4 +1,4 @@
-"""Small files of the system, read so that nothing hangs and nothing raises: what failed is noted.
+"""Small files of the system (``agents.sysfs``), read so that nothing raises: what failed is noted.
 
 All names are below a root that stands for ``/`` and are written without a leading slash:
 ``sys/class/net/eth0/mtu``.
@@ -9,21 +9,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TypeVar
 
+from ringleader.agents import sysfs
+from ringleader.agents.sysfs import LONGEST
 from ringleader.fabric.facts import Unreadable
 
-FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-"""Without O_NONBLOCK a FIFO would wait for somebody who writes to it."""
-LONGEST = 1 << 20
-"""Bytes of a file that are read at most."""
 LONGEST_NUMBER = 20
 """Characters of a number of 64 bits."""
-PAGE = 2048
-"""A file of /proc that gave this much may have more; those of /sys give all at once."""
 MOST_NOTES = 100
 """Entries about what was not readable; those that follow are counted only."""
 MOST_LINKS = 40
@@ -32,6 +28,8 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 NOT_APPLICABLE = (errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP)
 """What the kernel answers where a file has no meaning for a device: the speed of a link that is down."""
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+T = TypeVar("T")
 
 
 class Files:
@@ -95,30 +93,12 @@ class Files:
 
         ``if_applicable``: it is no fault that the kernel has no value for it.
         """
-        if self._is_late(name):
-            return b""
-        try:
-            descriptor = os.open(self.path(name), FLAGS)
-            try:
-                mode = os.fstat(descriptor).st_mode
-                if stat.S_ISDIR(mode):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                if not stat.S_ISREG(mode):
-                    raise OSError(errno.EPERM, "not a regular file")
-                return _read(descriptor, limit)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            if not (if_applicable and error.errno in NOT_APPLICABLE):
-                self._failed(name, error)
-        except ValueError as error:  # a NUL in the name
-            self.note(name, str(error))
-        return b""
+        fine = NOT_APPLICABLE if if_applicable else ()
+        return self._tried(name, lambda path: sysfs.read(path, limit), b"", fine)
 
     def text(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> str:
         """Return what a file holds, as text without the space around it; empty as ``data``."""
-        found = self.data(name, limit=limit, if_applicable=if_applicable)
-        return found.decode("utf-8", "replace").strip(" \t\r\n\0")
+        return sysfs.stripped(self.data(name, limit=limit, if_applicable=if_applicable))
 
     def number(self, name: str, *, if_applicable: bool = False) -> int | None:
         """Return the number that a file holds, decimal or ``0x`` hexadecimal; ``None``: it has none."""
@@ -126,30 +106,12 @@ class Files:
 
     def names(self, name: str) -> tuple[str, ...]:
         """Return the entries of a directory, ``mlx5_2`` before ``mlx5_10``; none where there is none."""
-        if self._is_late(name):
-            return ()
-        try:
-            entries = os.listdir(self.path(name))  # noqa: PTH208
-        except OSError as error:
-            self._failed(name, error)
-            return ()
-        except ValueError as error:
-            self.note(name, str(error))
-            return ()
+        entries = self._tried(name, os.listdir, list[str]())
         return tuple(sorted((one for one in entries if _printable(one) == one), key=_natural))
 
     def link(self, name: str) -> str:
         """Return the text of a symbolic link; empty where there is none."""
-        if self._is_late(name):
-            return ""
-        try:
-            return _printable(os.readlink(self.path(name)))  # noqa: PTH115
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # not a link
-                self._failed(name, error)
-        except ValueError as error:
-            self.note(name, str(error))
-        return ""
+        return _printable(self._tried(name, os.readlink, "", (errno.EINVAL,)))  # EINVAL: not a link
 
     def link_name(self, name: str) -> str:
         """Return the last part of what a symbolic link points to: the name of a driver, of an IOMMU group."""
@@ -205,18 +167,18 @@ class Files:
             self.note(name, "not read, and nothing after it: it took too long", summary=True)
         return True
 
-    def _failed(self, name: str, error: OSError) -> None:
-        if error.errno not in NOT_THERE:
-            self.note(name, error.strerror or str(error))
-
-
-def _read(descriptor: int, limit: int) -> bytes:
-    blocks = [os.read(descriptor, limit)]
-    size = len(blocks[0])
-    while len(blocks[-1]) >= PAGE and size < limit:
-        blocks.append(os.read(descriptor, limit - size))
-        size += len(blocks[-1])
-    return b"".join(blocks)
+    def _tried(self, name: str, read: Callable[[str], T], nothing: T, fine: Collection[int] = ()) -> T:
+        """Return what ``read`` gives for a path, or ``nothing``; errors but ``fine`` ones are noted."""
+        if self._is_late(name):
+            return nothing
+        try:
+            return read(self.path(name))
+        except OSError as error:
+            if error.errno not in (*NOT_THERE, *fine):
+                self.note(name, error.strerror or str(error))
+        except ValueError as error:  # a NUL in the name
+            self.note(name, str(error))
+        return nothing
 
 
 def _printable(text: str) -> str:

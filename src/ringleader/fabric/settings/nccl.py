@@ -11,7 +11,14 @@ from ringleader.fabric.settings.interfaces import (
     misleading_interfaces,
     routable_interfaces,
 )
-from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
+from ringleader.fabric.settings.setting import (
+    LOSSLESS_CLASS,
+    SettingInputs,
+    Settings,
+    chosen,
+    left_to_the_user,
+    unset,
+)
 from ringleader.fabric.versions import Version, nccl_version, shown
 from ringleader.fabric.wires import Wire
 
@@ -34,28 +41,17 @@ def nccl_settings(inputs: SettingInputs) -> Settings:
     found = _host_memory(inputs, version) + _sockets(inputs)
     if _is_switched_off(inputs):
         why = "the user keeps NCCL off InfiniBand and RoCE (NCCL_IB_DISABLE or NCCL_NET)"
-        return found + Settings(not_set=(UnsetVariable(variable="NCCL_IB_HCA", reason=why),))
+        return found + unset("NCCL_IB_HCA", why, rdma=False)
     takes = (Wire.INFINIBAND, Wire.ROCE, Wire.IWARP)
     ports = [one for one in inputs.ports.ports if one.wire in takes]
     if ports and all(one.wire is Wire.IWARP and one.device.driver != "erdma" for one in ports):
         why = "NCCL connects without the RDMA connection manager, and iWARP does not work without it"
-        setting = Setting(variable="NCCL_IB_DISABLE", value="1", reason=why, library="NCCL", job_wide=True)
-        return found + Settings(settings=(setting,))
+        return found + chosen("NCCL_IB_DISABLE", "1", why, "NCCL", job_wide=True)
     if inputs.ports.has(Wire.EFA):
         why = "NCCL reaches EFA only through the plugin aws-ofi-nccl, which has to be on LD_LIBRARY_PATH"
-        plugin = UnsetVariable(variable="NCCL_NET_PLUGIN", reason=why, steers_to_rdma=True)
-        found += Settings(left_to_the_user=(plugin,))
-    chosen = [one for one in ports if _is_chosen(one, inputs)]
-    return found + _devices(inputs, ports) + _gid(chosen, version) + _timeout(chosen, version)
-
-
-def _one(variable: str, value: str, reason: str, *, steers: bool = False) -> Settings:
-    setting = Setting(variable=variable, value=value, reason=reason, library="NCCL", steers_to_rdma=steers)
-    return Settings(settings=(setting,))
-
-
-def _not(variable: str, reason: str, *, steers: bool = True) -> Settings:
-    return Settings(not_set=(UnsetVariable(variable=variable, reason=reason, steers_to_rdma=steers),))
+        found += left_to_the_user("NCCL_NET_PLUGIN", why)
+    used = [one for one in ports if _is_chosen(one, inputs)]
+    return found + _devices(inputs, ports) + _gid(used, version) + _timeout(used, version)
 
 
 def _is_switched_off(inputs: SettingInputs) -> bool:
@@ -74,7 +70,7 @@ def _devices(inputs: SettingInputs, ports: Sequence[UsablePort]) -> Settings:
     if not ports:
         return Settings()
     if not misleading:
-        return _not("NCCL_IB_HCA", "NCCL takes the right ports by itself")
+        return unset("NCCL_IB_HCA", "NCCL takes the right ports by itself")
     by_reason: dict[str, list[str]] = {}
     for one in inputs.ports.left_out:
         if one.name in misleading:
@@ -82,7 +78,7 @@ def _devices(inputs: SettingInputs, ports: Sequence[UsablePort]) -> Settings:
     why = "NCCL would take others too: " + "; ".join(
         f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()
     )
-    return _one("NCCL_IB_HCA", "=" + ",".join(one.name for one in ports), why, steers=True)
+    return chosen("NCCL_IB_HCA", "=" + ",".join(one.name for one in ports), why, "NCCL", rdma=True)
 
 
 def _gid(ports: Sequence[UsablePort], version: Version | None) -> Settings:
@@ -90,18 +86,20 @@ def _gid(ports: Sequence[UsablePort], version: Version | None) -> Settings:
     if not roce:
         return Settings()
     variable = "NCCL_IB_GID_INDEX"
-    found = _traffic_class() if any(one.wire is Wire.ROCE for one in roce) else Settings()
+    found = Settings()
+    if any(one.wire is Wire.ROCE for one in roce):
+        found = left_to_the_user("NCCL_IB_TC", LOSSLESS_CLASS)
     if version is None:
-        return found + _not(variable, "the version of NCCL is not known; from 2.21 on it must not be set")
+        return found + unset(variable, "the version of NCCL is not known; from 2.21 on it must not be set")
     if version >= FINDS_GID:
-        found += _not(variable, f"NCCL {shown(version)} finds the GID by itself")
+        found += unset(variable, f"NCCL {shown(version)} finds the GID by itself")
         return found + _address_family(roce)
     index, kind = _common_gid(roce)
     if index is None:
         why = "no entry of the GID tables has an address for RoCE on every port, and NCCL takes one for all"
-        return found + _not(variable, why)
+        return found + unset(variable, why)
     why = f"NCCL {shown(version)} would take entry 0; entry {index} is {kind} with a routable address"
-    return found + _one(variable, str(index), why, steers=True)
+    return found + chosen(variable, str(index), why, "NCCL", rdma=True)
 
 
 def _common_gid(ports: Sequence[UsablePort]) -> tuple[int | None, str]:
@@ -118,12 +116,7 @@ def _address_family(ports: Sequence[UsablePort]) -> Settings:
     if not gids or any(map(is_ipv4, gids)):
         return Settings()
     why = "the ports have IPv6 addresses alone, and NCCL looks for IPv4"
-    return _one("NCCL_IB_ADDR_FAMILY", "AF_INET6", why, steers=True)
-
-
-def _traffic_class() -> Settings:
-    why = "on RoCE it is 4 times the DSCP of the network's lossless class, which the switches decide"
-    return Settings(left_to_the_user=(UnsetVariable(variable="NCCL_IB_TC", reason=why, steers_to_rdma=True),))
+    return chosen("NCCL_IB_ADDR_FAMILY", "AF_INET6", why, "NCCL", rdma=True)
 
 
 def _timeout(ports: Sequence[UsablePort], version: Version | None) -> Settings:
@@ -131,7 +124,7 @@ def _timeout(ports: Sequence[UsablePort], version: Version | None) -> Settings:
         return Settings()
     default = 18 if version >= (2, 14) else 14
     why = f"NCCL {shown(version)} gives up after {_seconds(default)}; 20 is the default since 2.23"
-    return _one("NCCL_IB_TIMEOUT", "20", why, steers=True)
+    return chosen("NCCL_IB_TIMEOUT", "20", why, "NCCL", rdma=True)
 
 
 def _seconds(timeout: int) -> str:
@@ -145,23 +138,23 @@ def _host_memory(inputs: SettingInputs, version: Version | None) -> Settings:
     if not facts.container or may or version is None or not CUMEM_HOST <= version < CUMEM_HOST_FALLBACK:
         return Settings()
     why = f"NCCL {shown(version)} fails in a container without CAP_SYS_NICE, which cuMem host memory needs"
-    return _one("NCCL_CUMEM_HOST_ENABLE", "0", why)
+    return chosen("NCCL_CUMEM_HOST_ENABLE", "0", why, "NCCL")
 
 
 def _sockets(inputs: SettingInputs) -> Settings:
     facts = inputs.facts
     if ipoib := ipoib_interfaces(facts):
         why = f"NCCL takes {ipoib[0].name} by itself (TCP over InfiniBand) where it needs sockets"
-        return _not("NCCL_SOCKET_IFNAME", why, steers=False)
+        return unset("NCCL_SOCKET_IFNAME", why, rdma=False)
     names = [one.name for one in routable_interfaces(facts)]
     if facts.container == "kubernetes" and inputs.ports.ports and "eth0" in names and len(names) > 1:
         why = "eth0 is the Pod network, on which all Pods meet; the others are for RDMA"
-        return _one("NCCL_SOCKET_IFNAME", "=eth0", why)
+        return chosen("NCCL_SOCKET_IFNAME", "=eth0", why, "NCCL")
     misleading = list(_misleading(inputs))
     if not misleading:
         return Settings()
     why = f"{', '.join(misleading)} leads to no other host, and NCCL would take it"
-    return _one("NCCL_SOCKET_IFNAME", "^" + ",".join((*SKIPPED_BY_NCCL, *misleading)), why)
+    return chosen("NCCL_SOCKET_IFNAME", "^" + ",".join((*SKIPPED_BY_NCCL, *misleading)), why, "NCCL")
 
 
 def _misleading(inputs: SettingInputs) -> Iterator[str]:

@@ -1,18 +1,19 @@
-"""The settings of one host: every library's, less what the user has set and what cannot work here. Pure."""
+"""The settings of one host: every library's, less what the user has set and what cannot work here. Pure.
+
+``agreed`` compares those of several hosts: what chooses a protocol has to be alike everywhere.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ringleader.errors import RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.port_selection import PortSelection, locked_memory_obstacle, select_ports
-from ringleader.fabric.settings.gloo import gloo_settings
-from ringleader.fabric.settings.libfabric import libfabric_settings
-from ringleader.fabric.settings.mpi import mpi_settings
+from ringleader.fabric.settings.mpi import gloo_settings, libfabric_settings, mpi_settings, ucx_settings
 from ringleader.fabric.settings.nccl import nccl_settings
-from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
-from ringleader.fabric.settings.ucx import ucx_settings
+from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable, unset
 from ringleader.fabric.topology.nic_assignment import NicAssignment, assign_nics
 
 RULES = (nccl_settings, ucx_settings, libfabric_settings, mpi_settings, gloo_settings)
@@ -93,7 +94,7 @@ def _no_port(ports: PortSelection) -> Settings:
     reasons = "; ".join(f"{name}: {reason}" for reason, name in reversed(first_of.items()))
     others = len(ports.left_out) - len(first_of)
     why = f"no port can be used: {reasons}" + (f"; and {others} more" if others else "")
-    return Settings(not_set=(UnsetVariable(variable="", reason=why),))
+    return unset("", why, rdma=False)
 
 
 def _without_rdma(found: Settings, inputs: SettingInputs) -> Settings:
@@ -112,3 +113,30 @@ def _without_rdma(found: Settings, inputs: SettingInputs) -> Settings:
             *(UnsetVariable(variable=name, reason=why) for name in names),
         ),
     )
+
+
+def agreed(hosts: Mapping[str, Settings]) -> dict[str, Settings]:
+    """Return the settings by host without those job-wide ones that any host has otherwise, or not at all."""
+    wide = {one.variable for found in hosts.values() for one in found.settings if one.job_wide}
+    odd = {
+        name: [host for host, found in hosts.items() if name not in found.variables]
+        for name in sorted(wide)
+        if len({found.variables.get(name) for found in hosts.values()}) > 1
+    }
+    return {host: _without(found, odd) for host, found in hosts.items()}
+
+
+def _without(found: Settings, odd: Mapping[str, list[str]]) -> Settings:
+    dropped = tuple(
+        UnsetVariable(
+            variable=one.variable,
+            reason="every host has to have it alike, and it does not fit "
+            + (", ".join(odd[one.variable][:3]) or "all"),
+        )
+        for one in found.settings
+        if one.variable in odd
+    )
+    if not dropped:
+        return found
+    kept = tuple(one for one in found.settings if one.variable not in odd)
+    return replace(found, settings=kept, not_set=found.not_set + dropped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.port_selection import PortSelection
@@ -59,6 +60,30 @@ class Settings:
     def variables(self) -> dict[str, str]:
         """The variables as a mapping."""
         return {one.variable: one.value for one in self.settings}
+
+
+def chosen(
+    variable: str, value: str, reason: str, library: str, *, rdma: bool = False, **more: Any
+) -> Settings:
+    """Return one setting; ``rdma``: it steers to RDMA; ``more``: further fields of ``Setting``."""
+    setting = Setting(
+        variable=variable, value=value, reason=reason, library=library, steers_to_rdma=rdma, **more
+    )
+    return Settings(settings=(setting,))
+
+
+def unset(variable: str, reason: str, *, rdma: bool = True) -> Settings:
+    """Return that a variable is not set, and why."""
+    return Settings(not_set=(UnsetVariable(variable=variable, reason=reason, steers_to_rdma=rdma),))
+
+
+def left_to_the_user(variable: str, reason: str) -> Settings:
+    """Return that only the user can know the value of a variable about RDMA."""
+    return Settings(left_to_the_user=(UnsetVariable(variable=variable, reason=reason, steers_to_rdma=True),))
+
+
+LOSSLESS_CLASS = "on RoCE it is 4 times the DSCP of the network's lossless class, which the switches decide"
+"""Why a traffic class is left to the user."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,13 @@ def gpu_distance(facts: HostFacts, gpu: Gpu, nic: UsablePort) -> PciDistance | N
     return None if pair is None else pci_distance(*pair, single_node=len(facts.numa_nodes) == 1)
 
 
+def nearest_gpu(facts: HostFacts, nic: UsablePort) -> Gpu | None:
+    """Return the GPU next to a NIC, of equally near ones the first; ``None``: there is no GPU."""
+    return min(
+        facts.gpus, key=lambda gpu: gpu_distance(facts, gpu, nic) or max(PciDistance) + 1, default=None
+    )
+
+
 Cost = tuple[int, int, float, int]
 """Distance, bridges between the two, minus the rate, position: the smaller the better."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ringleader.fabric.facts import HostFacts
-from ringleader.fabric.settings.setting import Setting, Settings, UnsetVariable
+from ringleader.fabric.settings.setting import Settings, UnsetVariable, chosen, unset
 from ringleader.fabric.transport_proof.requirement import TCP, Requirement
 from ringleader.fabric.versions import first_mpi, nccl_version, shown
 from ringleader.fabric.wires import Wire
@@ -40,12 +40,14 @@ def _nccl(requirement: Requirement, facts: HostFacts) -> Settings:
         return Settings()
     if version < NAMES_NETWORK:
         why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on it can be told not to"
-        return Settings(not_set=(UnsetVariable(variable="NCCL_NET", reason=why),))
+        return unset("NCCL_NET", why, rdma=False)
     if requirement.between == TCP:
-        return _one("NCCL_NET", "Socket", "tcp is required", "NCCL", rivals=("NCCL_NET_PLUGIN",))
+        why, rivals = "tcp is required", ("NCCL_NET_PLUGIN",)
+        return chosen("NCCL_NET", "Socket", why, "NCCL", job_wide=True, rivals=rivals)
     if requirement.between & VERBS:
         why = f"{requirement} is required: NCCL ends with an error instead of falling back to TCP"
-        return _one("NCCL_NET", "IB", why, "NCCL", rivals=("NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"), rdma=True)
+        both = ("NCCL_NET_PLUGIN", "NCCL_IB_DISABLE")
+        return chosen("NCCL_NET", "IB", why, "NCCL", rdma=True, job_wide=True, rivals=both)
     why = "the plugin for EFA names its network itself (AWS Libfabric or Libfabric)"
     return Settings(left_to_the_user=(UnsetVariable(variable="NCCL_NET", reason=why),))
 
@@ -59,36 +61,23 @@ def _mpi(requirement: Requirement, facts: HostFacts) -> Settings:
     if requirement.between == {Wire.EFA}:
         name = "I_MPI_OFI_PROVIDER" if mpi.family == "Intel MPI" else "FI_PROVIDER"
         why = "efa is required: libfabric fails instead of taking TCP"
-        return _one(name, "efa", why, mpi.family, rivals=("FI_PROVIDER",), rdma=True)
+        return chosen(name, "efa", why, mpi.family, rdma=True, job_wide=True, rivals=("FI_PROVIDER",))
     why = f"{mpi.family} has no variable that keeps it from falling back"
-    return Settings(not_set=(UnsetVariable(variable="FI_PROVIDER", reason=why),))
+    return unset("FI_PROVIDER", why, rdma=False)
 
 
 def _open_mpi(requirement: Requirement, has_ucx: bool | None) -> Settings:
     if requirement.between == TCP:
-        return _one("OMPI_MCA_pml", "ob1", "tcp is required, and UCX would take RDMA", "Open MPI")
+        why = "tcp is required, and UCX would take RDMA"
+        return chosen("OMPI_MCA_pml", "ob1", why, "Open MPI", job_wide=True)
     if not requirement.between & VERBS:
         return Settings()
     if not has_ucx:
         why = "without UCX Open MPI does not speak RDMA, and this one "
         why += "has none" if has_ucx is False else "may have none"
-        return Settings(not_set=(UnsetVariable(variable="OMPI_MCA_pml", reason=why),))
+        return unset("OMPI_MCA_pml", why, rdma=False)
     why = f"{requirement} is required: else Open MPI takes ob1, and so TCP, where UCX does not work"
-    return _one("OMPI_MCA_pml", "ucx", why, "Open MPI", rdma=True) + _one(
-        "UCX_TLS", "ib,sm,self", f"{requirement} is required: UCX may not take TCP", "UCX", rdma=True
+    no_tcp = f"{requirement} is required: UCX may not take TCP"
+    return chosen("OMPI_MCA_pml", "ucx", why, "Open MPI", rdma=True, job_wide=True) + chosen(
+        "UCX_TLS", "ib,sm,self", no_tcp, "UCX", rdma=True, job_wide=True
     )
-
-
-def _one(
-    variable: str, value: str, reason: str, library: str, *, rivals: tuple[str, ...] = (), rdma: bool = False
-) -> Settings:
-    setting = Setting(
-        variable=variable,
-        value=value,
-        reason=reason,
-        library=library,
-        steers_to_rdma=rdma,
-        job_wide=True,
-        rivals=rivals,
-    )
-    return Settings(settings=(setting,))

@@ -134,7 +134,7 @@ class LogLines:
 
     rank: int
     lines: tuple[str, ...] = ()
-    """Only lines that matter, as ``nccl_log.relevant_lines`` and ``ucx_log.relevant_lines`` pick them."""
+    """Those that may matter, as ``agents.rank_evidence`` picks them."""
     left_out: int = 0
     """Lines that matter but were too many."""
 

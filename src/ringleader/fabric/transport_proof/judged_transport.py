@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from ringleader.fabric.byte_size import MIB
 from ringleader.fabric.transport_proof.bytes_moved import BytesMoved, bytes_moved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
-from ringleader.fabric.transport_proof.gpudirect_use import gpudirect_use
+from ringleader.fabric.transport_proof.library_transport import gpudirect_use
 from ringleader.fabric.transport_proof.proof import (
     HostProof,
     PairProof,
     TransportProof,
     WireShares,
 )
-from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, names_words, part_words
 from ringleader.fabric.transport_proof.wires_between import wires_between
 from ringleader.fabric.transport_proof.wires_within import wires_within
-from ringleader.fabric.wires import Wire
+from ringleader.fabric.wires import WIRE_WORDS, Wire, names_words, part_words
 
 LEAST_LOCAL = 8 * MIB
 """Bytes handed to the MPI within a host: ranks that print as much look the same on the loopback interface."""

@@ -1,4 +1,4 @@
-"""What libraries' own logs and settings say of the wires they use: weaker than counters."""
+"""What libraries' logs and settings say of wires and of GPUDirect RDMA: weaker than counters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ringleader.fabric.transport_proof import nccl_log, ucx_log
-from ringleader.fabric.transport_proof.counter_difference import port_wire
+from ringleader.fabric.transport_proof.bytes_moved import port_wire
 from ringleader.fabric.transport_proof.evidence import HostEvidence
+from ringleader.fabric.transport_proof.library_logs import NcclLog, UcxTransport, connections, nccl_log
+from ringleader.fabric.transport_proof.proof import GpuDirectUse
 from ringleader.fabric.wires import RDMA, Wire
 
 SHARED_MEMORY_TRANSPORTS = frozenset({"sysv", "posix", "cma", "knem", "xpmem", "self", "sm", "mm"})
@@ -70,7 +71,7 @@ def device_wire(host: HostEvidence, device: str, link: str = "") -> Wire:
     return wires.pop() if len(wires) == 1 else Wire.UNKNOWN
 
 
-def nccl_network_wire(host: HostEvidence, log: nccl_log.NcclLog, network: str, device: int | None) -> Wire:
+def nccl_network_wire(host: HostEvidence, log: NcclLog, network: str, device: int | None) -> Wire:
     """Return the wire behind one of NCCL's networks (``IB``, ``Socket``, ``AWS Libfabric``)."""
     name = network.lower()
     if name.startswith(SOCKET_NETWORKS):
@@ -87,7 +88,7 @@ def nccl_network_wire(host: HostEvidence, log: nccl_log.NcclLog, network: str, d
 def _nccl_between(host: HostEvidence) -> LibraryWord:
     count: Counter[Wire] = Counter()
     paths: dict[str, None] = {}
-    for log in map(nccl_log.parsed, host.nccl):
+    for log in map(nccl_log, host.nccl):
         for channel in log.channels:
             if channel.transport in ("NET", "COLLNET"):
                 count[nccl_network_wire(host, log, channel.network, channel.device)] += 1
@@ -97,7 +98,7 @@ def _nccl_between(host: HostEvidence) -> LibraryWord:
                 paths[channel.path] = None
     if count:
         return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
-    for log in map(nccl_log.parsed, host.nccl):
+    for log in map(nccl_log, host.nccl):
         if log.network:
             wire = nccl_network_wire(host, log, log.network, None)
             return LibraryWord(shares={wire: 1.0}, evidence=f"NCCL says: Using network {log.network}")
@@ -107,7 +108,7 @@ def _nccl_between(host: HostEvidence) -> LibraryWord:
 def _nccl_within(host: HostEvidence) -> LibraryWord:
     count: Counter[Wire] = Counter()
     paths: dict[str, None] = {}
-    for log in map(nccl_log.parsed, host.nccl):
+    for log in map(nccl_log, host.nccl):
         for channel in log.channels:
             wire = {"P2P": Wire.P2P, "SHM": Wire.SHM}.get(channel.transport)
             if wire is not None:
@@ -119,11 +120,10 @@ def _nccl_within(host: HostEvidence) -> LibraryWord:
 
 
 def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> LibraryWord:
-    logs = [ucx_log.parsed(log) for log in host.ucx]
     transports = [
         one
-        for log in logs
-        for connection in log.connections
+        for log in host.ucx
+        for connection in connections(log)
         if connection.place in places or (within and connection.place == "")
         for one in connection.transports
         if one.name not in STAGING_TRANSPORTS
@@ -143,14 +143,11 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
         return LibraryWord(
             shares=_shares(Counter(wire for _, wire in fast)), evidence=f"UCX's log says {_few(names)}"
         )
-    return _mpi_by_components(host, logs, within=within)
+    return _mpi_by_components(host, within=within)
 
 
-def _mpi_by_components(host: HostEvidence, logs: Iterable[ucx_log.UcxLog], *, within: bool) -> LibraryWord:
-    told = tuple(logs)
-    pml = host.mpi.pml or next((log.pml for log in told if log.pml), "")
-    btls = host.mpi.btls or tuple(dict.fromkeys(btl for log in told for btl in log.btls))
-    provider = host.mpi.provider or next((log.provider for log in told if log.provider), "")
+def _mpi_by_components(host: HostEvidence, *, within: bool) -> LibraryWord:
+    pml, btls, provider = host.mpi.pml, host.mpi.btls, host.mpi.provider
     if pml == "ob1" and within and {"sm", "vader"} & set(btls):
         return LibraryWord(
             shares={Wire.SHM: 1.0}, evidence="Open MPI moves messages by ob1 over shared memory"
@@ -171,7 +168,7 @@ def _mpi_by_components(host: HostEvidence, logs: Iterable[ucx_log.UcxLog], *, wi
     return LibraryWord()
 
 
-def _transport_wire(host: HostEvidence, one: ucx_log.UcxTransport) -> Wire:
+def _transport_wire(host: HostEvidence, one: UcxTransport) -> Wire:
     if one.name in SHARED_MEMORY_TRANSPORTS:
         return Wire.SHM
     if one.name in GPU_TRANSPORTS:
@@ -209,3 +206,48 @@ def _shares(count: Counter[Wire]) -> dict[Wire, float]:
 def _few(names: Iterable[str], most: int = 3) -> str:
     every = list(names)
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def gpudirect_use(host: HostEvidence) -> GpuDirectUse:
+    """Return whether a host's NICs read and wrote the memory of its GPUs, by what NCCL wrote.
+
+    Counters cannot tell: the same bytes cross the port when they are copied through the host's memory first.
+    """
+    if host.gpus == 0:
+        return GpuDirectUse(evidence=("its ranks use no GPU",))
+    logs = tuple(map(nccl_log, host.nccl))
+    return _by_channels(logs) or _by_other_lines(logs) or GpuDirectUse(evidence=_nothing(host))
+
+
+def _by_channels(logs: tuple[NcclLog, ...]) -> GpuDirectUse | None:
+    network = [one for log in logs for one in log.channels if one.transport in ("NET", "COLLNET")]
+    if not network:
+        return None
+    receiving = [one for one in network if one.direction == "receive"] or network
+    direct = [one for one in receiving if one.gpudirect]
+    counted = f"{len(direct)} of {len(receiving)} paths on which NCCL receives end in /GDRDMA"
+    if not direct:
+        devices = [one for log in logs for one in log.gpudirect_devices]
+        reasons = [f"{name}: {why}" for name, enabled, why in devices if why and not enabled]
+        return GpuDirectUse(used=False, evidence=(f"{counted}: {network[0].path}", *dict.fromkeys(reasons)))
+    sending = [one for one in network if one.direction == "send"]
+    words = [counted]
+    if len(direct) < len(receiving):
+        return GpuDirectUse(used=None, evidence=(*words, "some ranks use it and some do not"))
+    if sending and not any(one.gpudirect for one in sending):
+        words.append("what is sent is copied through the host, as NCCL does by default without NVLink")
+    return GpuDirectUse(used=True, evidence=tuple(words))
+
+
+def _by_other_lines(logs: tuple[NcclLog, ...]) -> GpuDirectUse | None:
+    said = {log.gpudirect_everywhere for log in logs} - {None}
+    if len(said) == 1:
+        used = said.pop()
+        return GpuDirectUse(used=used, evidence=(f"NCCL says: Connected all rings, GDR {int(bool(used))}",))
+    return None
+
+
+def _nothing(host: HostEvidence) -> tuple[str, ...]:
+    if host.traffic is not None and not {"nccl"} & set(host.traffic.libraries):
+        return ("no library that reads GPUs' memory moved bytes between hosts",)
+    return ("no log says whether NICs reached the memory of GPUs",)

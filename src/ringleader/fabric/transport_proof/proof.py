@@ -1,13 +1,17 @@
-"""Which wire carried a job's bytes, host by host: values. ``judged_transport`` makes them of the evidence."""
+"""Which wire carried a job's bytes, host by host: values, and lines for people of them.
+
+``judged_transport`` makes the values of the evidence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ringleader.fabric.transport_proof.counter_difference import Carried
+from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.transport_proof.bytes_moved import Carried
 from ringleader.fabric.transport_proof.evidence import Exchanged
-from ringleader.fabric.wires import Wire
+from ringleader.fabric.wires import WIRE_WORDS, Wire, names_words, part_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,3 +93,37 @@ class TransportProof:
     """Shares of all bytes between hosts."""
     within: Mapping[Wire, float] = field(default_factory=dict)
     """Shares of all bytes within hosts."""
+
+
+def lines(proof: TransportProof, *, verbose: bool = False) -> tuple[str, ...]:
+    """Return what is worth saying at a job's end.
+
+    Of a job on several hosts what carried the bytes between them; of any job what is wrong. Of a healthy job
+    on one host, and of what was not judged, nothing but with ``verbose``.
+    """
+    return tuple(line for host in proof.hosts for line in _host_lines(host, verbose))
+
+
+def _host_lines(host: HostProof, verbose: bool) -> Iterator[str]:
+    if host.between.shares or (verbose and host.between.unjudged != "the job has one host"):
+        gpudirect = {True: "; GPUDirect RDMA used", False: "; GPUDirect RDMA not used", None: ""}
+        yield f"{host.host} to other hosts: {_text(host.between)}{gpudirect[host.gpudirect.used]}"
+    if verbose:
+        yield f"{host.host} within: {_text(host.within)}"
+    for warning in host.warnings:
+        yield f"{host.host}: {warning}"
+
+
+def _text(wires: WireShares) -> str:
+    if not wires.shares:
+        return f"not judged: {wires.unjudged}"
+    parts = []
+    for wire, part in wires.shares.items():
+        names = wires.devices.get(wire, ())
+        on = f" on {names_words(names)}" if names else ""
+        parts.append(f"{WIRE_WORDS[wire]}{on} {part_words(part)}")
+    least = "at least " if wires.exchanged_most > wires.exchanged else ""
+    carried = ", ".join(parts) + f" of {least}{byte_size(wires.exchanged)}"
+    if wires.by_log_only:
+        carried += " (by logs, not by counters)"
+    return "; ".join([carried, *wires.evidence])

@@ -9,8 +9,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.port_selection import select_ports
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
-from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, part_words
-from ringleader.fabric.wires import RDMA, Wire, wire_of_port
+from ringleader.fabric.wires import RDMA, WIRE_WORDS, Wire, part_words, wire_of_port
 
 OPTION = "--require"
 LEAST = 0.99

@@ -8,7 +8,7 @@ matches has carried them; libraries' logs only decide where counters leave it op
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ringleader.fabric.byte_size import MIB, byte_size
@@ -16,8 +16,7 @@ from ringleader.fabric.transport_proof.bytes_moved import BytesMoved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.library_transport import LibraryWord, said_between
 from ringleader.fabric.transport_proof.proof import WireShares
-from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, names_words, too_little
-from ringleader.fabric.wires import RDMA, Wire
+from ringleader.fabric.wires import RDMA, WIRE_WORDS, Wire, names_words, too_little
 
 LEAST_JUDGED = MIB
 """Bytes; of less than this, connections' set-up and other programs' chatter is too large a part."""
@@ -56,7 +55,9 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     """Return what carried the bytes of a host from and to others."""
     traffic = host.traffic
     if traffic is None:
-        return WireShares(unjudged="its ranks told nothing of what they exchanged")
+        return WireShares(
+            unjudged="; ".join(["its ranks told nothing of what they exchanged", *_seen(host, moved)])
+        )
     least = sum(one.least for one in traffic.libraries.values())
     most = sum(one.most for one in traffic.libraries.values())
     if most < LEAST_JUDGED:
@@ -79,6 +80,14 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
         contradictions=_contradictions(shares, said, found),
         by_log_only=found.by_log_only,
     )
+
+
+def _seen(host: HostEvidence, moved: BytesMoved) -> Iterator[str]:
+    """Yield what ports and interfaces moved, and what libraries say, with nothing to compare it to."""
+    for one in moved.carried:
+        if one.moved.total >= LEAST_JUDGED:
+            yield f"{one.name} moved {byte_size(one.moved.total)}"
+    yield from filter(None, (said_between(host, library).evidence for library in ("nccl", "mpi")))
 
 
 @dataclass(frozen=True, kw_only=True)

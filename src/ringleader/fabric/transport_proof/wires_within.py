@@ -13,8 +13,7 @@ from ringleader.fabric.transport_proof.bytes_moved import BytesMoved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.library_transport import said_within
 from ringleader.fabric.transport_proof.proof import WireShares
-from ringleader.fabric.transport_proof.wire_words import names_words, too_little
-from ringleader.fabric.wires import RDMA, Wire
+from ringleader.fabric.wires import RDMA, Wire, names_words, too_little
 
 LEAST_JUDGED = MIB
 """Bytes of one library; of less, the loopback interface's other users hide them."""

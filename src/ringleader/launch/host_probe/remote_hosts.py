@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, usable_cores
+from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, sysfs, usable_cores
 from ringleader.errors import Fault
 from ringleader.launch.host_probe.host_answer import Question
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
@@ -43,7 +43,7 @@ def program(question: Mapping[str, Any]) -> bytes:
     """
     sources = [
         (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (light_imports, rank_identity, hardware, usable_cores, host_facts_script)
+        for module in (light_imports, rank_identity, sysfs, hardware, usable_cores, host_facts_script)
     ]
     return f"""\
 import sys

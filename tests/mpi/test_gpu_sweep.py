@@ -14,8 +14,10 @@ from datetime import timedelta
 import torch
 from mpi4py import MPI
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
-from ringleader.bench.group_sweep import GroupSweep
+from ringleader.bench.gpu_sweep import GpuSweep
 from ringleader.bench.pair_plan import PairPlan
+from ringleader.bench.pair_sweep import buffers
+from ringleader.bench.peer import Peer
 
 class Gloo:
     def __init__(self, store, leads):
@@ -39,16 +41,19 @@ world = MPI.COMM_WORLD
 where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 store = TCPStore(*where, is_master=world.rank == 0, wait_for_workers=False)
 plan = PairPlan(rounds=(((0, 1),),), sizes=(1, 4096, 65536), window=4, both_ways=True, pair_seconds=1.0)
-sweep = GroupSweep(
-    world, plan, allocate=lambda size: torch.ones(size, dtype=torch.uint8),
+def allocate(size):
+    return torch.ones(size, dtype=torch.uint8)
+
+peer, found = Peer(world, 1 - world.rank, 0, time.monotonic() + 60), []
+sweep = GpuSweep(
+    peer, plan, buffers(plan, allocate), leads=world.rank == 0, allocate=allocate,
     open_channel=lambda turn, partner, leads: Gloo(PrefixStore(str(turn), store), leads),
 )
-until, found = time.monotonic() + 60, []
 if world.rank == 0:
-    left = sweep.lead(1, 0, deadline=until, tell=found.append)
+    left = sweep.lead(found.append)
     print(json.dumps([left, found]), flush=True)
 else:
-    sweep.follow(0, 0, deadline=until)
+    sweep.follow()
 world.Barrier()
 """
 

@@ -1,4 +1,4 @@
-"""Any output of perftest, ucx_perftest or OSU: which program it is of, and what is in it."""
+"""Any output of perftest, ucx_perftest or OSU, of several versions: which program it is of, what is in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringleader.fabric.active.program_output import program_outputs, ucx_message_size
+from ringleader.bench.program_output import program_outputs, ucx_message_size
 
 RULE = "-" * 87 + "\n"
 
@@ -60,6 +60,53 @@ BOX = """\
 +----------------------------------------------------------------------------------------------------------+
 """
 OSU = "# OSU MPI Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n8   12.50\n"
+FOR_A_TIME = READ.replace("RDMA_Read", "RDMA_Write").replace(
+    " 65536 ",
+    "Conflicting CPU frequency values detected. CPU Frequency is not max.\n 65536 ",
+)
+CPU_UTIL = READ.replace("[Mpps]", "[Mpps]\t    CPU_Util[%]").replace("0.152588", "0.152588\t 1.95")
+LATENCY_FOR_A_TIME = perftest(
+    "RDMA_Write Latency Test",
+    " #bytes        #iterations       t_avg[usec]    tps average\n"
+    " 2             893312          1.11           450112.35\n",
+)
+OSU_5 = """\
+# OSU MPI Latency Test v5.6.2
+# Size          Latency (us)
+0                       1.02
+1                       1.06
+4194304               481.33
+"""
+OSU_CUDA = """\
+# OSU MPI-CUDA Bandwidth Test v5.6.2
+# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)
+# Size      Bandwidth (MB/s)
+1                       0.35
+1048576             11804.12
+"""
+OSU_BOTH = """\
+# OSU MPI Bi-Directional Bandwidth Test v7.1
+# Size      Bandwidth (MB/s)
+# Datatype: MPI_CHAR.
+1                       6.10
+2                      12.01
+"""
+OSU_7_5 = """\
+/usr/local/libexec/osu_latency: libnl-3.so.200: no version information available
+
+# OSU MPI Latency Test v7.5
+# Datatype: MPI_CHAR.
+# Size       Avg Latency(us)        Validation
+1                       3.00              Pass
+2                       2.99              Fail
+"""
+OSU_FULL = """\
+# OSU MPI Latency Test v5.9
+# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+8                       1.50              1.25              9.75       10000
+"""
+OSU_TAGGED = "".join(f"[1,0]<stdout>:{line}\n" for line in OSU_5.splitlines())
+OSU_OLD = OSU_5.replace("Test v5.6.2", "Test (Version 2.0)")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +120,19 @@ OSU = "# OSU MPI Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwid
         (UCX_RATE, "ucx_perftest", "rate", {1 << 20: 420.52 * 2**20}),
         (UCX_LATENCY, "ucx_perftest", "latency", {8: 13.351e-6}),
         (BOX + UCX_RATE, "ucx_perftest tag match bandwidth", "rate", {1000000: 420.52 * 2**20}),
+        (FOR_A_TIME, "ib_write_bw", "rate", {65536: 10e9}),
+        (CPU_UTIL, "ib_read_bw", "rate", {65536: 10e9}),
+        (LATENCY_FOR_A_TIME, "ib_write_lat", "latency", {2: 1.11e-6}),
+        (LATENCY, "ib_send_lat", "latency_low", {2: 1.02e-6}),
+        (LATENCY, "ib_send_lat", "latency_p99", {2: 1.18e-6}),
         (OSU, "osu_bw", "rate", {8: 12.5e6}),
+        (OSU_5, "osu_latency", "latency", {0: 1.02e-6, 1: 1.06e-6, 4194304: 481.33e-6}),
+        (OSU_CUDA, "osu_bw", "rate", {1: 0.35e6, 1048576: 11804.12e6}),
+        (OSU_BOTH, "osu_bibw", "both_ways_rate", {1: 6.10e6, 2: 12.01e6}),
+        (OSU_7_5, "osu_latency", "latency", {1: 3.00e-6, 2: 2.99e-6}),
+        (OSU_TAGGED, "osu_latency", "latency", {0: 1.02e-6, 1: 1.06e-6, 4194304: 481.33e-6}),
+        (OSU_OLD, "osu_latency", "latency", {0: 1.02e-6, 1: 1.06e-6, 4194304: 481.33e-6}),
+        (OSU_FULL, "osu_latency", "latency_low", {8: 1.25e-6}),
     ],
 )
 def test_the_program_is_known_by_its_title_and_the_unit_by_its_header(text, program, field, values):
@@ -89,10 +148,15 @@ def test_one_text_may_hold_several():
     assert [one.rows[0].size for one in found] == [2, 2, 1000000, 8, 8]
 
 
-def test_what_is_read_comes_from_the_other_side_and_the_device_is_named():
+def test_what_is_read_comes_from_the_other_side():
     (found,) = program_outputs(READ)
-    assert found.is_read and found.device == "mlx5_0" and not found.notes
+    assert found.is_read and not found.notes
     assert not program_outputs(RATE_6)[0].is_read
+
+
+def test_memory_of_gpus_and_failed_validation_are_told():
+    assert program_outputs(OSU_CUDA)[0].memory == "cuda" and program_outputs(OSU_5)[0].memory == "host"
+    assert program_outputs(OSU_7_5)[0].notes == ("osu_latency's validation failed at sizes 2",)
 
 
 def test_a_table_without_its_last_line_may_be_cut():
@@ -114,6 +178,16 @@ def test_a_table_without_its_last_line_may_be_cut():
             "print the size",
         ),
         (OSU[: OSU.index("8  ")], "has printed no size"),
+        (RATE_6.replace("Mpps", "kpps"), "unknown unit of a message rate"),
+        (LATENCY.replace("usec", "cycles"), "unknown unit"),
+        (UCX_LATENCY.replace("73465", ""), "does not print the size"),
+        (OSU_5.replace("MPI Latency", "MPI Allreduce Latency"), "Allreduce Latency Test"),
+        ("# OSU MPI Latency Test v5.6.2\n", "no header"),
+        (OSU_5.replace("(us)", "(ms)"), "unknown unit"),
+        (OSU_5.replace("Latency (us)", "Bandwidth (MB/s)"), "not a latency"),
+        (OSU_7_5.replace("2.99              Fail", "2.99"), "the line of size 2 is cut: 1 of 2 columns"),
+        (OSU_5[: OSU_5.rindex("481")], "the line of size 4194304 is cut"),
+        (OSU_5.replace("1.06", "nan"), "has 'nan'"),
     ],
 )
 def test_what_cannot_be_read_is_told(text, word):
@@ -133,10 +207,12 @@ def test_the_size_of_ucx_perftests_messages_is_only_taken_where_it_is_clear():
 @given(st.data())
 def test_any_damage_gives_rows_or_a_reason(data):
     text = data.draw(
-        st.sampled_from([RATE_6, READ, BOTH, LATENCY, UCX_RATE, UCX_LATENCY, BOX + UCX_RATE, OSU])
+        st.sampled_from(
+            [RATE_6, READ, BOTH, LATENCY, UCX_RATE, UCX_LATENCY, BOX + UCX_RATE, OSU, OSU_7_5, OSU_FULL]
+        )
     )
     at = data.draw(st.integers(0, len(text)))
-    odd = data.draw(st.text("0123456789.#|: \neE-[]%/nan", max_size=6))
+    odd = data.draw(st.text("0123456789.#|: \neE-[]%/nan٣", max_size=6))
     try:
         found = program_outputs(text[:at] + odd + text[at + data.draw(st.integers(0, 9)) :])
     except ValueError as error:

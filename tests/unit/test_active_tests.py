@@ -1,0 +1,305 @@
+"""The jobs of an active test: what each is to measure, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import chain
+
+import pytest
+
+from ringleader.bench.measurement_job import last_words
+from ringleader.bench.pair_plan import PairPlan
+from ringleader.bench.rank_speed import SpeedPlan
+from ringleader.doctor.active_tests import measure_hosts
+from ringleader.doctor.active_verdicts import judge
+from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
+from ringleader.fabric.check_result import Verdict
+from ringleader.fabric.facts import (
+    Clock,
+    DeviceFile,
+    Gpu,
+    Process,
+    RdmaDevice,
+    RdmaPort,
+    Software,
+    from_document,
+)
+from ringleader.fabric.facts import HostFacts as Facts
+from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import parts_of
+from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan
+
+HOSTS = ("h1", "h2", "h3", "h4")
+PERFTEST = """\
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 1048576    1000           {rate:.2f}            {rate:.2f}              0.1
+------------------------------
+"""
+LATENCY = """\
+ #bytes #iterations    t_min[usec]    t_typical[usec]    t_avg[usec]
+ 8       1000          1.02           {latency:.2f}         {latency:.2f}
+------------------------------
+"""
+
+
+def facts(*, ports=(400e9,), programs=("ib_write_bw",), gpus=0):
+    """Return a host with an InfiniBand port of each rate."""
+    devices = tuple(
+        RdmaDevice(
+            name=f"mlx5_{number}",
+            node_type=1,
+            pci_address=f"0000:{number + 16:x}:00.0",
+            ports=(
+                RdmaPort(
+                    number=1, state="ACTIVE", physical_state="LinkUp", rate=rate, link_layer="InfiniBand"
+                ),
+            ),
+        )
+        for number, rate in enumerate(ports)
+    )
+    return Facts(
+        hostname="h",
+        clock=Clock(read_at=0.0),
+        process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
+        software=Software(
+            python="", executable="", ringleader="", programs={name: f"/bin/{name}" for name in programs}
+        ),
+        rdma_devices=devices,
+        rdma_files=(DeviceFile(path="/dev/infiniband/uverbs0"),),
+        gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus)),
+    )
+
+
+class Cluster:
+    """A launcher whose ranks answer at once, from a table of rates."""
+
+    def __init__(self, *, slow_into=None, mend_in_pass=None, silent=None, code=0, slow_port=None, cuda=True):
+        self.slow_into, self.mend_in_pass, self.silent, self.code = slow_into, mend_in_pass, silent, code
+        self.slow_port, self.cuda = slow_port, cuda
+        self.jobs: list[Job] = []
+        self.plans: list[PairPlan] = []
+        """Of messages."""
+        self.programs: list[PairPlan] = []
+
+    def __call__(self, job, *, environ, listener):
+        self.jobs.append(job)
+
+        def say(rank, name, value):
+            for part in parts_of(name, value):
+                listener.report(rank, part)
+
+        if "ringleader.bench.rank_speed" in job.command:
+            assert from_document(SpeedPlan, json.loads(job.command[-1])).seconds > 0
+            for rank in range(job.np):
+                say(rank, "speed", {"kernel_seconds": 1e-3, "kernel_runs": 9, "copy_rate": 1e10})
+            return self.outcome(job)
+        plan = from_document(PairPlan, json.loads(job.command[-1]))
+        (self.programs if plan.runs else self.plans).append(plan)
+        for rank in range(job.np):
+            say(rank, "context", {"hostname": f"n{rank}", "machine": f"m{rank}"})
+            if plan.memory == "cuda" and not self.cuda:
+                say(rank, "refused", "ib_write_bw has no --use_cuda: it was built without CUDA")
+        if plan.memory == "host" or self.cuda:
+            for turn, pairs in enumerate(plan.rounds):
+                for pair in pairs:
+                    say(pair[0], "turn", turn + 1)
+                    (self.runs if plan.runs else self.messages)(plan, *pair, say)
+        return self.outcome(job)
+
+    def messages(self, plan, a, b, say):
+        if self.silent in (a, b):
+            say(a, "silence", {"partner": b, "during": "meeting", "seconds": 5.0})
+            return
+        mended = self.mend_in_pass == len(self.plans)
+        to, back = (5e7 if one != self.slow_into or mended else 12.5e6 for one in (b, a))
+        for size in plan.sizes:
+            told = {"target": b, "size": size, "window": 16, "latency": 2e-5, "rate": to, "back_rate": back}
+            say(a, "size", told)
+
+    def runs(self, plan, a, b, say):
+        for run in plan.runs:
+            client, server = (b, a) if run.backwards else (a, b)
+            device = plan.port or f"mlx5_{run.rail}:1"
+            slow = self.slow_port in ((client, run.rail), (server, run.rail))
+            text = LATENCY if "lat" in run.test else PERFTEST
+            told = {"source": client, "target": server, "size": run.sizes[0], "test": run.test}
+            text = text.format(rate=40.0 if slow else 390.0, latency=25.0 if slow else 2.0)
+            say(client, "output", {**told, "device": device, "text": text})
+
+    def outcome(self, job):
+        facts = tuple(
+            HostFacts(
+                host=host,
+                hostname=host.name,
+                identity=host.name,
+                is_local=False,
+                cpus=(0,),
+                addresses=(f"10.0.0.{n}",),
+            )
+            for n, host in enumerate(job.hosts, 1)
+        )
+        return Outcome(
+            exit_code=self.code,
+            whose="rank 2",
+            reason="rank 2 ended" if self.code else "",
+            first_failure=None,
+            ends=(),
+            plan=Plan(hosts=facts, ranks=()),
+            mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
+            seconds=1.0,
+        )
+
+
+def measured(cluster, hosts=HOSTS, known=None, **options):
+    job = Job(command=("ignored",), hosts=tuple(Host(name=name, slots=8) for name in hosts), np=99)
+    told = []
+    options = {"seconds": 20.0, "progress": told.append, "environ": {}, "launch": cluster} | options
+    return measure_hosts(job, facts=known or {}, **options), told
+
+
+def failed(results):
+    return [one for one in judge(results) if one.verdict is Verdict.FAIL]
+
+
+def test_a_healthy_cluster_takes_one_job_of_pairs_and_one_of_ranks():
+    cluster = Cluster()
+    results, told = measured(cluster)
+    assert len(cluster.jobs) == 2
+    assert all(
+        job.np == 4 and {host.slots for host in job.hosts} == {1} and job.timeout for job in cluster.jobs
+    )
+    assert len(results.best_rates()) == 12 and results.passes == 1 and results.mpi == "Open MPI 5.0.11"
+    assert len(results.ranks) == 4 and not results.one_machine
+    assert told == [f"measuring pairs: round {turn} of 3" for turn in (1, 2, 3)]
+    assert not failed(results)
+
+
+def test_suspects_are_measured_again_with_good_hosts_and_named_if_they_stay_slow():
+    cluster = Cluster(slow_into=2)
+    results, _ = measured(cluster)
+    assert len(cluster.plans) == 2 and results.passes == 2
+    assert {2} == set.intersection(*(set(pair) for pair in chain(*cluster.plans[1].rounds)))
+    assert [one.subject for one in failed(results)] == ["into h3"]
+
+
+def test_what_is_fast_the_second_time_is_not_blamed():
+    results, _ = measured(Cluster(slow_into=2, mend_in_pass=2))
+    assert results.passes == 2 and not failed(results)
+
+
+def test_ranks_of_full_hosts_compute_at_once():
+    cluster = Cluster()
+    results, _ = measured(cluster, ranks_per_host=3)
+    assert [job.np for job in cluster.jobs] == [4, 12]
+    assert [one.host for one in results.ranks] == [host for host in HOSTS for _ in range(3)]
+
+
+def test_every_port_is_measured_with_the_same_port_of_a_neighbour_and_a_slow_one_is_named():
+    cluster = Cluster(slow_port=(2, 1))
+    known = {host: facts(ports=(400e9, 400e9, 400e9, 100e9)) for host in HOSTS}
+    results, told = measured(cluster, known=known)
+    fast, slower = cluster.programs
+    assert {run.rail for run in fast.runs} == {0, 1, 2} and {run.rail for run in slower.runs} == {3}
+    assert {(run.test, run.backwards) for run in slower.runs} == {
+        ("ib_write_bw", False),
+        ("ib_write_bw", True),
+        ("ib_send_lat", False),
+    }
+    assert dict(fast.addresses) == {str(rank): f"10.0.0.{rank + 1}" for rank in range(4)}
+    assert told[-1] == "perftest: round 2 of 2"
+    bad = failed(results)
+    assert {(one.id, one.hosts) for one in bad} == {
+        ("active.rdma_rate", ("h3",)),
+        ("active.rdma_latency", ("h3",)),
+    }
+    assert all("h3 mlx5_1:1" in one.subject for one in bad), bad
+
+
+def test_the_port_that_was_asked_for_is_the_only_one():
+    cluster = Cluster()
+    known = {host: facts(ports=(400e9, 400e9)) for host in HOSTS}
+    measured(cluster, known=known, port="mlx5_1")
+    (plan,) = cluster.programs
+    assert plan.port == "mlx5_1" and {run.rail for run in plan.runs} == {0}
+    with pytest.raises(RequestError, match="no host has an RDMA port mlx4_0"):
+        measured(Cluster(), known=known, port="mlx4_0")
+
+
+@pytest.mark.parametrize(("cuda", "verdict"), [(True, Verdict.PASS), (False, Verdict.SKIP)])
+def test_memory_of_gpus_is_measured_where_perftest_can(cuda, verdict):
+    cluster = Cluster(cuda=cuda)
+    results, _ = measured(cluster, known={host: facts(gpus=8) for host in HOSTS})
+    assert [plan.memory for plan in cluster.programs] == ["host", "cuda"]
+    assert {run.test for run in cluster.programs[1].runs} == {"ib_write_bw"}
+    found = [one for one in judge(results) if one.id == "active.rdma_gpu"]
+    assert {one.verdict for one in found} == {verdict}
+    assert all("GPU memory" in one.seen or "without CUDA" in one.seen for one in found)
+    assert not failed(results)
+
+
+def test_ucx_perftest_is_for_pairs_without_perftest():
+    cluster = Cluster()
+    known = {
+        "h1": facts(programs=("ucx_perftest",)),
+        "h2": facts(programs=("ib_write_bw", "ucx_perftest")),
+        "h3": facts(programs=()),
+        "h4": facts(ports=()),
+    }
+    results, _ = measured(cluster, known=known)
+    (plan,) = cluster.programs
+    assert plan.rounds == (((0, 1),),) and {run.test for run in plan.runs} == {"tag_bw", "tag_lat"}
+    notes = {note.reason: note.hosts for note in results.notes}
+    assert notes == {
+        "perftest and ucx_perftest are not installed": ("h3",),
+        "no RDMA device with an active port": ("h4",),
+    }
+
+
+def test_a_silent_host_is_named_and_the_rest_is_kept():
+    results, _ = measured(Cluster(silent=3))
+    bad = failed(results)
+    assert {one.id for one in bad} == {"active.answer"} and all("h4" in one.hosts for one in bad)
+    assert len(results.best_rates()) == 6
+
+
+def test_a_job_that_ends_badly_ends_the_measurement_with_its_reason():
+    cluster = Cluster(slow_into=1, code=14)
+    results, _ = measured(cluster)
+    assert len(cluster.jobs) == 1 and results.failure == "measuring pairs: rank 2 ended"
+    assert len(results.best_rates()) == 12
+
+
+def test_what_cannot_start_is_the_callers_and_what_fails_later_is_told():
+    def refuse(job, *, environ, listener):
+        raise ProbeError(Fault(where="h2", what="no answer"))
+
+    with pytest.raises(ProbeError):
+        measured(refuse)
+
+    cluster = Cluster(slow_into=1)
+
+    def once(job, *, environ, listener):
+        if cluster.jobs:
+            raise LaunchError(Fault(where="h2", what="is gone"))
+        return cluster(job, environ=environ, listener=listener)
+
+    results, _ = measured(once)
+    assert results.failure == "measuring suspects again: is gone" and len(results.best_rates()) == 12
+
+
+def test_a_signal_ends_the_measurement():
+    cluster = Cluster()
+
+    def stopped(job, *, environ, listener):
+        outcome = cluster(job, environ=environ, listener=listener)
+        return dataclasses.replace(outcome, exit_code=130, whose="ringleader", reason="stopped by SIGINT")
+
+    with pytest.raises(StoppedError) as raised:
+        measured(stopped)
+    assert raised.value.exit_code == 130
+
+
+def test_the_last_words_of_a_rank_are_those_that_say_something():
+    assert last_words(["----", " peer: h2 Unable to connect ", "", "* * *"]) == ["peer: h2 Unable to connect"]
