@@ -1,4 +1,4 @@
-"""The site: every public name has its place, what pages quote is printed by the program, the tutorial works."""
+"""The site: every public name is there, what pages quote is printed by the program, the tutorial works."""
 
 from __future__ import annotations
 
