@@ -15,7 +15,7 @@ CASES = {
     "xyzzy": "xyzzy: no such command\n    → ringleader --help lists them",
     "run --num-procs 2 x": "--num-procs: no such option\n    → did you mean -n? ringleader run --help",
     "run --hostfil x": "--hostfil: no such option\n    → did you mean --hostfile",
-    "run -n": "-n: requires an argument\n    → ringleader run --help",
+    "run -n": "-n: requires an argument",
     "completion": "bash|zsh|fish: is missing\n    → ringleader completion --help",
     "completion ksh": "shell: 'ksh' is not one of 'bash', 'zsh', 'fish'",
 }

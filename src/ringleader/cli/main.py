@@ -244,7 +244,7 @@ def fault_of(error: click.ClickException) -> Fault:
         return Fault(where=name or spelling(parameter), what="is missing", hint=hint)
     if isinstance(error, click.BadParameter) and parameter is not None:
         return Fault(where=spelling(parameter), what=shortened(error.message.rstrip(".")), hint=hint)
-    return Fault(what=shortened(error.format_message().rstrip(".")), hint=hint)
+    return Fault(where="", what=shortened(error.format_message().rstrip(".")), hint=hint)
 
 
 def _told(error: RingleaderError) -> int:
