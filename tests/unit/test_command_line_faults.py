@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 
 import pytest
+
+from ringleader.cli import output
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -42,3 +46,25 @@ def test_commands_of_jobs_on_a_cluster_have_two_names(call: Call, name: str) -> 
 def test_completion_is_printed_for_each_shell(call: Call, shell: str) -> None:
     code, out, _err = call("completion", shell)
     assert code == 0 and "_RINGLEADER_COMPLETE" in out and "ringleader" in out
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_verdicts_are_coloured_on_terminals_alone(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    text = "Between hosts\n  FAIL  hosts.mtu  a FAIL is red\n  WARN  x\n"
+    assert output.coloured(text) == text
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    red = text.replace("  FAIL", "  \x1b[1;31mFAIL\x1b[0m").replace("  WARN", "  \x1b[1;33mWARN\x1b[0m")
+    assert output.coloured(text) == (text if variables else red)

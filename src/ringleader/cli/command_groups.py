@@ -14,14 +14,31 @@ import click
 from click.shell_completion import CompletionItem
 
 from ringleader.cli import interrupts
+from ringleader.cli.output import is_coloured
 from ringleader.errors import RequestError
 
 Table = Mapping[str, tuple[str, str]]
 """Sub-command → (module of ``ringleader.cli`` with a click command ``command``, or ``module:name``; help)."""
 
 
+class HelpFormatter(click.HelpFormatter):
+    """Headings of the help are bold on a terminal."""
+
+    def write_heading(self, heading: str) -> None:
+        """Write a heading."""
+        super().write_heading(f"\x1b[1m{heading}\x1b[0m" if is_coloured() else heading)
+
+
+class Context(click.Context):
+    """A context whose help is written by our formatter."""
+
+    formatter_class = HelpFormatter
+
+
 class LazyGroup(click.Group):
     """A group that lists its commands without importing them, so that ``--help`` is fast."""
+
+    context_class = Context
 
     def __init__(
         self,

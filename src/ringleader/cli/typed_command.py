@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ringleader.cli.command_groups import Context
 from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError, refuse
 from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
@@ -214,6 +215,8 @@ def _parameter(part: Part, changes: Mapping[str, Any] | str) -> click.Parameter:
 
 class Command(click.Command, Generic[Options]):
     """A command that is given its options as one value."""
+
+    context_class = Context
 
     def __init__(
         self,
