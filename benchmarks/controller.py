@@ -39,9 +39,9 @@ from ringleader.kubernetes.client.api_resources import (
     SERVICES,
     Resource,
 )
-from ringleader.kubernetes.client.client import RestCluster
-from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials
+from ringleader.kubernetes.client.kubeconfig import credentials
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "controller.json"
@@ -180,7 +180,7 @@ async def controller(kubeconfig: Path, folder: Path, namespace: str = "") -> Asy
 class Watch:
     """Counts what exists, as the server tells it."""
 
-    def __init__(self, cluster: RestCluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self.pods: dict[str, str] = {}
         self.jobs: set[str] = set()
@@ -247,7 +247,7 @@ async def side_by_side(calls: list[Any], parallel: int = PARALLEL) -> None:
     await asyncio.gather(*(some() for _ in range(parallel)))
 
 
-async def set_running(cluster: RestCluster, namespace: str, names: list[str]) -> None:
+async def set_running(cluster: Cluster, namespace: str, names: list[str]) -> None:
     status = {
         "status": {
             "phase": "Running",
@@ -278,7 +278,7 @@ async def set_running(cluster: RestCluster, namespace: str, names: list[str]) ->
 
 
 async def with_controller(
-    cluster: RestCluster, kubeconfig: Path, folder: Path, scenario: Scenario, space: str
+    cluster: Cluster, kubeconfig: Path, folder: Path, scenario: Scenario, space: str
 ) -> tuple[float, float, float]:
     """Return seconds until all is created, seconds until the status is right, and the memory in MiB."""
     wanted = scenario.jobs * scenario.workers
@@ -298,7 +298,7 @@ async def with_controller(
         return created - began, max(0.0, right - ran), rss(pid)
 
 
-async def made(cluster: RestCluster, space: str) -> list[tuple[str, dict[str, Any]]]:
+async def made(cluster: Cluster, space: str) -> list[tuple[str, dict[str, Any]]]:
     """Return what the controller has made: path and document of each object, as they were sent."""
     found = []
     for resource in (SERVICES, CONFIG_MAPS, SECRETS, PODS, JOBS, EVENTS):
@@ -329,7 +329,7 @@ def as_sent(item: dict[str, Any], resource: Resource) -> dict[str, Any]:
 
 
 async def without_controller(
-    cluster: RestCluster,
+    cluster: Cluster,
     server: Credentials,
     scenario: Scenario,
     space: str,
@@ -374,7 +374,7 @@ async def without_controller(
 # Memory and deciding
 
 
-async def memory(cluster: RestCluster, kubeconfig: Path, folder: Path, space: str) -> dict[str, float]:
+async def memory(cluster: Cluster, kubeconfig: Path, folder: Path, space: str) -> dict[str, float]:
     """Return the operator's memory in MiB: idle, beside large ConfigMaps of others, at 10,000 Pods."""
     found = {}
     async with controller(kubeconfig, folder) as pid:
@@ -408,12 +408,12 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     """Return the milliseconds that one decision on a large job takes, at its beginning and while it runs."""
     from dataclasses import replace
 
-    from ringleader.kubernetes.client.pod_view import ContainerView, PodView
     from ringleader.kubernetes.mpijob.model import Metadata
     from ringleader.kubernetes.mpijob.parser import read
     from ringleader.kubernetes.objects.operator_settings import OperatorSettings
     from ringleader.kubernetes.operator.decide.decision import Observed
     from ringleader.kubernetes.operator.decide.policy_order import decide
+    from ringleader.kubernetes.pod_view import ContainerView, PodView
 
     found = read(job("d", "bench", workers))
     meta: Metadata = replace(found.metadata, uid="u", creation_timestamp="2026-01-01T00:00:00Z")
@@ -450,7 +450,7 @@ async def measure(
     kubeconfig: Path, folder: Path, scenarios: list[Scenario], words: argparse.Namespace
 ) -> dict[str, Any]:
     found = await credentials(kubeconfig=str(kubeconfig))
-    cluster = RestCluster(found, qps=0, connections=PARALLEL)
+    cluster = Cluster(found, qps=0, connections=PARALLEL)
     results = []
     try:
         for scenario in scenarios:
@@ -485,7 +485,7 @@ async def measure(
 
 
 @asynccontextmanager
-async def namespace(cluster: RestCluster, name: str) -> AsyncIterator[str]:
+async def namespace(cluster: Cluster, name: str) -> AsyncIterator[str]:
     """Make a namespace and delete it, with all that is in it, in the end."""
     await cluster.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     try:
@@ -497,7 +497,7 @@ async def namespace(cluster: RestCluster, name: str) -> AsyncIterator[str]:
                 await asyncio.sleep(0.2)
 
 
-async def _is_there(cluster: RestCluster, name: str) -> bool:
+async def _is_there(cluster: Cluster, name: str) -> bool:
     try:
         await cluster.get(NAMESPACES, name)
     except ApiError as error:

@@ -21,8 +21,7 @@ from torch import nn
 
 import ringleader.torch as hvd
 from _pairs import context, in_turns, keep, ratio, verdict
-from ringleader.bench.training.models import Gpt, Mlp, loss_of
-from ringleader.bench.training.resnet import resnet50
+from ringleader.bench.training.models import Gpt, Mlp, loss_of, resnet50
 
 REQUIRED = 1.01
 WORDS, TOKENS = 1024, 128

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from ringleader.kubernetes.client import rfc3339
-from ringleader.kubernetes.client.pod_view import ContainerView, PodView
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.ssh_secret import keys
 from ringleader.kubernetes.operator.decide.decision import Create, CreateKeys, Observed
-from ringleader.kubernetes.operator.decide.invalid_spec import status_of
 from ringleader.kubernetes.operator.decide.policy_order import decide
+from ringleader.kubernetes.operator.decide.status import status_of
+from ringleader.kubernetes.pod_view import ContainerView, PodView
 
 NOW = 1767225600.0
 SETTINGS = OperatorSettings(image="registry.example/ringleader:1")

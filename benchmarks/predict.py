@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.predict.fitting import Fit, expectation, fit_together
+from ringleader.predict.fitting import Fit, Series, efficiencies, expectation, fit_together
+from ringleader.predict.measured_job import Observation
 from ringleader.predict.models import model
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
-from ringleader.predict.observation import Observation, efficiencies
-from ringleader.predict.parameters import Series
 from ringleader.predict.profile import profile_of_model
 from ringleader.predict.step_model import Setup, predict
 
@@ -152,7 +151,7 @@ def _held_out(row: dict[str, Any], ways: Sequence[tuple[Fit, float]]) -> Iterato
 
         expected = [(expectation(fitted, value), weight) for fitted, weight in ways]
         predicted = sum(weight * one.mean for one, weight in expected)
-        variance = sum(weight * (one.deviation**2 + (one.mean - predicted) ** 2) for one, weight in expected)
+        variance = sum(weight * (one.variance + (one.mean - predicted) ** 2) for one, weight in expected)
         yield Comparison(
             table=row["name"],
             row=_label(row),

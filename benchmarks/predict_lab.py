@@ -27,17 +27,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from _pairs import context, keep, verdict
+from lab_step import LabSetup, lab_step
 from ringleader.bench import run_file
 from ringleader.bench.training.measured_profile import profile_text
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
-from ringleader.predict.measured_curve import MeasuredAllReduce, all_reduce_of, link_of
-from ringleader.predict.networks import WITHIN, Link, Network
-from ringleader.predict.one_machine import on_one_machine
-from ringleader.predict.profile import ENGINE_FUSION_BYTES, Profile
-from ringleader.predict.profile_document import from_document
-from ringleader.predict.step_model import Setup, predict
+from ringleader.predict.measured_job import from_document
+from ringleader.predict.networks import WITHIN, Link, MeasuredAllReduce, all_reduce_of, link_of
+from ringleader.predict.profile import Profile
 
 RINGLEADER = Path(sys.executable).with_name("ringleader")
 LAB = "predict"
@@ -166,22 +164,17 @@ class Machine:
 
 def predicted(machine: Machine, ranks: int, lost: Shared, between: Link) -> float:
     """Return the seconds of a step."""
-    hosts = max(1, ranks // SLOTS)
-    setup = Setup(
-        network=Network(name=between.name, between=between, within=WITHIN["shared-memory"]),
-        per_host=min(ranks, SLOTS),
-        algorithm="engine",
+    setup = LabSetup(
+        between=between,
+        per_host=SLOTS,
+        within=machine.all_reduces[SLOTS],
+        unlimited=machine.all_reduces[ranks],
+        cores=len(os.sched_getaffinity(0)),
         sharing=lost.rate,
         fixed=lost.meeting,
         meeting=lost.standing,
-        straggler=0.0,  # ranks that meet have waited for the slowest one
-        overlap=hosts > 1,  # on one host the engine exchanges after backward
-        fusion_bytes=ENGINE_FUSION_BYTES if hosts > 1 else machine.profile.size,
     )
-    within, unlimited = machine.all_reduces[SLOTS], machine.all_reduces[ranks]
-    cores = len(os.sched_getaffinity(0))
-    setup = on_one_machine(setup, ranks, within=within, unlimited=unlimited, cores=cores)
-    return predict(machine.profile, setup, ranks).step
+    return lab_step(machine.profile, setup, ranks).step
 
 
 def profile_of(pair: TrainingRun) -> Profile:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ringleader.kubernetes.mpijob import annotations, object_names, pod_template_checks
-from ringleader.kubernetes.mpijob.conversion.old_specs import SPECS
+from ringleader.kubernetes.mpijob.conversion import SPECS
 from ringleader.kubernetes.mpijob.crd import COLUMNS, RULES, SHORT_NAMES
 from ringleader.kubernetes.mpijob.document_faults import ROOT, FieldPath
 from ringleader.kubernetes.mpijob.field_schema import (
@@ -23,7 +23,6 @@ from ringleader.kubernetes.mpijob.field_schema import (
     JsonContent,
     descriptions,
     field_schemas,
-    is_model,
     summary,
 )
 from ringleader.kubernetes.mpijob.model import API_VERSION, Metadata, Spec
@@ -101,25 +100,25 @@ def rows(model: Any, path: FieldPath) -> Iterator[str]:
     for shape in field_schemas(model):
         if shape.has(FieldFlag.SET_BY_SERVER):
             continue
-        here = path.key(shape.name) if shape.is_key else path.field(shape.name)
-        shown = f"{here.text}[]" if shape.is_list and is_model(shape.kind) else here.text
-        meaning = texts.get(shape.attribute) or (summary(shape.kind) if is_model(shape.kind) else "")
+        here = shape.below(path)
+        shown = f"{here.text}[]" if shape.is_list and shape.is_model else here.text
+        meaning = texts.get(shape.attribute) or (summary(shape.kind) if shape.is_model else "")
         yield f"| `{shown}` | {kind(shape)} | {default(shape)} | {meaning} |"
-        if is_model(shape.kind):
+        if shape.is_model:
             yield from rows(shape.kind, FieldPath(keys=here.keys, text=shown))
 
 
 def kind(shape: FieldSchema) -> str:
     """Return what a field holds, with its limits."""
-    found = shape.annotation(JsonContent)
-    if found is not None:
-        return f"list of {CONTENT[found]}s" if shape.is_list else CONTENT[found]
-    if is_model(shape.kind):
+    if shape.content is not None:
+        found = CONTENT[shape.content]
+        return f"list of {found}s" if shape.is_list else found
+    if shape.is_model:
         return "list" if shape.is_list else "object"
     if shape.kind is bool:
         return "true or false"
     if shape.kind is int:
-        return number(shape.annotation(IntegerRange) or IntegerRange())
+        return number(shape.limits)
     if shape.kind is not str:
         return ", ".join(f"`{word}`" for word in shape.kind)
     return "time" if shape.has(FieldFlag.TIME) else "list of text" if shape.is_list else "text"
@@ -136,7 +135,7 @@ def default(shape: FieldSchema) -> str:
     """Return a field's default as a reader of the page needs it."""
     if shape.is_required:
         return "*required*"
-    if is_model(shape.kind) or not isinstance(shape.default, bool | int | str) or shape.default == "":
+    if shape.is_model or not isinstance(shape.default, bool | int | str) or shape.default == "":
         return ""
     value = str(shape.default) if isinstance(shape.default, StrEnum) else shape.default
     shown = f"`{str(value).lower() if isinstance(value, bool) else value}`"

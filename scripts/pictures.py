@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ringleader.bench import run_file
 from ringleader.report.drawing import Plot
+from ringleader.report.kinds import plots
 from ringleader.report.page import render
-from ringleader.report.plots import plots
 from ringleader.scaling import Run
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs/images"
@@ -42,12 +42,13 @@ def style(page: str) -> str:
 
 def standalone(plot: Plot, colours: str) -> str:
     """Return a plot of a page as an SVG document: with a name space, a size, a margin and its own colours."""
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', plot.svg)
+    drawing = plot.svg()
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
     assert box is not None
     width, height = float(box[1]), float(box[2])
     view = f'viewBox="-14 -34 {width + 28:g} {height + 48:g}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 28:g}" height="{height + 48:g}" {view} '
-    text = plot.svg.replace(f"<svg {box[0]} ", head, 1)
+    text = drawing.replace(f"<svg {box[0]} ", head, 1)
     title = f'<text x="0" y="-12" style="font: 650 15px var(--sans); fill: var(--ink)">{plot.title}</text>'
     size = f'width="{width + 28:g}" height="{height + 48:g}"'
     back = f'<rect x="-14" y="-34" {size} style="fill: var(--surface)"/>'

@@ -8,34 +8,43 @@ the time for a fixed number of samples is 1 / X. Against a baseline of g ranks (
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
+from ringleader.dataclass_json import bounded
+
+RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is no rate: it must be above 0"}
+TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is no time: it must be above 0"}
+TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
+BYTES: Mapping[str, Any] = {"least": 0, "wrong": "{} bytes cannot be"}
+RANKS: Mapping[str, Any] = {"least": 1, "wrong": "{} ranks cannot be"}
+"""What fields of stored runs may be; see `dataclass_json.bounded`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """One repetition of a job at one size."""
 
-    rate: float
+    rate: float = bounded(**RATE)
     """Samples per second over all ranks."""
-    step_seconds: float | None = None
-    """Mean time of one step on the slowest rank, where the script told its steps."""
-    exchange_seconds: float | None = None
-    """Part of a step in which bytes were exchanged (mean over the ranks), where the engine told it."""
-    waiting_seconds: float | None = None
-    """Part of a step in which ranks waited for others to arrive (mean over the ranks), where it told that."""
+    step_seconds: float | None = bounded(None, **TIME_OR_NONE)
+    """Mean time of one step on the slowest rank, where the script reported its steps."""
+    exchange_seconds: float | None = bounded(None, **TIME_OR_NONE)
+    """Part of a step in which bytes were exchanged (mean over the ranks), where the engine reported it."""
+    waiting_seconds: float | None = bounded(None, **TIME_OR_NONE)
+    """Part of a step in which ranks waited for others to arrive (mean over the ranks), where it did."""
     slowest_rate: float | None = None
     """Samples per second of the slowest rank alone, where more than one was heard."""
     source: str = ""
-    """How the rate was told: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
+    """How the rate was reported: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
     heard: int = 0
-    """Ranks that told a rate; fewer than all where one rank spoke for the job."""
-    seconds: float = 0.0
+    """Ranks that reported a rate; fewer than all where one rank spoke for the job."""
+    seconds: float = bounded(0.0, **TIME_OR_NONE)
     """Length of the time the rate was taken over, warm-up left out; 0 where the script took it itself."""
     sitting: int = 0
-    """Which sitting measured it: 0 the first, 1 after the run was resumed once, and so on."""
+    """Which session measured it: 0 the first, 1 after the run was resumed once, and so on."""
     together: bool = True
     """False where the ranks hardly trained at the same time, so that their rates are from different times."""
     differences: tuple[str, ...] = ()
@@ -82,6 +91,42 @@ class Spread:
     def overlaps(self, other: Spread) -> bool:
         """Tell whether the two extents share a number."""
         return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparableRate:
+    """One number of a run that another run of its kind may have too, and how far it varied."""
+
+    name: str
+    """``2x2``; ``ringleader, 64 MiB``; ``h1 → h2, 1 MiB, rate``."""
+    unit: str
+    """``images/s``, ``bytes/s``, or ``s``: of a time, the shorter is the faster."""
+    spread: Spread
+    samples: tuple[float, ...] = ()
+    """Every repetition; empty: only the extent is known."""
+    is_coarse: bool = False
+    """Of a short message, or of few iterations: its batches lie far apart by nature."""
+
+    @classmethod
+    def of_samples(cls, name: str, unit: str, samples: tuple[float, ...]) -> ComparableRate:
+        """Return a rate that was measured in each repetition."""
+        return cls(name=name, unit=f"{unit}/s", spread=Spread.of_ratios(samples), samples=samples)
+
+    @property
+    def is_time(self) -> bool:
+        """True for seconds."""
+        return self.unit == "s"
+
+
+T = TypeVar("T")
+
+
+def in_round(items: Sequence[T], number: int) -> Sequence[T]:
+    """Return what is measured in a round (from 0) in its order: every second round goes backwards.
+
+    So a machine that slows down or speeds up over the minutes treats all items alike.
+    """
+    return items[::-1] if number % 2 else items
 
 
 def speedup(rate: float, rate_of_one: float) -> float:

@@ -3,7 +3,7 @@
 Ratios are taken repetition by repetition and then summarised. The runs of one repetition follow each
 other closely, so what drifts slowly (clock rates, other users of the machine) cancels out:
 
-The formulas are told for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
+The formulas are given for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
 X(g) for X(1) and N / g for N.
 
     speed-up              S(N) = X(N) / X(1)
@@ -13,7 +13,7 @@ X(g) for X(1) and N / g for N.
     uncoupled efficiency  M(N) = U(N) / (N · X(1))      what sharing the machine leaves; E = C · M
 
 Of the ideal, 1 − M is lost to sharing the machine and M − E to coupling the ranks: together 1 − E.
-Where the engine told how a step of T seconds was spent, coupling is split further. Of a coupled step, x
+Where the engine reports how a step of T seconds was spent, coupling is split further. Of a coupled step, x
 seconds are exchange and w waiting; an uncoupled step takes C · T. In parts of the ideal, M · x / T is lost to
 exchange, M · w / T to waiting, and the rest of M − E to computing more slowly in step than uncoupled.
 """
@@ -22,16 +22,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from ringleader.confidence_interval import RatioComparison, compare_paired
+from ringleader.dataclass_json import bounded
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.metrics import Sample, Spread, efficiency, speedup
+from ringleader.metrics import ComparableRate, Sample, Spread, efficiency, speedup
 
-SCHEMA = 1
-"""Version of the stored form; raised when a reader of the old form would misread the new one."""
+COUPLED, UNCOUPLED, IN_STEP = "coupled", "uncoupled", "in step"
+"""Ranks that exchange gradients; that exchange nothing; that only synchronize where they would exchange."""
+IN_STEP_CHOICES = ("largest", "all", "none")
+"""At which sizes ranks in step are measured."""
+_FIELDS = {COUPLED: "samples", UNCOUPLED: "uncoupled", IN_STEP: "in_step"}
+"""What ranks are → the field of a point with their samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +53,7 @@ class HostContext:
     cores: int | None = None
     """CPUs that ranks may use there."""
     machine: str = ""
-    """Equal for hosts that one kernel plays (containers, a lab), where ranks told it."""
+    """Equal for hosts that one kernel plays (containers, a lab), where ranks reported it."""
     devices: HostFacts | None = None
     """Its GPUs and NICs and what they hang on; ``None``: they were not read, as on hosts without RDMA."""
 
@@ -84,25 +90,60 @@ class Context:
         return self.lab or (len(self.hosts) > 1 and len(machines) == 1 and "" not in machines)
 
 
+class StoredRun:
+    """What all kinds of run have; `measurements.run_kinds` lists them."""
+
+    kind: ClassVar[str]
+    """Its word in stored documents."""
+    settings: ClassVar[tuple[str, ...]]
+    """Fields besides the context that its numbers must be read with."""
+    alike: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Fields that are the same in runs whose numbers can be compared, and what they are."""
+
+    name: str
+    context: Context
+    failure: str = ""
+    """Why it ended early."""
+    schema: int = 1
+    """Version of the stored form; raised when a reader of the old form would misread the new one."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a result in it, and not only the beginning of a run."""
+        return True
+
+    @property
+    def wrong(self) -> int:
+        """Elements of results that were not what they must be."""
+        return 0
+
+    def rates(self) -> Iterator[ComparableRate]:
+        """Yield what may be compared with another run of its kind."""
+        yield from ()
+
+    def unlike(self, other: StoredRun) -> str:
+        """Return why the numbers of another run of its kind cannot be compared with its own; else nothing."""
+        for run in (self, other):
+            if run.wrong:
+                return f"{run.name} has wrong results (#wrong), so its rates mean nothing"
+        for field, what in self.alike:
+            before, after = getattr(self, field), getattr(other, field)
+            if before != after:
+                return f"the {what} is not the same: {before} and {after}"
+        return ""
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """Yield (place, what) of values that each may be, and not together."""
+        yield from ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One size and what was measured there; the n-th samples of both kinds are from the n-th repetition."""
+class Size:
+    """Hosts, and ranks on each of them."""
 
     hosts: int
     slots: int
     """Ranks on each host."""
-    samples: tuple[Sample, ...] = ()
-    uncoupled: tuple[Sample, ...] = ()
-    in_step: tuple[Sample, ...] = ()
-    """Of ranks that exchange nothing, but meet where they would."""
-    transport: TransportProof | None = None
-    """Which wires carried the bytes of a coupled run: of the first that has a warning, else of the last one.
-    ``None``: no rank told of any."""
-
-    @property
-    def kinds(self) -> tuple[tuple[str, tuple[Sample, ...]], ...]:
-        """What was measured here, by what the ranks were."""
-        return ("coupled", self.samples), ("uncoupled", self.uncoupled), ("in step", self.in_step)
 
     @property
     def ranks(self) -> int:
@@ -113,6 +154,37 @@ class Point:
     def name(self) -> str:
         """``hosts x slots``, as in ``--grid``."""
         return f"{self.hosts}x{self.slots}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Size):
+    """One size and what was measured there; the n-th samples of all kinds are from the n-th repetition."""
+
+    samples: tuple[Sample, ...] = ()
+    uncoupled: tuple[Sample, ...] = ()
+    in_step: tuple[Sample, ...] = ()
+    """Of ranks that exchange nothing, but synchronize where they would."""
+    transport: TransportProof | None = None
+    """Which wires carried the bytes of a coupled run: of the first that has a warning, else of the last one.
+    ``None``: no rank reported any."""
+
+    @property
+    def kinds(self) -> tuple[tuple[str, tuple[Sample, ...]], ...]:
+        """What was measured here, by what the ranks were."""
+        return tuple((kind, getattr(self, field)) for kind, field in _FIELDS.items())
+
+    def with_sample(self, kind: str, sample: Sample) -> Point:
+        """Return it with one more sample of such ranks."""
+        values: dict[str, Any] = {_FIELDS[kind]: (*getattr(self, _FIELDS[kind]), sample)}
+        return replace(self, **values)
+
+    @property
+    def size(self) -> Size:
+        """The size alone."""
+        return Size(hosts=self.hosts, slots=self.slots)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +205,11 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(StoredRun):
     """A scaling run, complete or not."""
+
+    kind = "scaling"
+    settings = ("repeats", "warmup", "strong", "global_batch", "baseline")
 
     name: str
     context: Context
@@ -148,21 +223,42 @@ class Run:
     """Why it ended early; empty where it did not, or is still going on."""
     strong: bool = False
     """The global batch is the same at every size (strong scaling); else each rank's is (weak scaling)."""
-    global_batch: int | None = None
+    global_batch: int | None = bounded(None, least=1, wrong="{} samples cannot be")
     """Samples of one step over all ranks, where ``--global-batch`` said it."""
-    baseline: str = "1x1"
+    baseline: str = bounded("1x1", pattern="[1-9][0-9]{0,5}x[1-9][0-9]{0,5}", wrong="{} is not hosts x slots")
     """The size that speed-up and efficiency are measured against, ``hosts x slots``."""
     uncoupled: bool = True
     """Uncoupled ranks are measured too."""
-    in_step: str = "none"
-    """At which sizes ranks in step are measured too: ``largest``, ``all`` or ``none``."""
+    in_step: str = bounded("none", choices=IN_STEP_CHOICES)
+    """At which sizes ranks in step are measured too."""
     budget: float | None = None
     """Seconds for repetitions beyond ``repeats``, of sizes that are `too_wide`; ``None``: there are none."""
     request: Request | None = None
-    """What is needed to go on with it; ``None`` in files of older versions."""
+    """What is needed to resume it; ``None`` in files of older versions."""
     resumed: tuple[str, ...] = ()
-    """When it was gone on with, ISO 8601: one for each sitting after the first."""
-    schema: int = SCHEMA
+    """When it was resumed, ISO 8601: one for each session after the first."""
+    schema: int = 1
+
+    @property
+    def measured(self) -> bool:
+        """Whether a size has a sample."""
+        return any(point.samples for point in self.points)
+
+    def rates(self) -> Iterator[ComparableRate]:
+        """Yield the rate of each size."""
+        for point in self.points:
+            if point.samples:
+                rates = tuple(sample.rate for sample in point.samples)
+                yield ComparableRate.of_samples(point.name, self.unit, rates)
+
+    def impossible(self) -> Iterator[tuple[str, str]]:
+        """See `StoredRun`."""
+        names = [point.name for point in self.points]
+        if len(set(names)) < len(names):
+            yield "points", f"the same size is there twice: {', '.join(names)}"
+        for at, point in enumerate(self.points):
+            if point.hosts < 1 or point.slots < 1:
+                yield f"points[{at}]", f"{point.name} has no rank"
 
     @property
     def base(self) -> Point | None:
@@ -184,7 +280,7 @@ class Step:
 
     total: float
     compute: float | None = None
-    """Total without exchange and waiting; ``None`` where the engine did not tell them."""
+    """Total without exchange and waiting; ``None`` where the engine did not report them."""
     exchange: float | None = None
     waiting: float | None = None
 
@@ -219,14 +315,14 @@ class Scaling:
     """Samples per second over all ranks."""
     speedup: Spread | None = None
     efficiency: Spread | None = None
-    """Against the run's baseline: one rank, unless told otherwise."""
+    """Against the run's baseline: one rank unless it says otherwise."""
     uncoupled_rate: Spread | None = None
     against_uncoupled: Spread | None = None
     """Against as many ranks that exchange nothing."""
     uncoupled_efficiency: Spread | None = None
     """Those uncoupled ranks against the same baseline."""
     against_in_step: Spread | None = None
-    """Against as many ranks that exchange nothing, but meet where they would."""
+    """Against as many ranks that exchange nothing, but synchronize where they would."""
     in_step_against_uncoupled: Spread | None = None
     """Those ranks in step against uncoupled ones: what meeting alone leaves."""
     step: Step | None = None
@@ -247,7 +343,7 @@ def _paired(
 
 
 def _step(samples: Sequence[Sample]) -> Step | None:
-    """Return the median step of the repetitions that told one."""
+    """Return the median step of the repetitions that have one."""
     totals = [sample.step_seconds for sample in samples if sample.step_seconds is not None]
     if not totals:
         return None

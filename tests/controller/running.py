@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from tests.kube.fake import FakeCluster
 
-from ringleader.kubernetes.client.client import RestCluster
-from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.cluster import Cluster
+from ringleader.kubernetes.client.kubeconfig import credentials
 from ringleader.kubernetes.client.retry import Backoff
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.runtime.process import Operator, ProcessOptions
@@ -121,10 +121,10 @@ class Running:
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         self._stop = asyncio.Event()
         found = await credentials(kubeconfig=str(self._kubeconfig))
-        cluster = RestCluster(found, qps=0, timeout=10.0)
+        cluster = Cluster(found, qps=0, timeout=10.0)
         lease = None
         if self._terms.lease is not None:
-            lease = RestCluster(await credentials(kubeconfig=str(self._kubeconfig)), timeout=5.0)
+            lease = Cluster(await credentials(kubeconfig=str(self._kubeconfig)), timeout=5.0)
         self.operator = Operator(cluster, self._settings, self._terms, lease_cluster=lease)
         self._started.set()
         await self.operator.run(self._stop)
@@ -160,16 +160,11 @@ def job(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, Any]:
     }
 
 
-def template(command: list[str] | None, **annotations: str) -> dict[str, Any]:
+def template(command: list[str] | None) -> dict[str, Any]:
     container: dict[str, Any] = {"name": "main", "image": "example.org/train:1"}
     if command:
         container["command"] = command
-    return {
-        "metadata": {
-            "annotations": {f"fake.test/{key.replace('_', '-')}": value for key, value in annotations.items()}
-        },
-        "spec": {"containers": [container]},
-    }
+    return {"spec": {"containers": [container]}}
 
 
 def condition(fake: FakeCluster, type_: str, name: str = "train") -> dict[str, Any] | None:

@@ -15,8 +15,8 @@ from tests.controller.running import BRISK, PATIENCE, Running, job, wait
 from tests.kube.fake import FakeCluster
 
 from ringleader.kubernetes.client.api_errors import ApiError
-from ringleader.kubernetes.client.client import RestCluster
-from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.cluster import Cluster
+from ringleader.kubernetes.client.kubeconfig import credentials
 from ringleader.kubernetes.operator.runtime.leader_election import Leader, LeaseOptions, LostLeadError
 from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
@@ -41,7 +41,7 @@ def play(
 
     async def run() -> None:
         fake.write_kubeconfig(path, **({"token": token} if token else {}))
-        cluster = RestCluster(await credentials(kubeconfig=str(path)))
+        cluster = Cluster(await credentials(kubeconfig=str(path)))
         clock = Hand()
 
         def make(identity: str) -> Leader:
@@ -160,7 +160,7 @@ def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
 def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
     async def run() -> None:
         path = fake.write_kubeconfig(tmp_path / "kubeconfig")
-        cluster = RestCluster(await credentials(kubeconfig=str(path)), timeout=60.0)
+        cluster = Cluster(await credentials(kubeconfig=str(path)), timeout=60.0)
         terms = LeaseOptions(namespace="default", identity="a", retry=0.01, attempt=0.3)
         first = Leader(cluster, terms, steady=time.monotonic, now=time.time)
         try:

@@ -44,6 +44,19 @@ def test_a_job_is_made_runs_and_succeeds(cluster):
     assert condition(cluster, "Running")["status"] == "False"
     wait(lambda: reasons(cluster)[-1:] == ["MPIJobSucceeded"], "its last event")
     assert reasons(cluster) == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
+    about = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "namespace": "default", "name": "train"}
+    about["uid"] = cluster.get("mpijobs", "train")["metadata"]["uid"]
+    kept = ("involvedObject", "type", "source", "reportingComponent", "reportingInstance")
+    for event in cluster.list("events", "default"):
+        if event["involvedObject"]["kind"] == "MPIJob":  # as the reference's own suite compares them
+            event["involvedObject"].pop("resourceVersion", None)
+            assert {key: event.get(key) or None for key in kept} == {
+                "involvedObject": about,
+                "type": "Normal",
+                "source": {"component": "mpi-job-controller"},
+                "reportingComponent": "mpi-job-controller",
+                "reportingInstance": None,
+            }
 
 
 @pytest.mark.usefixtures("operator")

@@ -18,7 +18,7 @@ from ringleader.cli.main import main
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
-from ringleader.report import table
+from ringleader.report.text import runs_text
 from ringleader.scaling import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def printed(run: object) -> str:
     if isinstance(run, TrainingRun):
         return train.as_text(run)
     assert isinstance(run, Run)
-    return table.as_text(run)
+    return runs_text([run])
 
 
 def shown() -> list[tuple[list[str], str]]:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ringleader.report.table import as_text
+from ringleader.report.text import runs_text
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("matplotlib")
@@ -40,7 +40,7 @@ def test_they_show_what_is_stored(pictures: ModuleType) -> None:
 
 
 def test_the_readme_shows_what_the_run_prints(pictures: ModuleType) -> None:
-    printed = as_text(pictures.stored_run()).splitlines()
+    printed = runs_text([pictures.stored_run()]).splitlines()
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(hosts×slots.*?)^```$", page, re.MULTILINE | re.DOTALL)
     shown = [line for line in block.splitlines() if line != "…"]

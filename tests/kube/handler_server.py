@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials, Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -30,9 +30,9 @@ async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 @asynccontextmanager
-async def client(url: str, *, identity: Identity | None = None, **options: Any) -> AsyncIterator[RestCluster]:
+async def client(url: str, *, identity: Identity | None = None, **options: Any) -> AsyncIterator[Cluster]:
     """A client of such a server."""
-    cluster = RestCluster(Credentials(server=url, identity=identity or Identity()), **options)
+    cluster = Cluster(Credentials(server=url, identity=identity or Identity()), **options)
     try:
         yield cluster
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import os
 import ssl
@@ -15,28 +14,25 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from tests.kube.fake import FakeCluster
+from tests.kube.fake.cluster import self_signed
 from tests.kube.handler_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
-from ringleader.kubernetes.client.client import RestCluster
-from ringleader.kubernetes.client.credential_sources import credentials
+from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials, Identity
 from ringleader.kubernetes.client.informer import Informer
+from ringleader.kubernetes.client.kubeconfig import credentials
 from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
 
 SPACE = "default"
 
 
 @asynccontextmanager
-async def client(path: Path, **options: Any) -> AsyncIterator[RestCluster]:
-    cluster = RestCluster(await credentials(kubeconfig=str(path), environ={}), **options)
+async def client(path: Path, **options: Any) -> AsyncIterator[Cluster]:
+    cluster = Cluster(await credentials(kubeconfig=str(path), environ={}), **options)
     try:
         yield cluster
     finally:
@@ -75,7 +71,7 @@ def test_the_life_of_an_object(kubeconfig: Path) -> None:
             assert caught.value.is_there_already
             changed = await cluster.patch(CONFIG_MAPS, "a", {"data": {"y": "2"}}, SPACE)
             assert changed["data"] == {"x": "1", "y": "2"}
-            edit = [{"op": "remove", "path": "/data/x"}]
+            edit = {"data": {"x": None}}
             assert (await cluster.patch(CONFIG_MAPS, "a", edit, SPACE))["data"] == {"y": "2"}
             with pytest.raises(ApiError) as caught:
                 await cluster.replace(CONFIG_MAPS, made)
@@ -90,16 +86,6 @@ def test_the_life_of_an_object(kubeconfig: Path) -> None:
             assert caught.value.is_missing
 
     run(test)
-
-
-def test_a_dry_run_leaves_nothing(fake: FakeCluster, kubeconfig: Path) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            found = await cluster.create(PODS, pod("p"), dry_run=True)
-            assert found["metadata"]["uid"]
-
-    run(test)
-    assert fake.get("pods", "p") is None
 
 
 def test_listing_by_selectors(kubeconfig: Path) -> None:
@@ -191,31 +177,6 @@ def test_tls(tmp_path: Path) -> None:
         run(test)
 
 
-def self_signed(name: str) -> tuple[bytes, bytes]:
-    """A certificate that is its own authority, and its key, in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    plain = (
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(*plain)
-
-
 @pytest.mark.parametrize("way", ["kubeconfig", "program", "none"])
 def test_a_client_certificate(tmp_path: Path, way: str) -> None:
     (served, served_key), (shown, shown_key) = self_signed("server"), self_signed("me")
@@ -256,7 +217,7 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
             }
             (tmp_path / "k").write_text(json.dumps(config))
             environ = {"PATH": os.environ["PATH"]}
-            found = RestCluster(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
+            found = Cluster(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
             try:
                 if way == "none":
                     with pytest.raises(UnreachableError):
@@ -272,7 +233,7 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
 def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
     async def test() -> None:
         found = Credentials(server=fake.url.replace("http:", "https:"), identity=Identity())
-        cluster = RestCluster(found)
+        cluster = Cluster(found)
         with pytest.raises(UnreachableError) as caught:
             await cluster.get(NAMESPACES, "n")
         assert "does it speak TLS?" in str(caught.value)
@@ -300,7 +261,7 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
     running(fake, "p")
     fake.write_log("p", "one\ntwo\nthree\n")
 
-    async def text(cluster: RestCluster, **options: Any) -> bytes:
+    async def text(cluster: Cluster, **options: Any) -> bytes:
         return b"".join([piece async for piece in cluster.logs("p", SPACE, **options)])
 
     async def test() -> None:
@@ -323,7 +284,7 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
 # --- informers under trouble ------------------------------------------------------------------------------
 
 
-def informer_of(cluster: RestCluster, **options: Any) -> Informer[dict[str, str]]:
+def informer_of(cluster: Cluster, **options: Any) -> Informer[dict[str, str]]:
     return Informer(
         cluster,
         CONFIG_MAPS,
@@ -366,7 +327,7 @@ def test_informers_come_through(
             fake.change("configmaps", "stays", lambda document: document["data"].update(x="2"))
             fake.faults.come_back()
             expected = {"stays": {"x": "2"}, "comes": {"y": "1"}}
-            await until(lambda: {name: value for _, name, value in informer.items()} == expected)
+            await until(lambda: {kept.name: kept.value for kept in informer.items()} == expected)
             following.cancel()
 
     run(test)

@@ -17,8 +17,8 @@ from tests.kube.handler_server import client, run, serve
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
-from ringleader.kubernetes.client.client import RestCluster
+from ringleader.kubernetes.client.api_resources import MPIJOBS, NAMESPACES, PODS
+from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Identity
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "resourceVersion": "7"}}
@@ -34,7 +34,7 @@ class Sent:
     body: Any
 
 
-def sent_by(call: Callable[[RestCluster], Coroutine[Any, Any, Any]]) -> list[Sent]:
+def sent_by(call: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> list[Sent]:
     """What a call sends to a server that answers every request with a Pod."""
     seen: list[Sent] = []
 
@@ -58,7 +58,7 @@ async def drained(generator: Any) -> list[Any]:
 
 
 OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
+CALLS: list[tuple[Callable[[Cluster], Any], Sent]] = [
     (lambda c: c.get(PODS, "p", "n"), Sent("GET /api/v1/namespaces/n/pods/p", None, None)),
     (lambda c: c.get(NAMESPACES, "n"), Sent("GET /api/v1/namespaces/n", None, None)),
     (lambda c: c.get(PODS, "a/b ?", "n"), Sent("GET /api/v1/namespaces/n/pods/a%2Fb%20%3F", None, None)),
@@ -72,15 +72,7 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
         ),
     ),
     (lambda c: c.create(PODS, POD), Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict", FORM, POD)),
-    (
-        lambda c: c.create(PODS, POD, dry_run=True),
-        Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict&dryRun=All", FORM, POD),
-    ),
     (lambda c: c.replace(PODS, POD), Sent("PUT /api/v1/namespaces/n/pods/p", FORM, POD)),
-    (
-        lambda c: c.replace(PODS, POD, subresource="status"),
-        Sent("PUT /api/v1/namespaces/n/pods/p/status", FORM, POD),
-    ),
     (
         lambda c: c.patch(MPIJOBS, "j", {"status": None}, "n", subresource="status"),
         Sent(
@@ -90,28 +82,15 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
         ),
     ),
     (
-        lambda c: c.patch(JOBS, "j", [{"op": "remove", "path": "/a"}], "n"),
-        Sent(
-            "PATCH /apis/batch/v1/namespaces/n/jobs/j",
-            "application/json-patch+json",
-            [{"op": "remove", "path": "/a"}],
-        ),
-    ),
-    (
         lambda c: c.delete(PODS, "p", "n", uid="u"),
         Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, {**OPTIONS, "preconditions": {"uid": "u"}}),
     ),
     (
-        lambda c: c.delete(PODS, "p", "n", propagation="Foreground", grace=0, uid="u"),
+        lambda c: c.delete(PODS, "p", "n", grace=0, uid="u"),
         Sent(
             "DELETE /api/v1/namespaces/n/pods/p",
             FORM,
-            {
-                **OPTIONS,
-                "propagationPolicy": "Foreground",
-                "gracePeriodSeconds": 0,
-                "preconditions": {"uid": "u"},
-            },
+            {**OPTIONS, "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}},
         ),
     ),
     (lambda c: drained(c.logs("p", "n")), Sent("GET /api/v1/namespaces/n/pods/p/log", None, None)),
@@ -139,7 +118,7 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
 
 
 @pytest.mark.parametrize(("call", "expected"), CALLS)
-def test_what_goes_out(call: Callable[[RestCluster], Any], expected: Sent) -> None:
+def test_what_goes_out(call: Callable[[Cluster], Any], expected: Sent) -> None:
     assert sent_by(call) == [expected]
 
 
@@ -187,7 +166,7 @@ def test_a_refused_token_is_renewed_once(good: str, asked: list[str], is_stream:
             return web.json_response({"kind": "Status", "message": "who are you"}, status=401)
         return web.json_response(POD)
 
-    async def ask(cluster: RestCluster) -> None:
+    async def ask(cluster: Cluster) -> None:
         if is_stream:
             await drained(cluster.logs("p", "n"))
         else:
@@ -250,6 +229,40 @@ def test_what_is_sent_again(method: str, status: int, header: str | None, attemp
 
     run(test)
     assert count == attempts
+
+
+# --- who counts requests ----------------------------------------------------------------------------------
+
+
+def test_each_request_is_observed_and_so_is_silence() -> None:
+    told: list[tuple[str, str, str]] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("gone"):
+            return web.json_response({"kind": "Status"}, status=404)
+        return web.json_response({"items": []} if request.path.endswith("pods") else POD)
+
+    async def test() -> None:
+        async with serve(handler) as url, client(url, timeout=2.0) as cluster:
+            cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
+            await cluster.create(PODS, POD)
+            await cluster.list(PODS, "n")
+            with pytest.raises(ApiError):
+                await cluster.get(PODS, "gone", "n")
+            assert cluster.silent_since is None
+        async with client(url, timeout=2.0) as cluster:
+            cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
+            with pytest.raises(UnreachableError):
+                await cluster.patch(PODS, "p", {}, "n")
+            assert cluster.silent_since is not None
+
+    run(test)
+    assert told == [
+        ("create", "pods", "2xx"),
+        ("list", "pods", "2xx"),
+        ("get", "pods", "404"),
+        ("patch", "pods", "unreachable"),
+    ]
 
 
 # --- silence and nonsense ---------------------------------------------------------------------------------
@@ -583,8 +596,6 @@ def test_watches_do_not_take_the_places_of_calls() -> None:
         lambda c, name: c.delete(PODS, "p", "n", uid="" if name else name),
     ],
 )
-def test_what_would_name_other_objects_is_never_sent(
-    call: Callable[[RestCluster, str], Any], name: str
-) -> None:
+def test_what_would_name_other_objects_is_never_sent(call: Callable[[Cluster, str], Any], name: str) -> None:
     with pytest.raises(RequestError):
         sent_by(lambda cluster: call(cluster, name))

@@ -34,8 +34,7 @@ def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
         started.append(command)
         return command
 
-    words = ("--no-leader-election", "--log-tails", "--port", "0", "--image", "example.org/ringleader:1")
-    begin("operator", "run", *words)
+    begin("operator", "run", "--no-leader-election", "--log-tails", "--port", "0", "--image", "x")
     yield begin
     for command in started:
         command.kill()
@@ -80,20 +79,6 @@ def test_a_job_from_the_command_to_its_end(cluster: FakeCluster, start: Start) -
     )
 
 
-def test_a_failed_jobs_code_and_the_operators_words(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN, *TRAIN)
-    launcher = all_run(cluster)
-    command.says("train: running on 2 workers")
-    cluster.write_log(launcher, "ZeroDivisionError: division by zero\n")
-    cluster.kubelet.finish(launcher, 7)
-    assert command.ends() == 7
-    assert "exit code 7 (launcher)" in command.err
-    assert "ZeroDivisionError" in command.err, "the operator's diagnosis quotes the log"
-    explained = start("explain", "train")
-    assert explained.ends() == 0
-    assert "train: Failed" in explained.out
-
-
 def test_an_impossible_job_is_refused_in_words(cluster: FakeCluster, start: Start) -> None:
     command = start(*RUN, "--claim", "data:/etc/mpi", *TRAIN)
     assert command.ends() == 3
@@ -105,24 +90,3 @@ def test_an_impossible_job_is_refused_in_words(cluster: FakeCluster, start: Star
     logs = start("logs", "-f", "train")
     assert logs.ends() == 3
     assert "there is no Pod of its launcher (Invalid)" in logs.err
-
-
-def test_delete_while_it_runs(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN, *TRAIN)
-    all_run(cluster)
-    command.says("train: running on 2 workers")
-    other = start("delete", "train")
-    assert other.ends() == 0, other
-    assert command.ends() == 3
-    assert "was deleted while we followed it" in command.err
-    assert cluster.list("pods") == []
-
-
-def test_suspended_and_resumed(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN, "--suspend", *TRAIN)
-    command.says("train: suspended")
-    cluster.change("mpijobs", "train", lambda job: job["spec"]["runPolicy"].update(suspend=False))
-    launcher = all_run(cluster)
-    command.says("train: running on 2 workers")
-    cluster.kubelet.finish(launcher, 0)
-    assert command.ends() == 0

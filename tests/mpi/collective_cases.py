@@ -11,11 +11,14 @@ import sys
 
 import numpy
 
-from ringleader.bench.collective_implementations.engine import NumpyEngine, TorchEngine
-from ringleader.bench.collective_implementations.implementation import NotOfferedError
-from ringleader.bench.collective_implementations.memory import host_memory, registered_memory
-from ringleader.bench.collective_implementations.plain_mpi import PlainMpi
-from ringleader.bench.collective_implementations.torch_distributed import TorchDistributed
+from ringleader.bench.collective_implementations import (
+    NotOfferedError,
+    NumpyEngine,
+    PlainMpi,
+    TorchDistributed,
+    TorchEngine,
+)
+from ringleader.bench.collective_memory import host_memory, registered_memory
 from ringleader.bench.collective_plan import DTYPES, REDOPS, REDUCING
 from ringleader.bench.collective_values import Case, decoded, encoded, wrong_elements
 from ringleader.measurements.collective import OPERATIONS

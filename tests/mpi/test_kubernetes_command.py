@@ -49,7 +49,7 @@ def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tm
             image="none",
             np=2,
             slots=2,
-            mpi=implementation,
+            mpi_implementation=implementation,
             mpirun=found.mpirun,
             mpirun_args=("--oversubscribe",) if implementation is MpiImplementation.OPENMPI else (),
             env=(("A", "b $(c) $$ d"), ("OUT", str(tmp_path))),
@@ -85,7 +85,7 @@ def test_a_failing_rank_gives_its_code(mpi, python, request):
             command=(python, "-c", script),
             image="none",
             np=1,
-            mpi=implementation,
+            mpi_implementation=implementation,
             mpirun=found.mpirun,
             mpirun_args=("--oversubscribe",) if implementation is MpiImplementation.OPENMPI else (),
         )

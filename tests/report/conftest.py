@@ -35,59 +35,46 @@ def samples(
     )
 
 
+def point(hosts: int, slots: int, rates: tuple[float, ...], alone: tuple[float, ...], *parts: float) -> Point:
+    """``parts``: seconds of a step, of its exchange and its waiting, and of an uncoupled step."""
+    ranks = hosts * slots
+    step, exchange, waiting, free = parts
+    coupled = samples(*rates, ranks=ranks, step=step, exchange=exchange, waiting=waiting)
+    return Point(hosts=hosts, slots=slots, samples=coupled, uncoupled=samples(*alone, ranks=ranks, step=free))
+
+
 @pytest.fixture
 def run() -> Run:
     """Four sizes in a lab, three repetitions, an engine that tells its exchange."""
-    hosts = tuple(
-        HostContext(name=f"h{n}", hostname=f"h{n}", cpu="Example CPU 2.0 GHz", cores=8) for n in (1, 2, 3, 4)
+    around = context(
+        *("h1", "h2", "h3", "h4"),
+        command=("python", "examples/mnist.py", "--epochs", "2"),
+        cpu="Example CPU 2.0 GHz",
+        lab=True,
+        torch="2.13.0",
+        transport="shared window, TCP",
+        threads=1,
     )
     return Run(
         name="mnist-lab",
-        context=Context(
-            command=("python", "examples/mnist.py", "--epochs", "2"),
-            date="2026-01-02T03:04:05+00:00",
-            hosts=hosts,
-            lab=True,
-            python="3.11.7",
-            torch="2.13.0",
-            mpi="openmpi5 5.0.11",
-            ringleader="0.1.0",
-            transport="shared window, TCP",
-            binding="auto",
-            threads=1,
-        ),
+        context=around,
         points=(
             Point(hosts=1, slots=1, samples=samples(100, 101, 99, step=0.1)),
-            Point(
-                hosts=1,
-                slots=2,
-                samples=samples(190, 192, 188, ranks=2, step=0.105, exchange=0.003, waiting=0.001),
-                uncoupled=samples(196, 198, 195, ranks=2, step=0.102),
-            ),
-            Point(
-                hosts=2,
-                slots=2,
-                samples=samples(352, 356, 350, ranks=4, step=0.113, exchange=0.006, waiting=0.002),
-                uncoupled=samples(372, 375, 370, ranks=4, step=0.107),
-            ),
-            Point(
-                hosts=4,
-                slots=2,
-                samples=samples(592, 596, 588, ranks=8, step=0.135, exchange=0.004, waiting=0.002),
-                uncoupled=samples(616, 621, 613, ranks=8, step=0.13),
-            ),
+            point(1, 2, (190, 192, 188), (196, 198, 195), 0.105, 0.003, 0.001, 0.102),
+            point(2, 2, (352, 356, 350), (372, 375, 370), 0.113, 0.006, 0.002, 0.107),
+            point(4, 2, (592, 596, 588), (616, 621, 613), 0.135, 0.004, 0.002, 0.13),
         ),
         repeats=3,
         warmup=0.2,
     )
 
 
-def context(*hosts: str, **values: object) -> Context:
-    """What three of the kinds have in common: hosts with cores, versions, one command."""
+def context(*hosts: str, cpu: str = "Example CPU", **values: object) -> Context:
+    """What all kinds have in common: hosts with cores, versions, one command."""
     known: dict[str, object] = {
         "command": ("ringleader", "bench", "p2p", "-H", ",".join(hosts)),
         "date": "2026-01-02T03:04:05+00:00",
-        "hosts": tuple(HostContext(name=h, hostname=h, cpu="Example CPU", cores=8) for h in hosts),
+        "hosts": tuple(HostContext(name=h, hostname=h, cpu=cpu, cores=8) for h in hosts),
         "python": "3.11.7",
         "mpi": "openmpi5 5.0.11",
         "ringleader": "0.1.0",
@@ -101,26 +88,19 @@ def pairs_of(
 ) -> PointToPointRun:
     """``count`` hosts, every ordered pair: 2 µs and 10 GB/s, the slow one 6 µs and 4 GB/s; line 12.5 GB/s."""
     names = [f"h{n + 1}" for n in range(count)]
-    transfers = []
-    for source in range(count):
-        for target in range(count):
-            for size in sizes if source != target else ():
-                worse = (source, target) == slow
-                rate = (4e9 if worse else 10e9) * size / (size + 4096)
-                transfers.append(
-                    Transfer(
-                        source=source,
-                        target=target,
-                        size=size,
-                        latency=(6e-6 if worse else 2e-6) + size / 1e10,
-                        latency_low=(5e-6 if worse else 1.9e-6) + size / 1e10,
-                        latency_p99=(9e-6 if worse else 2.5e-6) + size / 1e10,
-                        rate=rate,
-                        rate_low=rate * 0.98,
-                        rate_high=rate * 1.01,
-                        both_ways_rate=rate * 1.8,
-                    )
-                )
+
+    def transfer(source: int, target: int, size: int) -> Transfer:
+        worse = (source, target) == slow
+        rate = (4e9 if worse else 10e9) * size / (size + 4096)
+        latencies = [one + size / 1e10 for one in ((6e-6, 5e-6, 9e-6) if worse else (2e-6, 1.9e-6, 2.5e-6))]
+        return Transfer(
+            source=source, target=target, size=size,
+            latency=latencies[0], latency_low=latencies[1], latency_p99=latencies[2],
+            rate=rate, rate_low=rate * 0.98, rate_high=rate * 1.01, both_ways_rate=rate * 1.8,
+        )  # fmt: skip
+
+    both = [(a, b) for a in range(count) for b in range(count) if a != b]
+    transfers = [transfer(a, b, size) for a, b in both for size in sizes]
     return PointToPointRun(
         name=f"pairs-{count}",
         context=context(*names),

@@ -18,9 +18,9 @@ from tests.system_programs import program
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
+from ringleader.report.kinds import document
 from ringleader.report.number_format import gigabytes, percent, seconds, thousands, times
-from ringleader.report.page import render, render_several
-from ringleader.report.summary_of_kind import document
+from ringleader.report.page import render
 from ringleader.scaling import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -119,7 +119,7 @@ def test_the_figures_of_the_page_are_those_of_the_json(
     width: int,
     dark: bool,
 ) -> None:
-    found = probe(tmp_path, render_several([run, pairs, collective, training]), width=width, dark=dark)
+    found = probe(tmp_path, render(run, pairs, collective, training), width=width, dark=dark)
     assert (found["wide"], found["over"], found["dark"]) == (0, [], dark)
     cells = {text.replace("\u00a0", " ") for text in found["cells"]}  # type: ignore[attr-defined]
     tiles = {text.replace("\u00a0", " ") for text in found["tiles"]}  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def noisy(run: Run) -> Run:
 def test_no_legend_is_cut_off_and_no_table_scrolls(
     tmp_path: Path, run: Run, pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
 ) -> None:
-    for page in (render(noisy(run)), render_several([run, pairs, collective, training])):
+    for page in (render(noisy(run)), render(run, pairs, collective, training)):
         found = probe(tmp_path, page, width=1200, dark=False)
         assert (found["wide"], found["over"], found["cut"], found["scrolled"]) == (0, [], [], 0)
 

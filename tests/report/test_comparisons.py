@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.report.conftest import pairs_of, samples
@@ -13,23 +14,20 @@ from ringleader.measurements.collective import CollectiveResult, CollectiveRun, 
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.report.compare import compare
-from ringleader.report.regression_guard import judge, rendered
+from ringleader.report.regression_guard import judge
+from ringleader.report.text import comparison_text
 from ringleader.scaling import Run
 
 
+def scaled(values: Any, factor: float, fields: str) -> Any:
+    """A value whose ``fields``, those that there are, are so many times as large."""
+    known = {name: getattr(values, name) for name in fields.split()}
+    return replace(values, **{name: one * factor for name, one in known.items() if one is not None})
+
+
 def test_pairs_faster_in_rate_and_slower_in_latency(pairs: PointToPointRun) -> None:
-    changed = tuple(
-        replace(
-            t,
-            rate=(t.rate or 0) * 2,
-            rate_low=(t.rate_low or 0) * 2,
-            rate_high=(t.rate_high or 0) * 2,
-            latency=(t.latency or 0) * 3,
-            latency_low=(t.latency_low or 0) * 3,
-            latency_p99=(t.latency_p99 or 0) * 3,
-        )
-        for t in pairs.transfers
-    )
+    faster = [scaled(one, 2, "rate rate_low rate_high") for one in pairs.transfers]
+    changed = tuple(scaled(one, 3, "latency latency_low latency_p99") for one in faster)
     found = {match.name: match for match in compare(pairs, replace(pairs, transfers=changed)).matches}
     rate, latency = found["h1 → h2, 1 MiB, rate"], found["h1 → h2, 8 bytes, latency"]
     assert (rate.verdict, latency.verdict) == ("faster", "slower")
@@ -37,34 +35,18 @@ def test_pairs_faster_in_rate_and_slower_in_latency(pairs: PointToPointRun) -> N
     assert rate.low == pytest.approx(2 * 0.98 / 1.01) and rate.high == pytest.approx(2 * 1.01 / 0.98)
 
 
-def slowed(run: CollectiveRun, factor: float) -> CollectiveRun:
-    def later(timing: Timing | None) -> Timing | None:
-        if timing is None or timing.low is None or timing.high is None:
-            return timing
-        return replace(
-            timing, seconds=timing.seconds * factor, low=timing.low * factor, high=timing.high * factor
-        )
+@pytest.mark.parametrize(("factor", "verdict"), [(1.5, "slower"), (1.02, "no difference shown")])
+def test_collectives_by_implementation_and_size(
+    collective: CollectiveRun, factor: float, verdict: str
+) -> None:
+    def later(result: CollectiveResult) -> CollectiveResult:
+        sides = (result.out_of_place, result.in_place)
+        out, inside = (scaled(one, factor, "seconds low high") for one in sides)
+        return replace(result, out_of_place=out, in_place=inside)
 
-    series = tuple(
-        replace(
-            one,
-            results=tuple(
-                replace(r, out_of_place=later(r.out_of_place), in_place=later(r.in_place))
-                for r in one.results
-            ),
-        )
-        for one in run.series
-    )
-    return replace(run, name="later", series=series)
-
-
-def test_collectives_by_implementation_and_size(collective: CollectiveRun) -> None:
-    result = compare(collective, slowed(collective, 1.5))
-    assert {match.verdict for match in result.matches} == {"slower"}
-    assert len(result.matches) == 2 * 2 * 9
-    assert {match.verdict for match in compare(collective, slowed(collective, 1.02)).matches} == {
-        "no difference shown"
-    }
+    series = tuple(replace(one, results=tuple(map(later, one.results))) for one in collective.series)
+    result = compare(collective, replace(collective, name="later", series=series))
+    assert len(result.matches) == 2 * 2 * 9 and {match.verdict for match in result.matches} == {verdict}
 
 
 def test_what_cannot_be_compared(
@@ -119,21 +101,22 @@ def test_a_loss_fails_only_where_it_is_sure(
     guard = judge(result, 0.9)
     assert (len(guard.failed), len(guard.doubtful)) == (failed, doubtful)
     assert guard.passed == (not failed)
-    whole = json.loads(rendered(result, guard, "json"))
+    whole = json.loads(comparison_text(result, guard, "json"))
     assert whole["guard"]["passed"] == guard.passed and whole["guard"]["threshold"] == 0.9
 
 
-def test_a_run_that_ended_early_does_not_pass(
-    run: Run, collective: CollectiveRun, training: TrainingRun
-) -> None:
-    for before in (run, collective, training):
-        after = replace(before, name="new", failure="weights differ on rank 1")
-        guard = judge(compare(before, after), 0.9, run_failure=after.failure, allow_missing=True)
-        assert not guard.passed and not guard.failed
-        assert guard.headline == "Failed: the run ended early: weights differ on rank 1."
-        assert guard.failures == ("new failed: weights differ on rank 1",)
-    nothing = replace(run, name="new", points=(), failure="no host answers")
-    assert not judge(compare(run, nothing), 0.9, run_failure=nothing.failure).passed
+@pytest.mark.parametrize("kind", ["run", "collective", "training"])
+def test_a_run_that_ended_early_does_not_pass(request: pytest.FixtureRequest, kind: str) -> None:
+    before = request.getfixturevalue(kind)
+    after = replace(before, name="new", failure="weights differ on rank 1")
+    guard = judge(compare(before, after), 0.9, run_failure=after.failure, allow_missing=True)
+    assert not guard.passed and not guard.failed
+    assert guard.headline == "Failed: the run ended early: weights differ on rank 1."
+    assert guard.failures == ("new failed: weights differ on rank 1",)
+    nothing = replace(
+        before, name="new", failure="no host answers", **({"points": ()} if kind == "run" else {})
+    )
+    assert not judge(compare(before, nothing), 0.9, run_failure=nothing.failure).passed
 
 
 def test_numbers_that_are_missing_do_not_pass(run: Run, collective: CollectiveRun) -> None:
@@ -151,7 +134,9 @@ def test_numbers_that_are_missing_do_not_pass(run: Run, collective: CollectiveRu
         assert "--allow-missing" in guard.failures[0]
         allowed = judge(result, 0.9, allow_missing=True)
         assert allowed.passed and said in allowed.headline and said in allowed.warnings[0]
-        assert json.loads(rendered(result, guard, "json"))["guard"]["missing"] == list(result.only_before)
+        assert json.loads(comparison_text(result, guard, "json"))["guard"]["missing"] == list(
+            result.only_before
+        )
 
 
 def test_more_numbers_than_the_baseline_has_pass(run: Run) -> None:
@@ -169,7 +154,7 @@ def test_many_numbers_are_shown_in_part_and_written_in_full() -> None:
     result = compare(pairs_of(12), pairs_of(12, slow=(0, 1)))
     guard = judge(result, 0.9)
     assert "h1 → h2, 1 MiB, rate" in guard.failed
-    text = rendered(result, guard, "table")
+    text = comparison_text(result, guard, "table")
     assert len(result.matches) == 12 * 11 * 4 and "60 of 528 numbers are shown" in text
     assert "h1 → h2, 1 MiB, rate" in text and "Failed:" in text
 

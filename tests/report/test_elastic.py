@@ -13,7 +13,7 @@ from ringleader.errors import RequestError
 from ringleader.launch.elastic_history import Event, event_json
 from ringleader.report.compare import compare
 from ringleader.report.page import render
-from ringleader.report.summary_text import as_json, as_markdown, as_text
+from ringleader.report.text import runs_text
 
 EVENTS = (
     Event(at=1.0, kind="generation", who="2 ranks", generation=1, size=2),
@@ -56,7 +56,7 @@ def stored(path: Path, **changes: Any) -> Path:
 def test_events_are_a_table_in_every_format(tmp_path: Path) -> None:
     run = read_any(stored(tmp_path / "job.json"))
     assert run.name == "job"
-    text = as_text([run])
+    text = runs_text([run])
     (line,) = [line for line in text.splitlines() if "generation 2" in line]
     assert [part in line for part in ("5.50 s", "2 ranks", "rank 1 was replaced", "500 ms", "17")] == [
         True
@@ -64,8 +64,10 @@ def test_events_are_a_table_in_every_format(tmp_path: Path) -> None:
     (line,) = [line for line in text.splitlines() if "rank failed" in line]
     assert "rank 1 on h2" in line and "was killed by SIGKILL" in line
     assert "ended well after 9.00 s; it went on with other ranks once" in text
-    assert "python train.py" in as_markdown([run]) and "openmpi5 5.0.8" in as_markdown([run])
-    document = json.loads(as_json([run]))
+    assert "python train.py" in runs_text([run], "markdown") and "openmpi5 5.0.8" in runs_text(
+        [run], "markdown"
+    )
+    document = json.loads(runs_text([run], "json"))
     assert document["kind"] == "elastic" and len(document["events"]) == 3
     (reset,) = document["results"]
     assert (reset["generation"], reset["seconds"], reset["commit"]) == (2, 0.5, 17)
@@ -75,7 +77,7 @@ def test_events_are_a_table_in_every_format(tmp_path: Path) -> None:
 
 def test_a_job_that_failed_says_why(tmp_path: Path) -> None:
     run = read_any(stored(tmp_path / "job.json", exit_code=7, reason="rank 0 ended"))
-    assert "failed with exit code 7 (rank 0 ended)" in as_text([run])
+    assert "failed with exit code 7 (rank 0 ended)" in runs_text([run])
 
 
 @pytest.mark.parametrize(
@@ -96,4 +98,4 @@ def test_two_jobs_are_shown_but_not_compared(tmp_path: Path) -> None:
     one, two = (read_any(stored(tmp_path / name)) for name in ("a.json", "b.json"))
     with pytest.raises(RequestError, match="no measurement"):
         compare(one, two)
-    assert as_text([one, two]).count("What happened") == 2
+    assert runs_text([one, two]).count("What happened") == 2

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.report.conftest import pairs_of
@@ -17,14 +19,15 @@ from ringleader.fabric.wires import Wire
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
-from ringleader.measurements.run_kinds import AnyRun, kind_of
+from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
+from ringleader.metrics import Sample
+from ringleader.report.kinds import document, summary
 from ringleader.report.number_format import gigabytes
-from ringleader.report.page import render, render_several
-from ringleader.report.pair_heat_map import heat_step
-from ringleader.report.summary_of_kind import document, summary
-from ringleader.report.summary_text import as_json, as_markdown, as_text
-from ringleader.scaling import Run
+from ringleader.report.page import render
+from ringleader.report.pair_map import heat_step
+from ringleader.report.text import runs_text
+from ringleader.scaling import Point, Run
 
 
 @pytest.fixture
@@ -45,13 +48,13 @@ def test_headlines(runs: list[AnyRun]) -> None:
 
 def test_every_kind_alone_in_every_format(runs: list[AnyRun]) -> None:
     for run in runs:
-        assert run.name in as_markdown([run]) and as_text([run])
-        whole = json.loads(as_json([run]), parse_constant=lambda word: pytest.fail(word))
-        assert whole["name"] == run.name and whole["kind"] == kind_of(run) and whole["results"]
+        assert run.name in runs_text([run], "markdown") and runs_text([run])
+        whole = json.loads(runs_text([run], "json"), parse_constant=lambda word: pytest.fail(word))
+        assert whole["name"] == run.name and whole["kind"] == run.kind and whole["results"]
 
 
 def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
-    page = render_several(runs)
+    page = render(*runs)
     reader = read(page)
     assert [name for name, count in reader.ids.items() if count > 1] == []
     assert set(references(reader)) <= set(reader.ids)
@@ -66,15 +69,15 @@ def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
 
 
 def test_several_kinds_as_text_and_json(runs: list[AnyRun]) -> None:
-    whole = json.loads(as_json(runs))
+    whole = json.loads(runs_text(runs, "json"))
     assert [one["name"] for one in whole["runs"]] == [run.name for run in runs]
     differing = {one["field"]: one["values"] for one in whole["differences"]}
     assert differing["lab"] == ["yes", "no", "no", "yes"] and not {"python", "model", "command"} & set(
         differing
     )
-    for text in (as_text(runs), as_markdown(runs)):
+    for text in (runs_text(runs), runs_text(runs, "markdown")):
         assert all(run.name in text for run in runs) and "hat differs" in text
-    assert "hat differs" not in as_text([runs[0], runs[0]])
+    assert "hat differs" not in runs_text([runs[0], runs[0]])
 
 
 def test_names_cannot_become_markup(
@@ -87,8 +90,8 @@ def test_names_cannot_become_markup(
         replace(collective, name=bad, series=(replace(collective.series[0], implementation=bad, note=bad),)),
         replace(training, name=bad, model=bad, arms=(replace(training.arms[0], name=bad, note=bad),)),
     ]
-    assert read(render_several(hostile)).tags["script"] == 0
-    assert not re.search(r"(?<!\\)<script", as_markdown(hostile))
+    assert read(render(*hostile)).tags["script"] == 0
+    assert not re.search(r"(?<!\\)<script", runs_text(hostile, "markdown"))
 
 
 @pytest.mark.parametrize(("part", "step"), [(0.1, 0), (0.5, 1), (0.79, 2), (0.8, 3), (0.94, 4), (1.0, 5)])
@@ -167,37 +170,59 @@ def test_more_ranks_on_a_host_may_exceed_the_line(collective: CollectiveRun) -> 
     assert any("with 2 ranks on each host that allows 14.6 GB/s busbw" in text for text in said.findings)
 
 
+def bare(hosts: int, slots: int, *rates: float, uncoupled: tuple[float, ...] = ()) -> Point:
+    def taken(rates: tuple[float, ...]) -> tuple[Sample, ...]:
+        return tuple(Sample(rate=rate, source="total", heard=1) for rate in rates)
+
+    return Point(hosts=hosts, slots=slots, samples=taken(rates), uncoupled=taken(uncoupled))
+
+
+def only(run: Any, field: str, count: int, **change: Any) -> Any:
+    """A run of whose ``field`` the first few are left, each with a change."""
+    return replace(run, **{field: tuple(replace(one, **change) for one in getattr(run, field)[:count])})
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("kind", "change"),
     [
-        lambda run: replace(run, transfers=()),
-        lambda run: replace(run, transfers=run.transfers[:1]),
-        lambda run: replace(run, places=run.places[:1], transfers=()),
-        lambda run: replace(run, transfers=tuple(replace(t, rate=None) for t in run.transfers)),
-        lambda run: replace(run, transfers=tuple(replace(t, latency=None, size=0) for t in run.transfers)),
-        lambda run: replace(run, line_rate=None),
+        *(
+            ("run", partial(replace, points=points))
+            for points in (
+                (),
+                (bare(1, 1),),
+                (bare(1, 1, 10.0),),
+                (bare(2, 2, 10.0),),
+                (bare(1, 1, 10.0), bare(1, 2, 19.0)),
+                (bare(1, 1, 10.0), bare(1, 2, 25.0, uncoupled=(21.0,)), bare(2, 1, 18.0), bare(2, 2)),
+                tuple(bare(2**n, 1, 2.0**n, uncoupled=(2.0**n,) if n else ()) for n in range(8)),
+            )
+        ),
+        ("pairs", partial(only, field="transfers", count=0)),
+        ("pairs", partial(only, field="transfers", count=1)),
+        ("pairs", lambda run: replace(run, places=run.places[:1], transfers=())),
+        ("pairs", partial(only, field="transfers", count=99, rate=None)),
+        ("pairs", partial(only, field="transfers", count=99, latency=None, size=0)),
+        ("pairs", partial(replace, line_rate=None)),
+        ("collective", partial(replace, series=())),
+        (
+            "collective",
+            lambda run: replace(only(run, "series", 1, results=run.series[0].results[:1]), line_rate=None),
+        ),
+        ("collective", partial(replace, ranks=1, per_host=1)),
+        ("training", partial(replace, arms=())),
+        (
+            "training",
+            lambda run: replace(only(run, "arms", 1, rates=(1.0,), step_seconds=(), split=None), layers=()),
+        ),
+        ("training", lambda run: replace(run, arms=run.arms[3:])),
     ],
 )
-def test_any_stage_of_pairs_has_a_page(
-    pairs: PointToPointRun, change: Callable[[PointToPointRun], PointToPointRun]
+def test_any_stage_of_a_run_has_a_page(
+    request: pytest.FixtureRequest, kind: str, change: Callable[[AnyRun], AnyRun]
 ) -> None:
-    run = change(pairs)
-    assert read(render(run)) and as_text([run]) and document(run)
-
-
-def test_any_stage_of_the_others_has_a_page(collective: CollectiveRun, training: TrainingRun) -> None:
-    one = replace(collective.series[0], results=collective.series[0].results[:1])
-    bare = replace(training.arms[0], rates=(1.0,), step_seconds=(), split=None)
-    stages: list[AnyRun] = [
-        replace(collective, series=()),
-        replace(collective, series=(one,), line_rate=None),
-        replace(collective, ranks=1, per_host=1),
-        replace(training, arms=()),
-        replace(training, arms=(bare,), layers=()),
-        replace(training, arms=training.arms[3:]),
-    ]
-    for run in stages:
-        assert read(render(run)) and as_text([run]) and document(run)
+    run = change(request.getfixturevalue(kind))
+    assert [name for name, count in read(render(run)).ids.items() if count > 1] == []
+    assert runs_text([run]) and document(run)
 
 
 def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
@@ -205,10 +230,12 @@ def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
         PredictedSize(hosts=n, ranks=2 * n, speedup=1.5 * n, low=1.4 * n, high=1.6 * n, measured=n < 4)
         for n in (1, 2, 4, 8)
     )
-    page = render(run, PredictionCurve(sizes=sizes))
+    page = render(run, predictions={0: PredictionCurve(sizes=sizes)})
     assert "16 ranks predicted: 12.0× (11.2× to 12.8×)" in "".join(read(page).text)
     assert "predicted" not in render(run)
-    assert "predicted" not in render(replace(run, baseline="1x2"), PredictionCurve(sizes=sizes))
+    assert "predicted" not in render(
+        replace(run, baseline="1x2"), predictions={0: PredictionCurve(sizes=sizes)}
+    )
 
 
 def test_the_wires_between_pairs_are_shown_and_written(pairs: PointToPointRun) -> None:
@@ -218,7 +245,7 @@ def test_the_wires_between_pairs_are_shown_and_written(pairs: PointToPointRun) -
     said = summary(run)
     assert said.evidence[0].rows == (("h1", "RDMA over Ethernet (RoCE) 100% of 1 GiB", "–", "–"),)
     assert said.cautions == ("Not measured: both ways: the program has no such test.",)
-    assert json.loads(as_json([run]))["transport"]["hosts"][0]["host"] == "h1"
+    assert json.loads(runs_text([run], "json"))["transport"]["hosts"][0]["host"] == "h1"
 
 
 def test_slow_rates_keep_three_digits() -> None:

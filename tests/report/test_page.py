@@ -17,12 +17,12 @@ from tests import fabric_hosts
 from ringleader.bench import run_file
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.metrics import Sample, Spread
-from ringleader.report.page import render, render_comparison
-from ringleader.report.scaling_summary import against_tile
-from ringleader.report.table import as_text
-from ringleader.report.transport import lines
-from ringleader.scaling import Point, Run
+from ringleader.metrics import Spread
+from ringleader.report.compare import compare
+from ringleader.report.page import render
+from ringleader.report.scaling import against_tile, transport_lines
+from ringleader.report.text import runs_text
+from ringleader.scaling import Run
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "use", "path", "rect", "line", "circle"}
 
@@ -84,7 +84,8 @@ def references(reader: Reader) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["scale", "comparison"])
 def test_page_needs_nothing_but_itself(run: Run, kind: str) -> None:
-    page = render(run) if kind == "scale" else render_comparison(run, replace(run, name="other"))
+    other = replace(run, name="other")
+    page = render(run) if kind == "scale" else render(run, other, comparison=compare(run, other))
     reader = read(page)
     assert not re.search(r"https?:|//[a-z]|@import|src=|javascript:", page, re.IGNORECASE)
     assert not {"script", "link", "iframe", "img", "object", "embed", "base"} & set(reader.tags)
@@ -128,32 +129,6 @@ def test_what_a_user_wrote_cannot_become_markup(run: Run) -> None:
     reader = read(render(replace(run, name=bad, context=context, failure=bad)))
     assert reader.tags["script"] == 0
     assert bad in "".join(reader.text)
-
-
-def bare(hosts: int, slots: int, *rates: float, uncoupled: tuple[float, ...] = ()) -> Point:
-    return Point(
-        hosts=hosts,
-        slots=slots,
-        samples=tuple(Sample(rate=rate, source="total", heard=1) for rate in rates),
-        uncoupled=tuple(Sample(rate=rate, source="total", heard=1) for rate in uncoupled),
-    )
-
-
-@pytest.mark.parametrize(
-    "points",
-    [
-        (),
-        (bare(1, 1),),
-        (bare(1, 1, 10.0),),
-        (bare(2, 2, 10.0),),
-        (bare(1, 1, 10.0), bare(1, 2, 19.0)),
-        (bare(1, 1, 10.0), bare(1, 2, 25.0, uncoupled=(21.0,)), bare(2, 1, 18.0), bare(2, 2)),
-        tuple(bare(2**n, 1, 2.0**n, uncoupled=(2.0**n,) if n else ()) for n in range(8)),
-    ],
-)
-def test_any_stage_of_a_run_has_a_page(run: Run, points: tuple[Point, ...]) -> None:
-    reader = read(render(replace(run, points=points)))
-    assert [name for name, count in reader.ids.items() if count > 1] == []
 
 
 WITHOUT = """
@@ -212,9 +187,9 @@ def test_the_wires_of_the_largest_size_are_told(run: Run) -> None:
         *run.points[:2],
         *(replace(run.points[at], transport=one) for at, one in ((2, small), (3, large))),
     )
-    told = lines(replace(run, points=points))
+    told = transport_lines(replace(run, points=points))
     assert told == ["4×2: h1 to other hosts: TCP 100% of 1 GiB", "! 4×2: h1: odder", "! 2×2: h1: odd"]
-    assert all(line in as_text(replace(run, points=points)) for line in told)
+    assert all(line in runs_text([replace(run, points=points)]) for line in told)
 
 
 def test_hosts_with_equal_devices_are_drawn_once(run: Run) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ringleader.bench import run_file
-from ringleader.bench.impossible_values import impossible_values
 from ringleader.errors import RequestError
 from ringleader.measurements.collective import (
     CollectiveResult,
@@ -135,21 +134,25 @@ def test_values_of_the_other_kinds_that_cannot_be(
     pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
 ) -> None:
     def told(run: AnyRun) -> list[str]:
-        return [str(fault) for fault in impossible_values(run, "F")]
+        try:
+            run_file.from_document(json.loads(json.dumps(run_file.to_document(run))), "F")
+        except RequestError as error:
+            return [str(fault) for fault in error.faults]
+        return []
 
     assert told(pairs) == told(collective) == told(training) == []
     bad = replace(pairs.transfers[0], target=4, rate=0.0, latency=-1.0)
     assert told(replace(pairs, transfers=(bad,))) == [
-        "F: transfers[0].target: 4 is not the number of one of 4 places",
         "F: transfers[0].latency: -1.0 is no time: it must be above 0",
         "F: transfers[0].rate: 0.0 is no rate: it must be above 0",
+        "F: transfers[0].target: 4 is not the number of one of 4 places",
     ]
     wrong = replace(
         collective.series[0], results=(CollectiveResult(size=8, count=2, in_place=Timing(seconds=0)),)
     )
     assert told(replace(collective, ranks=0, series=(wrong,))) == [
         "F: ranks: 0 ranks cannot be",
-        "F: series[0].results[0].in_place.seconds: 0 is no time: it must be above 0",
+        "F: series[0].results[0].in_place.seconds: 0.0 is no time: it must be above 0",
     ]
     assert told(replace(training, ranks=0, arms=(replace(training.arms[0], rates=(1.0, -2.0)),))) == [
         "F: ranks: 0 ranks cannot be",

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from tests.report.conftest import samples
 
-from ringleader.report import compare, table
-from ringleader.report.context_facts import shown_difference
+from ringleader.cli.output import dumped
+from ringleader.report import compare, scaling
+from ringleader.report.compare import shown_difference
+from ringleader.report.text import comparison_text, runs_text
 from ringleader.scaling import Run
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "scale"
@@ -37,22 +39,22 @@ def faster(run: Run) -> Run:
 
 
 def test_table(run: Run) -> None:
-    golden("table.txt", table.as_text(run))
+    golden("table.txt", runs_text([run]))
 
 
 def test_markdown(run: Run) -> None:
-    golden("report.md", table.as_markdown(run))
+    golden("report.md", runs_text([run], "markdown"))
 
 
 def test_json(run: Run) -> None:
-    golden("report.json", table.as_json(run))
+    golden("report.json", dumped(scaling.document(run)))
 
 
 def test_comparison(run: Run) -> None:
     result = compare.compare(run, faster(run))
-    golden("compare.txt", compare.as_text(result))
-    golden("compare.md", compare.as_markdown(result))
-    golden("compare.json", compare.as_json(result))
+    golden("compare.txt", comparison_text(result))
+    golden("compare.md", comparison_text(result, form="markdown"))
+    golden("compare.json", comparison_text(result, form="json"))
 
 
 def test_columns_that_nobody_measured_are_left_out(run: Run) -> None:
@@ -64,7 +66,8 @@ def test_columns_that_nobody_measured_are_left_out(run: Run) -> None:
         )
         for p in run.points
     )
-    names, rows = table.cells(replace(run, points=points))
+    (table,) = scaling.summary(replace(run, points=points)).tables
+    names, rows = table.names, table.rows
     assert names == ("hosts×slots", "ranks", "samples/s", "95 % interval", "speed-up", "efficiency")
     assert len(rows[0]) == len(names)
 
@@ -72,7 +75,9 @@ def test_columns_that_nobody_measured_are_left_out(run: Run) -> None:
 def test_a_command_cannot_break_the_markdown_table(run: Run) -> None:
     context = replace(run.context, command=("python", "-c", "print(1|2)\nx*y_z<b>"))
     line = next(
-        line for line in table.as_markdown(replace(run, context=context)).splitlines() if "Command" in line
+        line
+        for line in runs_text([replace(run, context=context)], "markdown").splitlines()
+        if "Command" in line
     )
     assert line == "| Command | python -c 'print(1\\|2) x\\*y\\_z\\<b>' |"
 
@@ -106,7 +111,7 @@ def test_runs_without_a_common_size(run: Run) -> None:
     result = compare.compare(replace(run, points=run.points[:1]), replace(run, points=run.points[1:]))
     assert result.matches == ()
     assert "no size in common" in result.headline
-    assert compare.as_text(result)
+    assert comparison_text(result)
 
 
 @pytest.mark.parametrize(

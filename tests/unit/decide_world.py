@@ -10,7 +10,6 @@ from typing import Any
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import MPIJOBS, PODS, of_document
-from ringleader.kubernetes.client.pod_view import ContainerView, PodView
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.mpijob.status import Condition
@@ -29,8 +28,9 @@ from ringleader.kubernetes.operator.decide.decision import (
     Patch,
     Rejection,
 )
-from ringleader.kubernetes.operator.decide.invalid_spec import status_of
 from ringleader.kubernetes.operator.decide.policy_order import decide
+from ringleader.kubernetes.operator.decide.status import status_of
+from ringleader.kubernetes.pod_view import ContainerView, PodView
 
 START = 1767225600.0
 """2026-01-01T00:00:00Z."""

@@ -23,16 +23,15 @@ from ringleader.bench.training.step_split import (
     split_of,
     total_rate,
 )
-from ringleader.bench.training.tf_cnn_lines import lines
-from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training
-from ringleader.bench.training.training_job import rank_faults
-from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, faults_of, order_of
-from ringleader.cli.bench.train import as_text, lab_threads, sentences
+from ringleader.bench.training.training_job import TrainingAnswers, faults_of_training, rank_faults
+from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, faults_of
+from ringleader.cli.bench.train import as_text, lab_threads, sentences, tf_cnn_lines
 from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
 from ringleader.measurements.training import ARMS, Arm, LayerTime, StepSplit, TrainingRun
+from ringleader.metrics import in_round
 from ringleader.plan.job import Host, Job
-from ringleader.predict.profile_document import from_document
+from ringleader.predict.measured_job import from_document
 from ringleader.scaling import Context
 
 PARTS = ("input", "forward", "backward", "exposed", "optimizer")
@@ -122,7 +121,7 @@ def test_layers_take_the_time_since_the_gradient_before_theirs():
 
 def test_lines_of_tf_cnn_benchmarks():
     seconds = [0.5, 0.25] + [0.5] * 8
-    found = lines(seconds, [7.9] * 10, batch=64, ranks=2)
+    found = tf_cnn_lines(seconds, [7.9] * 10, batch=64, ranks=2)
     assert found[:3] == [
         "Done warm up",
         "Step\tImg/sec\ttotal_loss",
@@ -188,11 +187,11 @@ def test_arms_that_cannot_run_are_left_out_with_a_word_or_refused_by_name():
     assert [name for name, why in arms.items() if not why] == ["ringleader", "ddp-gloo", "uncoupled"]
     arms, faults = chosen_arms(replace(PLAN, arms=("ddp-nccl", "uncoupled")), 2, missing)
     assert [fault.what for fault in faults] == ["ddp-nccl: no GPU"]
-    assert order_of(("a", "b", "c"), 1) == ("c", "b", "a") and order_of(ARMS, 2) == ARMS
+    assert in_round(("a", "b", "c"), 1) == ("c", "b", "a") and in_round(ARMS, 2) == ARMS
 
 
 def answered(*, ranks: int = 2) -> TrainingAnswers:
-    answers = TrainingAnswers(plan=PLAN)
+    answers = TrainingAnswers(name="t", context=Context(command=()), plan=PLAN)
     answers.take(0, "size", {"ranks": ranks, "per_host": ranks})
     answers.take(0, "arms", {"ringleader": "", "ddp-nccl": "no GPU", "alone": ""})
     return answers
@@ -207,12 +206,12 @@ def test_a_repetition_counts_when_all_ranks_have_timed_it():
         for arm, number, rank in told
     ]
     assert complete == [True, False, True, False]
-    run = answers.run(name="t", context=Context(command=()))
+    run = answers.run()
     assert run.arm("ringleader").rates == (pytest.approx(8.0),) and run.arm("alone").rates == (4.0,)
     assert run.arm("ddp-nccl").note == "no GPU" and run.per_host == 2
     assert answers.rank_zero("ringleader") == ([], [2.0])
-    answers.take(1, "turn", {"arm": "ringleader", "repetition": 2})
-    answers.take(0, "turn", {"arm": "alone", "repetition": 0})
+    answers.take(1, "round", {"arm": "ringleader", "repetition": 2})
+    answers.take(0, "round", {"arm": "alone", "repetition": 0})
     assert answers.whereabouts() == "rank 0 in alone, warming up; rank 1 in ringleader, repetition 2 of 2"
 
 

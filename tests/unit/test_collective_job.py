@@ -11,24 +11,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
-from ringleader.bench.collective_job import measure, sweep_of
+from ringleader.bench.collective_job import measure
 from ringleader.bench.collective_plan import CollectivePlan, cases
-from ringleader.bench.operation_deadline import OperationDeadline
+from ringleader.bench.collective_program import OperationDeadline
 from ringleader.cli.bench.collectives import complaints, exit_code
 from ringleader.cli.main import main
+from ringleader.dataclass_json import from_document
 from ringleader.errors import RefusedError, StoppedError
-from ringleader.fabric.facts import from_document
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.measurements.collective import CollectiveRun, Timing, WrongResult
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.measurements.collective import CollectiveRun, Sweep, Timing, WrongResult
+from ringleader.plan.job import Host, Job
 from ringleader.scaling import Context
 
 PLAN = CollectivePlan(
     operation="allreduce", implementations=("ringleader", "mpi"), sizes=(1024, 4096), iterations=20
+)
+
+EMPTY = CollectiveRun(
+    name="x",
+    context=Context(command=("ringleader", "bench", "allreduce")),
+    operation="allreduce",
+    ranks=2,
+    per_host=0,
+    dtype=PLAN.dtype,
+    redop=PLAN.redop,
+    sweep=Sweep(minimum=1024, maximum=4096, step_factor=4),
 )
 
 
@@ -62,53 +73,22 @@ class Cluster:
         for rank, step in self.stuck.items():
             what = "allreduce of 4 KiB by mpi, in place"
             say(rank, "stuck", {"step": step, "what": what, "seconds": 60.0})
-        return outcome_of(job, code=1 if self.stuck or self.refused else 0)
+        code = 1 if self.stuck or self.refused else 0
+        return outcome_of(job, code, whose="rank 0", reason="rank 0 ended with 1")
 
     @staticmethod
     def result(size: int, count: int, wrong: int) -> dict[str, Any]:
         timing = {"seconds": 1e-3, "low": 0.9e-3, "high": 1.1e-3, "wrong": 0}
         bad = {"implementation": "mpi", "size": size, "in_place": True, "rank": 1, "wrong": wrong}
+        at = {"size": size, "count": count}
         return {
             "size": size,
-            "count": count,
             "series": {
-                "ringleader": {"iterations": 20, "out_of_place": timing, "in_place": timing},
-                "mpi": {"iterations": 7, "in_place": timing | {"wrong": wrong}},
+                "ringleader": {**at, "iterations": 20, "out_of_place": timing, "in_place": timing},
+                "mpi": {**at, "iterations": 7, "in_place": timing | {"wrong": wrong}},
             },
             "wrong": [bad] if wrong else [],
         }
-
-
-def outcome_of(job: Job, *, code: int) -> Outcome:
-    """Two hosts with one rank each."""
-    facts = tuple(
-        HostFacts(host=host, hostname=f"node{n}", identity=host.name, is_local=False, cpus=(0,), addresses=())
-        for n, host in enumerate(job.hosts)
-    )
-    ranks = tuple(
-        RankPlace(
-            rank=n,
-            host_index=n,
-            local_rank=0,
-            local_size=1,
-            cross_rank=n,
-            cross_size=2,
-            cpus=(0,),
-            threads=1,
-            gpu=None,
-        )
-        for n in range(len(job.hosts))
-    )
-    return Outcome(
-        exit_code=code,
-        whose="rank 0",
-        reason="rank 0 ended with 1" if code else "",
-        first_failure=None,
-        ends=(),
-        plan=Plan(hosts=facts, ranks=ranks),
-        mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
-        seconds=1.0,
-    )
 
 
 def measured(
@@ -119,9 +99,7 @@ def measured(
     run = measure(
         job,
         plan,
-        Context(command=("ringleader", "bench", "allreduce")),
-        name="x",
-        sweep=sweep_of(plan, maximum=4096, factor=4, step=0),
+        EMPTY,
         environ={},
         progress=lambda text: None,
         keep=kept.append,

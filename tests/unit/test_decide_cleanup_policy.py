@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import World, make_job
 
-from ringleader.kubernetes.operator.decide.cleanup_policy import DOUBT
 from ringleader.kubernetes.operator.decide.decision import Delete, Patch
+from ringleader.kubernetes.operator.decide.pod_policies import DOUBT
 
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
 

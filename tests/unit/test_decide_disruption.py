@@ -7,11 +7,12 @@ from tests.unit.decide_world import World, make_job
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.object_fields import annotations_of
-from ringleader.kubernetes.client.pod_view import pod_view
 from ringleader.kubernetes.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.decision import DecisionBuilder, Observed
+from ringleader.kubernetes.operator.decide.ownership import pods_of
+from ringleader.kubernetes.operator.decide.pod_policies import job_document
 from ringleader.kubernetes.operator.decide.restarts import COUNT
-from ringleader.kubernetes.operator.decide.startup_policy import job_document
+from ringleader.kubernetes.pod_view import pod_view
 
 DRAINED = "EvictionByEvictionAPI"
 IGNORE = {
@@ -66,8 +67,16 @@ def test_a_drained_launcher_is_no_failure_where_kubernetes_can_tell(
     world = World(job=make_job(annotations={ON_WORKER_FAILURE: policy} if policy else {}))
     specs = world.job.spec.mpi_replica_specs
     object.__setattr__(specs.launcher, "restart_policy", restart_policy)
-    builder = DecisionBuilder(job=world.job, now=world.now, status=world.job.status)
-    spec = job_document(builder, world.settings, suspend=False)["spec"]
+    nothing = Observed()
+    builder = DecisionBuilder(
+        job=world.job,
+        now=world.now,
+        observed=nothing,
+        pods=pods_of(world.job, nothing),
+        settings=world.settings,
+        status=world.job.status,
+    )
+    spec = job_document(builder, suspend=False)["spec"]
     assert spec.get("podFailurePolicy") == (IGNORE if ignores else None)
 
 

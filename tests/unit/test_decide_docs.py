@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.kubernetes import why_not_running
 from ringleader.kubernetes.mpijob import annotations
 from ringleader.kubernetes.operator.decide import conditions, first_failure, obstacles, restarts
 
@@ -29,12 +30,12 @@ REASONS = (
     conditions.RESTART_LIMIT,
     conditions.DEADLINE,
     conditions.LAUNCHER_GONE,
-    *(one for one in obstacles.STUCK_REASONS if one != "ErrImagePull"),
-    obstacles.UNSCHEDULABLE,
-    obstacles.QUOTA,
-    obstacles.REJECTED,
-    obstacles.FORBIDDEN,
-    obstacles.REFUSED,
+    *(one for one in why_not_running._CONTAINERS if one != "ErrImagePull"),
+    why_not_running.UNSCHEDULABLE,
+    why_not_running.QUOTA,
+    why_not_running.REJECTED,
+    why_not_running.FORBIDDEN,
+    why_not_running.REFUSED,
     obstacles.NO_LAUNCHER_POD,
     obstacles.STUCK_TERMINATING,
 )

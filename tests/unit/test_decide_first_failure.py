@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ringleader.kubernetes.client.pod_failure_reason import PodFailure, failure_of
-from ringleader.kubernetes.client.pod_view import ContainerView, PodView
-from ringleader.kubernetes.operator.decide.decision import LogRequest
+from ringleader.kubernetes.operator.decide.decision import JobPods, LogRequest
 from ringleader.kubernetes.operator.decide.first_failure import (
     FIRST_FAILURE,
     annotation_of,
@@ -18,7 +16,7 @@ from ringleader.kubernetes.operator.decide.first_failure import (
     log_request,
     with_first_failure,
 )
-from ringleader.kubernetes.operator.decide.ownership import JobPods
+from ringleader.kubernetes.pod_view import ContainerView, PodFailure, PodView, failure_of
 
 
 def ended(code: int | None, reason: str = "Error", *, at: str = "", **more: object) -> ContainerView:

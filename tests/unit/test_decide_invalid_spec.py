@@ -14,7 +14,7 @@ from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.mpijob.serializer import write
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.decision import Decision
-from ringleader.kubernetes.operator.decide.invalid_spec import decide_invalid, status_of
+from ringleader.kubernetes.operator.decide.status import decide_invalid, status_of
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "mpi"}]}}
 

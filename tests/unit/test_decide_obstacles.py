@@ -18,8 +18,8 @@ from ringleader.kubernetes.client.api_resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from ringleader.kubernetes.client.pod_view import ContainerView, PodView
 from ringleader.kubernetes.operator.decide.decision import CreateWorker, Decision, Rejection, target
+from ringleader.kubernetes.pod_view import ContainerView, PodView
 
 QUOTA = 'pods "pi-worker-1" is forbidden: exceeded quota: gpus, requested: 1, used: 8, limited: 8'
 CREATED = ("MPIJobCreated", "MPIJob lab/pi is created.")

@@ -9,13 +9,13 @@ import pytest
 from tests.unit.decide_world import START, World, make_job
 
 from ringleader.kubernetes.client.api_resources import PODS
-from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.mpijob.annotations import SPAWN
 from ringleader.kubernetes.mpijob.status import ReplicaStatus
 from ringleader.kubernetes.operator.decide.decision import CreateWorker, Delete, Observed, Patch, Rejection
-from ringleader.kubernetes.operator.decide.exec_rights import EXEC_RIGHTS
 from ringleader.kubernetes.operator.decide.ownership import only_ours, pods_of
-from ringleader.kubernetes.operator.runtime.informer_cache import cached
+from ringleader.kubernetes.operator.decide.prerequisites import EXEC_RIGHTS
+from ringleader.kubernetes.operator.runtime.caches import job_of
+from ringleader.kubernetes.pod_view import PodView, pod_view
 
 EXEC = {SPAWN: "exec"}
 LABELS = {
@@ -55,7 +55,7 @@ def test_what_a_pod_is_its_controller_says(
 
 def test_a_pod_belongs_to_the_job_that_owns_it_whatever_its_labels_say() -> None:
     found = document("pi-worker-0", JOB, {**LABELS, "training.kubeflow.org/job-name": "other"})
-    assert cached(found, None).job == "pi"
+    assert job_of(found) == "pi"
 
 
 def foreign(name: str, **more: Any) -> PodView:

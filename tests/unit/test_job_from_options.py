@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.option_words import options_from
 
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, request_of
-from ringleader.cli.options.kubernetes_options import JobOptions, NicOptions, PodOptions
+from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.pod_options import NicOptions, PodOptions, PolicyOptions
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, SPAWN_EXEC, SPAWN_SSH
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
@@ -351,7 +352,7 @@ def test_choices_are_the_values_that_are_known() -> None:
         "--spawn": [SPAWN_SSH, SPAWN_EXEC],
         "--clean-pod-policy": list(CleanPodPolicy),
     }
-    kinds = (NicOptions, PodOptions, JobOptions)
+    kinds = (NicOptions, PodOptions, PolicyOptions)
     choices = {
         part.spelling: list(part.declared.choices) for kind in kinds for part in parts(kind) if part.declared
     }

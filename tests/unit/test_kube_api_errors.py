@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from ringleader.kubernetes.client.api_errors import ApiError, response_error
-from ringleader.kubernetes.client.client import LineBuffer, parse_change
+from ringleader.kubernetes.client.cluster import LineBuffer, parse_change
 from ringleader.kubernetes.client.http_transport import warnings_of
 
 STATUS = {

@@ -18,7 +18,7 @@ from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Change, Listing
-from ringleader.kubernetes.client.informer import Informer
+from ringleader.kubernetes.client.informer import Informer, Kept
 from ringleader.kubernetes.client.retry import Backoff, Outage
 
 GONE = ApiError(status=410, reason="Expired", message="too old")
@@ -101,6 +101,13 @@ class Script:
         self.now += seconds
 
 
+def news(before: Kept[str] | None, now: Kept[str] | None) -> tuple[str, str | None]:
+    """What an informer tells: the name, and the value that is left."""
+    shown = now or before
+    assert shown is not None
+    return shown.name, None if now is None else now.value
+
+
 def played(
     script: Script,
     *,
@@ -117,7 +124,7 @@ def played(
         labels="a=b",
         fields="c=d",
         project=lambda document: document["status"]["phase"],
-        changed=lambda namespace, name, value: told.append((name, value)),
+        changed=lambda before, now: told.append(news(before, now)),
         backoff=Backoff(first=1, longest=8, dice=lambda: 0.0),
         clock=lambda: script.now,
         sleep=script.sleep,
@@ -148,7 +155,8 @@ def test_a_list_and_its_changes() -> None:
 
     def check(informer: Informer[str]) -> None:
         assert informer.get("n", "a") == "Running" and informer.get("n", "b") is None
-        assert sorted(informer.items()) == [("n", "a", "Running"), ("n", "c", "Running")]
+        kept = sorted((one.namespace, one.name, one.value) for one in informer.items())
+        assert kept == [("n", "a", "Running"), ("n", "c", "Running")]
         assert len(informer) == 2
 
     told = played(script, check=check)
@@ -252,9 +260,9 @@ def test_only_what_is_projected_is_kept() -> None:
     documents = [pod(name, 1, namespace=namespace) for name, namespace in zip("ab", namespaces, strict=True)]
 
     def check(informer: Informer[str]) -> None:
-        (one, _, _), (two, _, _) = informer.items()
+        one, two = (kept.namespace for kept in informer.items())
         assert one is two, "namespaces are shared"
-        assert json.dumps(informer._values.popitem()[1]) == '"Pending"'
+        assert json.dumps(informer._kept.popitem()[1].value) == '"Pending"'
 
     played(Script([listing(1, *documents)], []), check=check)
 
@@ -353,7 +361,8 @@ class History:
 def test_after_any_history_the_state_is_the_server_s(steps: list[tuple[str, str, str]]) -> None:
     told: dict[str, str] = {}
 
-    def changed(namespace: str, name: str, value: str | None) -> None:
+    def changed(before: Kept[str] | None, now: Kept[str] | None) -> None:
+        name, value = news(before, now)
         if value is None:
             assert told.pop(name, None) is not None, "what was never told of cannot go"
         else:
@@ -377,7 +386,7 @@ def test_after_any_history_the_state_is_the_server_s(steps: list[tuple[str, str,
             await history.ended.wait()
         running.cancel()
         state = history.state(len(steps))
-        assert told == {name: value for _, name, value in informer.items()} == state
+        assert told == {kept.name: kept.value for kept in informer.items()} == state
 
     asyncio.run(live())
 

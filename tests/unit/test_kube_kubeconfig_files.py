@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kubernetes.client.credential_sources import credentials
 from ringleader.kubernetes.client.credentials import Credentials
+from ringleader.kubernetes.client.kubeconfig import credentials
 
 
 def config(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.rate_limit import Limiter, Slots
-from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
+from ringleader.kubernetes.client.api_resources import PODS
+from ringleader.kubernetes.client.http_transport import Limiter, Slots
+from ringleader.kubernetes.client.retry import Backoff, Outage, create_or_find, with_retries
 
 
 class Clock:
@@ -221,3 +223,56 @@ def test_a_call_that_is_cancelled_or_fails_gives_its_slot_back():
             await asyncio.wait_for(fail(), 5)
 
     asyncio.run(script())
+
+
+# --- objects that are there already -----------------------------------------------------------------------
+
+POD = {"metadata": {"name": "p", "namespace": "n"}}
+EXISTS = ApiError(status=409, reason="AlreadyExists", message="pods p exists")
+MISSING = ApiError(status=404, reason="NotFound", message="no such pod")
+FORBIDDEN = ApiError(status=403, reason="Forbidden", message="no")
+
+
+class Answers:
+    """A cluster that answers as written: dictionaries are returned, errors raised."""
+
+    def __init__(self, created: list[Any], found: list[Any]) -> None:
+        self.created, self.found = created, found
+
+    async def create(self, *_: Any, **__: Any) -> Any:
+        return self.given(self.created)
+
+    async def get(self, resource: Any, name: str, namespace: str) -> Any:
+        assert (resource, name, namespace) == (PODS, "p", "n")
+        return self.given(self.found)
+
+    def given(self, answers: list[Any]) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("created", "found", "is_ours", "end"),
+    [
+        pytest.param([POD], [], True, POD, id="made"),
+        pytest.param([EXISTS], [POD], True, POD, id="made before, and the answer was lost"),
+        pytest.param([EXISTS], [POD], False, EXISTS, id="somebody else's"),
+        pytest.param([EXISTS, POD], [MISSING], True, POD, id="gone a moment later"),
+        pytest.param([EXISTS, EXISTS], [MISSING, MISSING], True, EXISTS, id="gone again"),
+        pytest.param([EXISTS], [FORBIDDEN], True, EXISTS, id="not to be read"),
+        pytest.param([EXISTS], [BROKEN], True, BROKEN, id="cannot be read now"),
+        pytest.param([WRONG], [], True, WRONG, id="refused"),
+    ],
+)
+def test_an_object_is_created_or_found(created: list[Any], found: list[Any], is_ours: bool, end: Any) -> None:
+    cluster: Any = Answers(list(created), list(found))
+    work = create_or_find(cluster, PODS, POD, is_ours=lambda _: is_ours)
+    if isinstance(end, Exception):
+        with pytest.raises(ApiError) as caught:
+            asyncio.run(work)
+        assert caught.value is end
+    else:
+        assert asyncio.run(work) is end
+    assert not cluster.created and not cluster.found

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Any
 
 import pytest
 
-from ringleader.cli.kubernetes.follow_job import Interrupts, _Session
-
-
-def session(pressed: Interrupts) -> _Session:
-    nothing: Any = None
-    return _Session(nothing, nothing, nothing, nothing, pressed, "train")
+from ringleader.cli.kubernetes.follow_job import Interrupts
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -30,9 +24,10 @@ def test_a_signal_that_arrives_as_the_work_ends_is_not_lost(steps: int) -> None:
         else:
             pressed.came(signal.SIGTERM)
 
-    async def run() -> signal.Signals:
-        first = await session(pressed)._first(asyncio.ensure_future(work()))
-        return first or await asyncio.wait_for(pressed.next(), 10)
+    async def run() -> signal.Signals | None:
+        first = await pressed.first(asyncio.ensure_future(work()))
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return first or await asyncio.wait_for(pressed.first(never), 10)
 
     assert asyncio.run(run()) is signal.SIGTERM
 
@@ -42,6 +37,6 @@ def test_a_signal_before_the_end_comes_first() -> None:
 
     async def run() -> signal.Signals | None:
         pressed.came(signal.SIGINT)
-        return await session(pressed)._first(asyncio.ensure_future(asyncio.sleep(10)))
+        return await pressed.first(asyncio.ensure_future(asyncio.sleep(10)))
 
     assert asyncio.run(run()) is signal.SIGINT

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from ringleader.finding import Finding, Level
-from ringleader.kubernetes.jobs.exit_status import end_of
-from ringleader.kubernetes.jobs.job_diagnosis import explain
-from ringleader.kubernetes.jobs.job_snapshot import JobSnapshot, State
-from ringleader.kubernetes.jobs.job_view import (
+from ringleader.kubernetes.jobs.job_diagnosis import Progress, end_of, explain, is_about_to_end, progress
+from ringleader.kubernetes.jobs.job_state import (
+    JobSnapshot,
+    State,
     as_pods_run,
     event_view,
     job_pod_view,
     mpijob_view,
     pods_job_view,
 )
-from ringleader.kubernetes.jobs.progress_line import Progress, is_about_to_end, progress
 
 Object = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.jobs.job_request import JobRequest
-from ringleader.kubernetes.jobs.job_view import pods_job_view
+from ringleader.kubernetes.jobs.job_state import pods_job_view
 from ringleader.kubernetes.jobs.mpijob_builder import mpijob
 from ringleader.kubernetes.jobs.operatorless_objects import (
     MANAGER,
@@ -83,7 +83,7 @@ def test_the_launchers_job_tells_of_the_job() -> None:
 def test_what_needs_an_operator() -> None:
     job = mpijob(
         request(
-            suspend=True, gang="volcano", queue="q", annotations=(("ringleader/on-worker-failure", "fail"),)
+            suspend=True, gang="volcano", queue="q", annotation=(("ringleader/on-worker-failure", "fail"),)
         )
     )
     with pytest.raises(RequestError) as caught:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringleader.agents.training_progress import rank_in_pod
-from ringleader.bench.launcher_log import LONGEST_LINE, LauncherLog, report_in
+from ringleader.bench.scale.meter import LONGEST_LINE, LauncherLog, report_in
 
 
 class Heard:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kubernetes.mpijob.conversion.convert import convert
+from ringleader.kubernetes.mpijob.conversion import convert
 from ringleader.kubernetes.mpijob.manifest_files import render
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.mpijob.yaml_text import documents, text_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.kubernetes.mpijob.field_schema import descriptions, field_schemas, is_model
+from ringleader.kubernetes.mpijob.field_schema import FieldFlag, descriptions, field_schemas
 from ringleader.kubernetes.mpijob.model import MPIJob
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,16 +34,12 @@ def test_the_page_is_up_to_date():
 def parts(model):
     yield model
     for shape in field_schemas(model):
-        if is_model(shape.kind):
+        if shape.is_model:
             yield from parts(shape.kind)
 
 
 @pytest.mark.parametrize("model", sorted(set(parts(MPIJob)), key=str), ids=lambda model: model.__name__)
 def test_every_field_is_described(model):
     told = descriptions(model)
-    server = {
-        shape.attribute
-        for shape in field_schemas(model)
-        if shape.annotations and "SET_BY_SERVER" in str(shape.annotations)
-    }
+    server = {shape.attribute for shape in field_schemas(model) if shape.has(FieldFlag.SET_BY_SERVER)}
     assert {shape.attribute for shape in field_schemas(model)} - set(told) - server <= UNTOLD

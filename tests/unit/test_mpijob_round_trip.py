@@ -7,7 +7,7 @@ import json
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ringleader.kubernetes.mpijob.field_schema import IntegerRange, JsonContent, field_schemas, is_model
+from ringleader.kubernetes.mpijob.field_schema import JsonContent, field_schemas
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.mpijob.serializer import write
@@ -77,15 +77,15 @@ def field(model, shape):
 
 
 def value(shape):
-    if is_model(shape.kind):
+    if shape.is_model:
         return models(shape.kind)
-    content = shape.annotation(JsonContent)
+    content = shape.content
     if content is not None:
         return CONTENT[content]
     if shape.kind is bool:
         return st.booleans()
     if shape.kind is int:
-        limits = shape.annotation(IntegerRange) or IntegerRange()
+        limits = shape.limits
         low = -(2 ** (limits.bits - 1)) if limits.minimum is None else limits.minimum
         high = 2 ** (limits.bits - 1) - 1 if limits.maximum is None else limits.maximum
         return st.integers(low, high)

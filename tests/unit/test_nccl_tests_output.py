@@ -353,46 +353,6 @@ def test_programs_tell_the_operation(program: str, operation: str) -> None:
     assert operation_named(program) == operation
 
 
-PREFIXES = {
-    "Open MPI 5, tag": "[1,0]<stdout>: ",
-    "Open MPI 5, tag-detailed": "[1,0][gpu01:12045]<stdout>: ",
-    "Open MPI 5, tag-fullname": "[prterun-gpu01-12047@1,0]<stdout>: ",
-    "Open MPI 5, timestamp": "[Thu Nov 26 13:13:56 2026]<stdout>: ",
-    "Open MPI 5, tag and timestamp": "[Thu Nov 26 13:13:56 2026][1,0]<stdout>: ",
-    "Open MPI 5, tag-detailed and timestamp": "[Thu Nov 26 13:13:56 2026]<stdout>: [1,0][gpu01:1]<stdout>: ",
-    "Open MPI 4, tag": "[1,0]<stdout>:",
-    "Open MPI 4, timestamp": "Thu Nov 26 13:13:56 2026<stdout>:",
-    "Open MPI 4, tag and timestamp": "Thu Nov 26 13:13:57 2026[1,0]<stdout>:",
-    "MPICH, prepend-rank": "[0] ",
-    "srun -l": " 0: ",
-    "kubectl logs --timestamps": "2026-11-26T11:55:58.123456789Z ",
-    "kubectl logs --prefix": "[pod/train-launcher-x7k2p/launcher] ",
-    "kubectl logs --prefix --timestamps": "[pod/train-0/train] 2026-11-26T11:55:58.123456789+01:00 ",
-    "docker compose": "worker-1  | ",
-    "docker compose logs --timestamps": "worker-1  | 2026-11-26T11:55:58.123456789Z ",
-    "docker compose in colour": "\x1b[36mworker-1  | \x1b[0m",
-    "a byte order mark, once": "",
-}
-
-
-@pytest.mark.parametrize("name", PREFIXES)
-@pytest.mark.parametrize("text", [MODERN, OLD], ids=["modern", "old"])
-def test_what_launchers_put_before_lines_is_left_out(name, text, tmp_path):
-    """The lines of Open MPI 5.0.11 and 4.1, and of MPICH 4.0, are what they print."""
-    plain, file = tmp_path / "plain.txt", tmp_path / "output.txt"
-    plain.write_text(text.lstrip())
-    mark = "" if PREFIXES[name] else "\ufeff"
-    file.write_text(mark + "".join(f"{PREFIXES[name]}{line}\n" for line in text.lstrip().splitlines()))
-    operation = "alltoall" if text is MODERN else "allreduce"
-    [expected] = read_runs(str(plain), operation=operation, ranks=None, name="a")
-    [found] = read_runs(str(file), operation=operation, ranks=None, name="a")
-    assert (found.series, found.processes, found.sweep) == (
-        expected.series,
-        expected.processes,
-        expected.sweep,
-    )
-
-
 @pytest.mark.parametrize("before", ["\ufeff", "\x1b[?2004h", "\x1b]0;gpu01\x07", "\ufeff\x1b[0m"])
 @pytest.mark.parametrize("is_json", [False, True])
 def test_a_mark_or_a_terminals_sequence_hides_no_first_line(before, is_json, tmp_path):

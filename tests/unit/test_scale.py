@@ -10,41 +10,38 @@ from pathlib import Path
 
 import pytest
 from tests import fabric_hosts
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
-from ringleader.bench.grid import parse_grid
-from ringleader.bench.meter import Meter, Track
-from ringleader.bench.scale import Scale, faults_of, job_of, scale
-from ringleader.bench.turn_order import in_step_sizes, turns
-from ringleader.cli.scale.scale_options import script_name, threads_for
+from ringleader.bench.scale import measurement
+from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, faults_of, job_of, points_of, runs_left
+from ringleader.bench.scale.meter import Meter, Track
+from ringleader.bench.scale.sizes import parse_grid
+from ringleader.cli.scale.options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
-from ringleader.fabric import facts as fabric_facts
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan, place
-from ringleader.report.table import repetitions
-from ringleader.scaling import Point, Run, scalings, too_wide
+from ringleader.launch.outcome import Outcome
+from ringleader.plan.job import Host, Job
+from ringleader.report.scaling import repetitions
+from ringleader.scaling import COUPLED, IN_STEP, Context, Point, Request, Run, Size, scalings, too_wide
 
 GRID = parse_grid("1x1,1x2,2x2")
 HOSTS = tuple(Host(name=f"h{n}", slots=2) for n in (1, 2))
-MPI = Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/mpi/bin/mpirun", library="/mpi/lib/libmpi.so")
-ASKED = Scale(
-    name="r", job=Job(command=("python", "train.py"), hosts=HOSTS), grid=GRID, repeats=2, warmup=0.2
+RUN = Run(
+    name="r", context=Context(command=()), points=points_of(GRID), repeats=2, warmup=0.2, request=Request()
 )
+ASKED = ScaleRequest(job=Job(command=("python", "train.py"), hosts=HOSTS), run=RUN)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What the scripted launcher returns."""
+def asked(job: Job = ASKED.job, **changes: object) -> ScaleRequest:
+    """What is asked for, with another job, or a run that differs in some fields."""
+    return replace(ASKED, job=job, run=replace(RUN, **changes))  # type: ignore[arg-type]
 
-    exit_code: int
-    whose: str
-    reason: str
-    plan: Plan
-    mpi: Mpi = MPI
-    proof: TransportProof | None = None
-    devices: dict[str, fabric_facts.HostFacts] = field(default_factory=dict)
+
+def runs(**changes: object) -> tuple[SizeRun, ...]:
+    """All runs of a run that differs in some fields."""
+    return runs_left(replace(RUN, **changes))  # type: ignore[arg-type]
 
 
 class Clock:
@@ -67,71 +64,43 @@ class Scripted:
     rate: float = 0.0
     """Of the next run, where it is not 0."""
 
-    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Ended:
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Outcome:
         self.jobs.append(job)
-        facts = tuple(
-            HostFacts(host=host, hostname=host.name, identity=host.name, is_local=False, cpus=(0, 1))
-            for host in job.hosts
-        )
-        plan = place(job, facts)
+        number = len(self.jobs)
         listener.progress("hosts reached")
         listener.progress("")
-        code = self.at.get(len(self.jobs), self.train)(job, listener)
-        return Ended(
-            exit_code=code,
-            whose="rank 1" if code else "",
-            reason="it broke" if code else "",
-            plan=plan,
-            proof=self.proofs.get(len(self.jobs)),
-            devices={"h1": fabric_hosts.facts("hgx_ndr")} if len(self.jobs) == 1 else {},
-        )
+        code = self.at.get(number, self.train)(job, listener)
+        devices = {"h1": fabric_hosts.facts("hgx_ndr")} if number == 1 else {}
+        return outcome_of(job, code, reason="it broke", proof=self.proofs.get(number), devices=devices)
 
     def train(self, job: Job, listener: Meter) -> int:
         assert job.np is not None
         rate = self.rate or (100.0 if job.uncoupled or job.np == 1 else 90.0)
         for rank in range(job.np):
-            listener.report(
-                rank,
-                {
-                    "kind": "context",
-                    "hostname": "h",
-                    "machine": "m",
-                    "cpu": "Example CPU",
-                    "python": "3.11.7",
-                    "torch": "",
-                },
-            )
+            context = {"hostname": "h", "machine": "m", "cpu": "Example CPU", "python": "3.11.7", "torch": ""}
+            listener.report(rank, {"kind": "context", **context})
         for step in range(1, 41):
             self.clock.now += 0.1
             for rank in range(job.np):
                 listener.output(rank, "stdout", b"step %d\n" % step)
-                seconds = 1000 * rank + self.clock.now
-                samples = rate * 0.1 * step
-                listener.report(
-                    rank, {"kind": "progress", "samples": samples, "steps": step, "seconds": seconds}
-                )
-                listener.report(
-                    rank,
-                    {
-                        "kind": "step",
-                        "steps": step,
-                        "step_seconds": 0.1 * step,
-                        "exchange_seconds": 0.01 * step,
-                        "waiting_seconds": 0.002 * step,
-                        "transport": "shared window",
-                    },
-                )
+                progress = {"samples": rate * 0.1 * step, "seconds": 1000 * rank + self.clock.now}
+                listener.report(rank, {"kind": "progress", "steps": step, **progress})
+                times = {"step_seconds": 0.1, "exchange_seconds": 0.01, "waiting_seconds": 0.002}
+                times = {name: seconds * step for name, seconds in times.items()}
+                listener.report(rank, {"kind": "step", "steps": step, **times, "transport": "shared window"})
         return 0
 
 
 def measure(
-    launcher: Scripted, asked: Scale = ASKED, stored: Run | None = None
+    launcher: Scripted, request: ScaleRequest = ASKED, stored: Run | None = None
 ) -> tuple[Run | None, list[Run], list[str], BaseException | None]:
     kept: list[Run] = []
     said: list[str] = []
+    if stored is not None:
+        request = resumed(request, stored)
     try:
-        run = scale(
-            asked,
+        run = measurement.measure(
+            request,
             launch=launcher,
             environ={},
             now=launcher.clock,
@@ -139,16 +108,30 @@ def measure(
             say=said.append,
             warn=said.append,
             keep=kept.append,
-            stored=stored,
         )
     except BaseException as error:
         return None, kept, said, error
     return run, kept, said, None
 
 
+def resumed(request: ScaleRequest, stored: Run) -> ScaleRequest:
+    """The request to resume a stored run, with the sizes and repetitions of another request."""
+    points, run = points_of(request.sizes, stored.points), request.run
+    own = {"repeats": run.repeats, "budget": run.budget, "request": run.request, "in_step": run.in_step}
+    return replace(request, run=replace(stored, points=points, failure="", **own))  # type: ignore[arg-type]
+
+
+def measured(
+    launcher: Scripted | None = None, request: ScaleRequest = ASKED, stored: Run | None = None
+) -> Run:
+    """What a launcher that does not fail measures."""
+    run, _, _, error = measure(launcher or Scripted(), request, stored)
+    assert error is None and run is not None, error
+    return run
+
+
 def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
-    order = [str(turn) for turn in turns(GRID, 2, uncoupled=True)]
-    assert order == [
+    assert [str(one) for one in runs()] == [
         "1x1 coupled, repetition 1",
         "1x2 coupled, repetition 1",
         "1x2 uncoupled, repetition 1",
@@ -160,14 +143,18 @@ def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
         "1x2 coupled, repetition 2",
         "1x1 coupled, repetition 2",
     ]
-    assert not any(turn.uncoupled for turn in turns(GRID, 3, uncoupled=False))
+    assert {one.kind for one in runs(repeats=3, uncoupled=False)} == {COUPLED}
 
 
 def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
-    assert in_step_sizes("none", GRID) == () == in_step_sizes("largest", GRID[:1])
-    assert in_step_sizes("largest", GRID) == GRID[2:] and in_step_sizes("all", GRID) == GRID[1:]
-    order = turns(GRID, 2, uncoupled=True, in_step=in_step_sizes("largest", GRID))
-    assert [str(turn) for turn in order[4:8]] == [
+    def sizes(in_step: str, **changes: object) -> tuple[Size, ...]:
+        order = runs(in_step=in_step, repeats=1, **changes)
+        return tuple(one.size for one in order if one.kind == IN_STEP)
+
+    assert sizes("none") == () == sizes("largest", points=RUN.points[:1])
+    assert sizes("largest") == GRID[2:] and sizes("all") == GRID[1:]
+    order = runs(in_step="largest")
+    assert [str(one) for one in order[4:8]] == [
         "2x2 uncoupled, repetition 1",
         "2x2 in step, repetition 1",
         "2x2 in step, repetition 2",
@@ -175,8 +162,7 @@ def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
     ]
     assert len(order) == 12
     launcher = Scripted()
-    run, _, _, error = measure(launcher, replace(ASKED, in_step="largest"))
-    assert error is None and run is not None
+    run = measured(launcher, asked(in_step="largest"))
     assert [len(point.in_step) for point in run.points] == [0, 0, 2]
     assert [(job.np, job.uncoupled) for job in launcher.jobs if job.in_step] == [(4, True)] * 2
     last = scalings(run)[-1]
@@ -187,7 +173,7 @@ def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
 
 def test_ranks_in_step_that_fail_end_nothing() -> None:
     launcher = Scripted(at={6: lambda job, _meter: 3})
-    run, _, said, error = measure(launcher, replace(ASKED, in_step="largest"))
+    run, _, said, error = measure(launcher, asked(in_step="largest"))
     assert error is None and run is not None and not run.failure
     assert launcher.jobs[5].in_step and sum(job.in_step for job in launcher.jobs) == 1
     assert [len(point.in_step) for point in run.points] == [0, 0, 0]
@@ -213,7 +199,7 @@ def varying(launcher: Scripted, *, until: int, part: float = 0.3) -> Scripted:
 
 def test_a_wide_size_is_repeated_with_its_baseline_until_its_interval_is_narrow() -> None:
     launcher = varying(Scripted(), until=3)
-    run, kept, said, error = measure(launcher, replace(ASKED, budget=10_000.0))
+    run, kept, said, error = measure(launcher, asked(budget=10_000.0))
     assert error is None and run is not None and run == kept[-1]
     many = [(len(point.samples), len(point.uncoupled)) for point in run.points]
     one, two, four = many
@@ -232,11 +218,8 @@ def first(point: Point, count: int) -> Point:
 
 def test_no_repetition_ends_after_the_budget() -> None:
     launcher = varying(Scripted(), until=1000)
-    asked = replace(
-        ASKED, budget=62.0
-    )  # a run takes 4 s: 10 runs are asked for, a repetition of 2x2 has 3 more
-    run, _, _, error = measure(launcher, asked)
-    assert error is None and run is not None
+    # A run takes 4 s: 10 runs are asked for, a repetition of 2x2 has 3 more.
+    run = measured(launcher, asked(budget=62.0))
     assert launcher.clock.now <= 62.0 < launcher.clock.now + 3 * 4.0
     assert [len(point.samples) for point in run.points] == [3, 2, 3]
     assert repetitions(run).startswith(
@@ -245,30 +228,30 @@ def test_no_repetition_ends_after_the_budget() -> None:
 
 
 def test_a_run_with_a_budget_is_resumed_where_it_was_interrupted() -> None:
-    asked = replace(ASKED, budget=10_000.0)
-    whole = measure(varying(Scripted(), until=3), asked)[0]
+    request = asked(budget=10_000.0)
+    whole = measure(varying(Scripted(), until=3), request)[0]
     launcher = varying(Scripted(), until=3)
     launcher.at[12] = lambda _job, _meter: 3
-    _, kept, _, _ = measure(launcher, asked)
+    _, kept, _, _ = measure(launcher, request)
     del launcher.at[12]
     again = Scripted(clock=launcher.clock, at=launcher.at)
-    run = measure(again, asked, stored=kept[-1])[0]
+    run = measure(again, request, stored=kept[-1])[0]
     assert run is not None and whole is not None
     assert too_wide(run) == {} == too_wide(whole)
     assert [len({len(ones) for kind, ones in point.kinds if ones}) for point in run.points] == [1, 1, 1]
 
 
 def test_without_a_budget_nothing_is_repeated_further() -> None:
-    run, *_ = measure(varying(Scripted(), until=1000))
-    assert run is not None and [len(point.samples) for point in run.points] == [2, 2, 2]
+    run = measured(varying(Scripted(), until=1000))
+    assert [len(point.samples) for point in run.points] == [2, 2, 2]
     assert repetitions(run) == "2"
 
 
 def test_coupled_and_uncoupled_differ_in_nothing_else() -> None:
-    coupled, uncoupled = (job_of(turn, ASKED) for turn in turns(GRID, 1, uncoupled=True)[3:])
+    coupled, uncoupled = (job_of(one, ASKED) for one in runs(repeats=1)[3:])
     assert replace(uncoupled, uncoupled=False) == coupled
     assert (coupled.np, coupled.hosts) == (4, HOSTS)
-    assert job_of(turns(GRID, 1, uncoupled=True)[1], ASKED).hosts == HOSTS[:1]
+    assert job_of(runs()[1], ASKED).hosts == HOSTS[:1]
 
 
 def test_what_is_measured_is_what_the_ranks_did() -> None:
@@ -289,8 +272,7 @@ def test_what_is_measured_is_what_the_ranks_did() -> None:
 
 
 def test_context_is_gathered_from_the_runs() -> None:
-    run, *_ = measure(Scripted())
-    assert run is not None
+    run = measured()
     assert [(host.name, host.cpu, host.cores) for host in run.context.hosts] == [
         ("h1", "Example CPU", 2),
         ("h2", "Example CPU", 2),
@@ -376,8 +358,7 @@ def test_printed_lines_do_where_nothing_is_reported() -> None:
         return 0
 
     launcher.at = dict.fromkeys(range(1, 11), printed)
-    run, *_ = measure(launcher)
-    assert run is not None
+    run = measured(launcher)
     assert run.unit == "images"
     assert [result.rate.median for result in scalings(run)] == [50, 100, 200]
 
@@ -432,14 +413,14 @@ def test_messages_are_thinned_evenly(count: int) -> None:
 def test_a_wire_is_required_of_the_sizes_that_can_have_it(
     words: tuple[str, ...], needed: dict[str, tuple[str, ...]]
 ) -> None:
-    asked = replace(ASKED, job=replace(ASKED.job, require=words))
-    jobs = {str(turn).partition(",")[0]: job_of(turn, asked) for turn in turns(GRID, 1, uncoupled=True)}
+    request = asked(replace(ASKED.job, require=words))
+    jobs = {str(one).partition(",")[0]: job_of(one, request) for one in runs(repeats=1)}
     assert {name: job.require for name, job in jobs.items() if job.require} == needed
 
 
 def test_a_wire_that_no_size_can_have_is_a_mistake() -> None:
-    asked = replace(ASKED, grid=parse_grid("1x1,1x2"), job=replace(ASKED.job, require=("rdma", "shm")))
-    (fault,) = faults_of(asked)
+    request = asked(replace(ASKED.job, require=("rdma", "shm")), points=RUN.points[:2])
+    (fault,) = faults_of(request)
     assert (fault.where, fault.what) == ("--require", "rdma says nothing of any of these sizes")
 
 
@@ -449,39 +430,24 @@ def proof(part: float, *warnings: str) -> TransportProof:
     return TransportProof(hosts=(host,), between={Wire.TCP: part})
 
 
-def test_devices_of_hosts_are_kept_and_come_back_from_the_file(tmp_path: Path) -> None:
-    run, *_ = measure(Scripted())
-    run_file.write(run, tmp_path)
-    kept = [host.devices for host in run_file.read(tmp_path).context.hosts]
-    assert kept[0] == fabric_hosts.facts("hgx_ndr") and not any(kept[1:])
-
-
-def test_a_size_keeps_the_proof_that_has_a_warning(tmp_path: Path) -> None:
+def test_a_size_keeps_the_proof_that_has_a_warning_and_a_run_comes_back_as_it_was(tmp_path: Path) -> None:
     # Runs: 1x1, 1x2 coupled and uncoupled, 2x2 coupled and uncoupled; then backwards.
     proofs = {2: proof(0.1), 3: proof(0.2), 4: proof(0.3, "slow"), 7: proof(0.4), 9: proof(0.5)}
-    run, *_ = measure(Scripted(proofs=proofs))
-    assert run is not None
+    run = measured(Scripted(proofs=proofs))
     assert [point.transport for point in run.points] == [None, proof(0.5), proof(0.3, "slow")]
+    devices = [host.devices for host in run.context.hosts]
+    assert devices[0] == fabric_hosts.facts("hgx_ndr") and not any(devices[1:])
     run_file.write(run, tmp_path / "r")
-    assert run_file.read(tmp_path / "r") == run
+    assert run_file.read(tmp_path / "r") == run == run_file.read(tmp_path / "r" / "run.json")
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["run.json"]
 
 
 def test_a_stored_proof_that_is_none_is_refused(tmp_path: Path) -> None:
-    run, *_ = measure(Scripted(proofs={4: proof(0.5)}))
-    assert run is not None
+    run = measured(Scripted(proofs={4: proof(0.5)}))
     document = run_file.to_document(run)
     document["points"][2]["transport"]["hosts"][0]["between"]["exchanged"] = "much"
-    with pytest.raises(RequestError, match="exchanged: not int"):
+    with pytest.raises(RequestError, match=r"exchanged: .* is not a whole number"):
         run_file.from_document(json.loads(json.dumps(document)), "r")
-
-
-def test_a_stored_run_comes_back_as_it_was(tmp_path: Path) -> None:
-    run, *_ = measure(Scripted())
-    assert run is not None
-    run_file.write(run, tmp_path / "r")
-    assert run_file.read(tmp_path / "r") == run
-    assert run_file.read(tmp_path / "r" / "run.json") == run
-    assert [path.name for path in (tmp_path / "r").iterdir()] == ["run.json"]
 
 
 @pytest.mark.parametrize(
@@ -510,10 +476,9 @@ def test_every_size_gets_the_same_threads() -> None:
 
 def test_strong_scaling_gives_every_size_its_share_of_the_batch() -> None:
     job = replace(ASKED.job, command=("python", "train.py", "--batch={batch}", "{hosts}x{ranks}"))
-    asked = replace(ASKED, job=job, strong=True, global_batch=64)
     launcher = Scripted()
-    run, *_ = measure(launcher, asked)
-    assert run is not None and (run.strong, run.global_batch) == (True, 64)
+    run = measured(launcher, asked(job, strong=True, global_batch=64))
+    assert (run.strong, run.global_batch) == (True, 64)
     words = {job.np: job.command[2:] for job in launcher.jobs}
     assert words == {1: ("--batch=64", "1x1"), 2: ("--batch=32", "1x2"), 4: ("--batch=16", "2x4")}
     assert run.context.command == job.command
@@ -527,9 +492,9 @@ def epochs(job: Job, listener: Meter) -> int:
 def test_batches_become_samples_where_a_batch_is_not_the_same_everywhere() -> None:
     launcher = Scripted(at=dict.fromkeys(range(1, 11), epochs))
     job = replace(ASKED.job, command=("python", "{batch}"))
-    run, *_ = measure(launcher, replace(ASKED, job=job, strong=True, global_batch=64))
-    assert run is not None and run.unit == "samples"
+    run = measured(launcher, asked(job, strong=True, global_batch=64))
+    assert run.unit == "samples"
     assert [result.rate.median for result in scalings(run)] == [20 * 64, 2 * 20 * 32, 4 * 20 * 16]
     launcher = Scripted(at={1: epochs})
-    *_, error = measure(launcher, replace(ASKED, strong=True))
+    *_, error = measure(launcher, asked(strong=True))
     assert isinstance(error, RequestError) and "add --global-batch" in str(error)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.test_scale_resume import sitting
+from tests.unit.test_scale_resume import session
 
-from ringleader.bench.scale import job_of
-from ringleader.cli.scale.cluster_jobs import plan_of
+from ringleader.bench.scale.measurement import job_of, runs_left
+from ringleader.cli.scale.kubernetes_jobs import plan_of
 from ringleader.errors import RequestError
 from ringleader.plan.job import Host, Job
 
@@ -21,13 +21,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_size_has_its_workers_slots_and_words() -> None:
-    found = sitting(
+    found = session(
         *KUBERNETES, "--grid", "1x1,2x4", "--cpu", "8", "-x", "A=1", "--", "python", "t.py", "{hosts}x{ranks}"
     )
-    assert found.cluster is not None and not found.wanted.uncoupled
+    assert found.cluster is not None and not found.asked.run.uncoupled
     shapes = []
-    for turn in found.turns_left(None)[:2]:
-        job = found.cluster.mpijob(job_of(turn, found.wanted), {}, suffix="abcde")
+    for one in runs_left(found.asked.run)[:2]:
+        job = found.cluster.mpijob(job_of(one, found.asked), {}, suffix="abcde")
         specs = job.spec.mpi_replica_specs
         assert specs.worker is not None
         (launcher,) = specs.launcher.template["spec"]["containers"]
@@ -40,7 +40,7 @@ def test_each_size_has_its_workers_slots_and_words() -> None:
 
 def test_every_fault_of_every_size() -> None:
     with pytest.raises(RequestError) as raised:
-        sitting("--on", "kubernetes", "--gpus", "many", "--repeats", "0", "--start-timeout", "x")
+        session("--on", "kubernetes", "--gpus", "many", "--repeats", "0", "--start-timeout", "x")
     places = {fault.where for fault in raised.value.faults}
     assert places >= {"--grid", "--image", "--gpus", "--repeats", "COMMAND", "--start-timeout"}
 
@@ -54,7 +54,7 @@ def test_every_fault_of_every_size() -> None:
 )
 def test_options_of_another_place(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(RequestError) as raised:
-        sitting(*words, "--", "python", "t.py")
+        session(*words, "--", "python", "t.py")
     assert [fault.what for fault in raised.value.faults] == [said, said]
 
 

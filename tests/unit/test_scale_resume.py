@@ -7,27 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.test_scale import ASKED, Scripted, measure
+from tests.unit import test_scale
+from tests.unit.test_scale import ASKED, Scripted, measure, measured, runs
 
 from ringleader.bench import run_file
-from ringleader.bench.grid import parse_grid
-from ringleader.bench.resumption import changed_hosts, changed_request, extended_grid, host_words
-from ringleader.bench.scale import Scale
-from ringleader.bench.turn_order import turns, turns_left
+from ringleader.bench.scale.measurement import ScaleRequest, points_of, runs_left
+from ringleader.bench.scale.sizes import host_words, parse_grid
 from ringleader.cli.scale.command import command
-from ringleader.cli.scale.read_sitting import Sitting, read_sitting
-from ringleader.cli.scale.scale_options import ScaleOptions
+from ringleader.cli.scale.options import ScaleOptions, extended_grid
+from ringleader.cli.scale.session import Session, changed_hosts, changed_request, read_session
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, options_of
 from ringleader.errors import RequestError
 from ringleader.plan.job import Host, Job
-from ringleader.scaling import HostContext, Request, Run
+from ringleader.scaling import IN_STEP, HostContext, Request, Run
 
 REQUEST = Request(workdir="/w", hosts=("h1:2", "h2:2"), script="train.py", script_digest="aa")
 
 
-def asked(**changes: object) -> Scale:
-    return replace(ASKED, request=REQUEST, **changes)  # type: ignore[arg-type]
+def asked(job: Job = ASKED.job, **changes: object) -> ScaleRequest:
+    return test_scale.asked(job, **{"request": REQUEST, **changes})
 
 
 def interrupted(at: int) -> Run:
@@ -42,8 +41,8 @@ def interrupted(at: int) -> Run:
 @pytest.mark.parametrize("at", [1, 3, 6, 10])
 def test_what_is_left_is_measured_and_nothing_twice(at: int) -> None:
     stored = interrupted(at)
-    whole = turns(ASKED.grid, ASKED.repeats, uncoupled=True)
-    assert turns_left(whole, stored) == whole[at - 1 :]
+    whole = runs()
+    assert runs_left(stored) == whole[at - 1 :]
     launcher = Scripted()
     run, kept, _, error = measure(launcher, asked(), stored=stored)
     assert error is None and run is not None
@@ -57,12 +56,10 @@ def test_what_is_left_is_measured_and_nothing_twice(at: int) -> None:
 
 
 def test_sizes_and_repetitions_are_added() -> None:
-    complete, *_ = measure(Scripted(), asked())
-    assert complete is not None
-    more = asked(grid=extended_grid(complete, parse_grid("2x1,1x2")), repeats=3)
-    assert [str(size) for size in more.grid] == ["1x1", "1x2", "2x2", "2x1"]
-    run, *_ = measure(Scripted(), more, stored=complete)
-    assert run is not None
+    complete = measured(Scripted(), asked())
+    more = asked(points=points_of(extended_grid(complete, parse_grid("2x1,1x2"))), repeats=3)
+    assert [str(size) for size in more.sizes] == ["1x1", "1x2", "2x2", "2x1"]
+    run = measured(Scripted(), more, stored=complete)
     assert [len(point.samples) for point in run.points] == [3, 3, 3, 3]
     assert run.points[0].samples[:2] == complete.points[0].samples
 
@@ -83,7 +80,7 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
         ({}, []),
         ({"repeats": 5, "baseline": "1x2"}, []),
         ({"repeats": 1}, ["1 repetitions; the run has 2 already"]),
-        ({"warmup": 0.5, "strong": True}, ["was 0.2, is 0.5 now", "was off, is on now"]),
+        ({"job": replace(ASKED.job, bind="none")}, ["was auto, is none now"]),
         ({"job": Job(command=("python", "other.py"), hosts=ASKED.job.hosts)}, ["python other.py now"]),
         ({"request": replace(REQUEST, script_digest="bb")}, ["train.py has changed since"]),
         ({"request": replace(REQUEST, script_digest="")}, ["is not there any more"]),
@@ -97,29 +94,27 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
     ],
 )
 def test_what_must_not_have_changed(changes: dict[str, object], said: list[str]) -> None:
-    stored, *_ = measure(Scripted(), asked())
-    assert stored is not None
-    found = changed_request(stored, replace(asked(), **changes), same_hosts=True)  # type: ignore[arg-type]
+    stored = measured(Scripted(), asked())
+    found = changed_request(stored, asked(**changes), lab=False, same_hosts=True)  # type: ignore[arg-type]
     assert len(found) == len(said), found
     for fault, text in zip(found, said, strict=True):
         assert text in fault.what
 
 
 def test_hosts_of_a_batch_system_may_have_other_names() -> None:
-    stored, *_ = measure(Scripted(), asked())
-    assert stored is not None
-    others = replace(
-        asked(), job=replace(ASKED.job, hosts=(Host(name="n7", slots=2), Host(name="n8", slots=2)))
-    )
-    assert changed_request(stored, others, same_hosts=False) == []
+    stored = measured(Scripted(), asked())
+    others = asked(replace(ASKED.job, hosts=(Host(name="n7", slots=2), Host(name="n8", slots=2))))
+    assert changed_request(stored, others, lab=False, same_hosts=False) == []
+    (fault,) = changed_request(stored, others, lab=True, same_hosts=False)
+    assert (fault.where, fault.what) == ("--lab", "was off, is on now")
     context = replace(stored.context, hosts=(HostContext(name="h1", cores=8), HostContext(name="h2")))
-    (fault,) = changed_hosts(replace(stored, context=context), {"h1": 4, "h2": 4})
+    (fault,) = changed_hosts(context, {"h1": 4, "h2": 4})
     assert (fault.where, fault.what) == ("h1", "had 8 cores for its ranks, has 4 now")
 
 
 def test_a_run_of_an_older_version_cannot_be_resumed() -> None:
     stored = replace(interrupted(2), request=None)
-    (fault,) = changed_request(stored, asked(), same_hosts=True)
+    (fault,) = changed_request(stored, asked(), lab=False, same_hosts=True)
     assert "could not resume" in fault.what
 
 
@@ -167,10 +162,10 @@ def test_values_that_cannot_be(change: dict[str, object], said: str) -> None:
 # The command line
 
 
-def sitting(*words: str) -> Sitting:
+def session(*words: str) -> Session:
     with command.make_context("scale", list(words)) as context:
         options = options_of(ScaleOptions, context.params, faults=tuple(faults_of_words(context)))
-        return read_sitting(options, ProgressLine(prefix=""))
+        return read_session(options, ProgressLine(prefix=""))
 
 
 @pytest.fixture
@@ -178,12 +173,11 @@ def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stored run of two sizes on two hosts, with a script beside it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("pass\n")
-    begun = sitting(
+    begun = session(
         *("-H", "h1:2,h2:2", "--grid", "1x1,1x2", "--repeats", "2", "--warmup", "0.3", "--name", "r"),
         *("-x", "MY_TOKEN=secret", "-x", "A=1", "--bind", "none", "python", "train.py"),
     )
-    run, *_ = measure(Scripted(), replace(begun.wanted, repeats=1))
-    assert run is not None
+    run = measured(Scripted(), replace(begun.asked, run=replace(begun.asked.run, repeats=1)))
     run_file.write(replace(run, repeats=2), tmp_path / "runs" / "r")
     return tmp_path
 
@@ -192,14 +186,14 @@ def test_a_run_is_resumed_as_it_was_asked_for(run_here: Path) -> None:
     text = (run_here / "runs" / "r" / "run.json").read_text()
     assert "secret" not in text
     for words in (("--resume", "runs/r"), ("--name", "r", "--resume"), ("--resume", "runs/r/run.json")):
-        found = sitting(*words, "-x", "MY_TOKEN=secret")
-        assert found.wanted.name == "r" and str(found.directory) == "runs/r"
-        assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2"]
-        assert (found.wanted.repeats, found.wanted.warmup, found.wanted.job.bind) == (2, 0.3, "none")
-        assert dict(found.wanted.job.env) == {"MY_TOKEN": "secret", "A": "1"}
-        assert found.wanted.job.command == ("python", "train.py")
-        assert [host.name for host in found.wanted.job.hosts] == ["h1", "h2"]
-        assert [str(turn) for turn in found.turns_left(found.stored)] == [
+        found = session(*words, "-x", "MY_TOKEN=secret")
+        assert found.asked.run.name == "r" and str(found.directory) == "runs/r"
+        assert [str(size) for size in found.asked.sizes] == ["1x1", "1x2"]
+        assert (found.asked.run.repeats, found.asked.run.warmup, found.asked.job.bind) == (2, 0.3, "none")
+        assert dict(found.asked.job.env) == {"MY_TOKEN": "secret", "A": "1"}
+        assert found.asked.job.command == ("python", "train.py")
+        assert [host.name for host in found.asked.job.hosts] == ["h1", "h2"]
+        assert [str(one) for one in runs_left(found.asked.run)] == [
             "1x2 in step, repetition 2",
             "1x2 uncoupled, repetition 2",
             "1x2 coupled, repetition 2",
@@ -211,10 +205,10 @@ def test_ranks_in_step_may_be_added_or_left_out_later(
     run_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
-    found = sitting("--resume", "runs/r", "--in-step", "none")
-    assert [turn.kind for turn in found.turns_left(found.stored)] == ["uncoupled", "coupled", "coupled"]
-    found = sitting("--resume", "runs/r", "--in-step", "all", "--grid", "2x2")
-    steps = [str(turn) for turn in found.turns_left(found.stored) if turn.in_step]
+    found = session("--resume", "runs/r", "--in-step", "none")
+    assert [one.kind for one in runs_left(found.asked.run)] == ["uncoupled", "coupled", "coupled"]
+    found = session("--resume", "runs/r", "--in-step", "all", "--grid", "2x2")
+    steps = [str(one) for one in runs_left(found.asked.run) if one.kind == IN_STEP]
     assert "1x2 in step, repetition 2" in steps and "2x2 in step, repetition 1" in steps
 
 
@@ -222,11 +216,11 @@ def test_hosts_that_are_added_are_kept_for_the_next_time(
     run_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
-    found = sitting("--resume", "runs/r", "-H", "h1:2,h2:2,h3:2", "--grid", "3x2", "--repeats", "3")
-    assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2", "3x2"]
-    assert found.wanted.request.hosts == ("h1:2", "h2:2", "h3:2")
-    assert found.wanted.request.options.count("--hosts=h1:2,h2:2,h3:2") == 1
-    assert "--hosts=h1:2,h2:2" not in found.wanted.request.options
+    found = session("--resume", "runs/r", "-H", "h1:2,h2:2,h3:2", "--grid", "3x2", "--repeats", "3")
+    assert [str(size) for size in found.asked.sizes] == ["1x1", "1x2", "3x2"]
+    assert found.asked.run.request.hosts == ("h1:2", "h2:2", "h3:2")
+    assert found.asked.run.request.options.count("--hosts=h1:2,h2:2,h3:2") == 1
+    assert "--hosts=h1:2,h2:2" not in found.asked.run.request.options
 
 
 @pytest.mark.parametrize(
@@ -254,7 +248,7 @@ def test_what_a_resumed_run_refuses(
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
     with pytest.raises(RequestError) as raised:
-        sitting("--resume", "runs/r", *words)
+        session("--resume", "runs/r", *words)
     for text in said:
         assert text in str(raised.value)
 
@@ -264,20 +258,20 @@ def test_a_changed_script_and_directories_that_are_none(
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
     with pytest.raises(RequestError, match="there is no stored run here"):
-        sitting("--resume", "runs/none")
+        session("--resume", "runs/none")
     with pytest.raises(RequestError, match="it is not said which run is meant"):
-        sitting("--resume", "--", "python", "train.py")
+        session("--resume", "--", "python", "train.py")
     file = run_here / "runs" / "r" / "run.json"
     whole = file.read_text()
     (run_here / "train.py").write_text("print()\n")
     with pytest.raises(RequestError, match=r"train\.py has changed since"):
-        sitting("--resume", "runs/r")
+        session("--resume", "runs/r")
     file.write_text(whole[: len(whole) // 2])
     with pytest.raises(RequestError, match="is not JSON"):
-        sitting("--resume", "runs/r")
+        session("--resume", "runs/r")
     file.write_text(whole.replace('"schema": 1', '"schema": 99'))
     with pytest.raises(RequestError, match="has schema 99"):
-        sitting("--resume", "runs/r")
+        session("--resume", "runs/r")
 
 
 # Allocations
@@ -292,13 +286,13 @@ def test_sizes_of_a_slurm_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "SLURM_TASKS_PER_NODE": "8(x4)",
     }.items():
         monkeypatch.setenv(name, value)
-    found = sitting("python", "train.py")
-    assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2", "1x4", "1x8", "2x8", "4x8"]
+    found = session("python", "train.py")
+    assert [str(size) for size in found.asked.sizes] == ["1x1", "1x2", "1x4", "1x8", "2x8", "4x8"]
     assert found.in_allocation
-    against_host = sitting("--baseline", "1x8", "python", "train.py")
-    assert [str(size) for size in against_host.wanted.grid] == ["1x8", "2x8", "4x8"]
-    assert host_words(against_host.wanted.job.hosts) == ("gpu01:8", "gpu02:8", "gpu03:8", "gpu04:8")
-    assert str(sitting("--no-allocation", "--grid", "1x1", "true").wanted.grid[0]) == "1x1"
+    against_host = session("--baseline", "1x8", "python", "train.py")
+    assert [str(size) for size in against_host.asked.sizes] == ["1x8", "2x8", "4x8"]
+    assert host_words(against_host.asked.job.hosts) == ("gpu01:8", "gpu02:8", "gpu03:8", "gpu04:8")
+    assert str(session("--no-allocation", "--grid", "1x1", "true").asked.sizes[0]) == "1x1"
 
 
 def test_a_run_goes_on_in_the_next_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,13 +300,12 @@ def test_a_run_goes_on_in_the_next_allocation(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2)")
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    begun = sitting("--name", "r", "--repeats", "2", "python", "train.py")
-    run, *_ = measure(Scripted(), replace(begun.wanted, repeats=1))
-    assert run is not None
+    begun = session("--name", "r", "--repeats", "2", "python", "train.py")
+    run = measured(Scripted(), replace(begun.asked, run=replace(begun.asked.run, repeats=1)))
     run_file.write(replace(run, repeats=2), tmp_path / "runs" / "r")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[7-8]")
-    found = sitting("--resume", "runs/r")
-    assert [host.name for host in found.wanted.job.hosts] == ["n7", "n8"]
+    found = session("--resume", "runs/r")
+    assert [host.name for host in found.asked.job.hosts] == ["n7", "n8"]
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(RequestError, match="needs 2 hosts"):
-        sitting("--resume", "runs/r")
+        session("--resume", "runs/r")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kubernetes.client.ssh_keys import TYPES, generate
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import ssh_secret
+from ringleader.kubernetes.objects.ssh_keys import TYPES, generate
 
 WORKERS = ("train-worker-*",)
 

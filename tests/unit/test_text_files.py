@@ -69,3 +69,35 @@ def test_json_that_would_end_arithmetic_or_output_later(text, what):
 def test_json_that_is_fine():
     text = '\ufeff{"a": [1, -2.5e3, "\\ud83d\\ude00"]}'
     assert text_files.json_document(text) == {"a": [1, -2500.0, "\U0001f600"]}
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "  ",
+        "[1,0]<stdout>: ",  # Open MPI 5.0.11, tag
+        "[1,0]<stderr>: ",
+        "[1,0][gpu01:12045]<stdout>: ",  # tag-detailed
+        "[prterun-gpu01-12047@1,0]<stdout>: ",  # tag-fullname
+        "[Thu Nov 26 13:13:56 2026]<stdout>: ",  # timestamp
+        "[Thu Nov 26 13:13:56 2026][1,0]<stdout>: ",
+        "[Thu Nov 26 13:13:56 2026]<stdout>: [1,0][gpu01:1]<stdout>: ",
+        "[1,0]<stdout>:",  # Open MPI 4.1
+        "Thu Nov 26 13:13:56 2026<stdout>:",
+        "Thu Nov 26 13:13:57 2026[1,0]<stdout>:",
+        "[0] ",  # MPICH 4.0, prepend-rank
+        "[12]",
+        "[3] [1,3]<stdout>:",
+        " 0: ",  # srun -l
+        "2026-11-26T11:55:58.123456789Z ",  # kubectl logs --timestamps
+        "[pod/train-launcher-x7k2p/launcher] ",
+        "[pod/train-0/train] 2026-11-26T11:55:58.123456789+01:00 ",
+        "worker-1  | ",  # docker compose
+        "worker-1  | 2026-11-26T11:55:58.123456789Z ",
+        "\x1b[36mworker-1  | \x1b[0m",
+    ],
+)
+def test_what_launchers_put_before_lines_is_left_out(prefix):
+    for line in ("# nThread 1 nGpus 8", "10\timages/sec: 154.3", "1024  128  float", "23/23 - 1s"):
+        assert text_files.unprefixed(text_files.printed(prefix + line)) == line

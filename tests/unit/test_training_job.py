@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import pytest
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench.training.step_split import RankTimes
-from ringleader.bench.training.training_answers import TrainingAnswers
-from ringleader.bench.training.training_job import measure
+from ringleader.bench.training.training_job import TrainingAnswers, measure
 from ringleader.bench.training.training_plan import TrainingPlan
 from ringleader.errors import LaunchError, RankError, RequestError, StoppedError
-from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan
+from ringleader.plan.job import Job
 from ringleader.scaling import Context
 
 PLAN = TrainingPlan(model="mlp", batch=2, num_classes=10, repeats=2, steps=1)
@@ -40,21 +38,7 @@ def times(rank, repetition):
 
 
 def turn(rank, repetition):
-    return rank, "turn", {"arm": "ringleader", "repetition": repetition}
-
-
-def outcome(job, code):
-    facts = HostFacts(host=Host(name="localhost"), hostname="n", identity="i", cpus=(0, 1), is_local=True)
-    return Outcome(
-        exit_code=code,
-        whose="rank 1",
-        reason="rank 1 was killed" if code else "",
-        first_failure=None,
-        ends=(),
-        plan=Plan(hosts=(facts,), ranks=()),
-        mpi=Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="m", library="l"),
-        seconds=1.0,
-    )
+    return rank, "round", {"arm": "ringleader", "repetition": repetition}
 
 
 def run(*answers, end=0, kept=None):
@@ -67,14 +51,11 @@ def run(*answers, end=0, kept=None):
                 listener.report(rank, part)
         if isinstance(end, Exception):
             raise end
-        return outcome(job, end)
+        return outcome_of(job, end, reason="rank 1 was killed")
 
     code = measure(
-        TrainingAnswers(plan=PLAN),
+        TrainingAnswers(name="t", context=Context(command=("x",)), plan=PLAN),
         Job(command=()),
-        Context(command=("x",)),
-        name="t",
-        seconds=1.0,
         environ={},
         progress=lambda text: None,
         keep=kept.append,
@@ -88,7 +69,9 @@ def test_a_run_is_kept_with_each_repetition():
     assert code == 0 and [len(one.arm("ringleader").rates) for one in kept] == [1, 2, 2]
     last = kept[-1]
     assert last.failure == "" and last.device == "cpu" and last.context.threads == 1
-    assert last.context.torch == "2.9" and last.context.mpi == "openmpi5 5.0.8" and last.gradient_bytes == 400
+    assert (
+        last.context.torch == "2.9" and last.context.mpi == "openmpi5 5.0.11" and last.gradient_bytes == 400
+    )
 
 
 def test_a_rank_that_fails_later_loses_nothing_and_all_are_told_of():

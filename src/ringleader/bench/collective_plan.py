@@ -1,4 +1,4 @@
-"""What the ranks of a collective test are told to do: sizes, element types, how often. Pure.
+"""What the ranks of a collective test do: sizes, element types, how often. Pure.
 
 Sizes, counts and names are those of nccl-tests (src/common.cu, and GetCollByteCount of each operation).
 """
@@ -39,7 +39,7 @@ FRAMEWORKS = ("auto", "torch", "numpy")
 
 
 def dtype_named(word: str) -> str | None:
-    """Return our name of an element type, from that or from nccl-tests' own; ``None``: there is no such."""
+    """Return our name of an element type, from that or from nccl-tests' own; ``None``: it is unknown."""
     names = {own: name for name, (own, _bytes) in DTYPES.items()} | {name: name for name in DTYPES}
     return names.get(word.lower())
 
@@ -118,7 +118,7 @@ class CollectivePlan:
         multiple=False,
         show_default=False,
     )
-    """In the order of their turns."""
+    """In their order within a round."""
     memory: str = option(
         "Where the arrays lie; registered: in place in memory that the engine shares.",
         default="host",
@@ -151,7 +151,7 @@ class CollectivePlan:
         return (False,) if self.operation in NO_IN_PLACE else (False, True)
 
     def deadline(self, size: int, iterations: int) -> float:
-        """Return after how many seconds ranks give up that do so many iterations of one size."""
+        """Return after how many seconds ranks give up that do N iterations of one size."""
         return self.patience + iterations * 4 * size / LEAST_RATE
 
 
@@ -177,7 +177,7 @@ def cases(plan: CollectivePlan, ranks: int) -> list[tuple[int, int]]:
 
 
 def faults_of(plan: CollectivePlan, ranks: int) -> list[Fault]:
-    """Return everything that is wrong with a plan for so many ranks."""
+    """Return everything that is wrong with a plan for a number of ranks."""
     found: list[Fault] = []
 
     def add(where: str, what: str, hint: str = "") -> None:

@@ -1,6 +1,6 @@
 """What ranks bring to a checked operation, what must come out, and how many elements did not. NumPy alone.
 
-What is moved is a pattern of bytes that tells its rank and its place. What is reduced are small whole
+What is moved is a pattern of bytes that depends on its rank and its place. What is reduced are small whole
 numbers, chosen so that the result is exact in every element type and in every order of adding: it repeats
 after a few hundred elements, so that a small table gives the expectation of an array of any size. Only a mean
 of floats may be off, by the rounding of as many additions as there are ranks.

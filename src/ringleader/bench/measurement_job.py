@@ -8,8 +8,8 @@
         answered=answers.take,
     )
 
-The ranks answer with ``launch.rank_answer.send``; ``answered`` hears of each answer as it comes. A job that
-ends badly after its ranks have answered is told in ``Finished.failure``, so that nothing measured is lost.
+The ranks answer with ``launch.rank_answer.send``; ``answered`` hears of each answer as it comes. How a
+job ended badly after its ranks have answered is in ``Finished.failure``, so that nothing measured is lost.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def pair_job(job: Job, command: tuple[str, ...], first: str, second: str, *, sec
 
 
 def on_each_host(job: Job, ranks: int) -> Job:
-    """Return the job with so many ranks on each host, counted host by host, with one thread each."""
+    """Return the job with ``ranks`` on each host, counted host by host, with one thread each."""
     return replace(
         job,
         hosts=tuple(replace(host, slots=ranks, max_slots=None) for host in job.hosts),
@@ -120,7 +120,7 @@ def run(
 ) -> Finished:
     """Run a job of ours to its end; what its ranks answered is kept, also where it ends badly.
 
-    ``title`` stands before what is shown of the start, and before a failure. ``heard`` tells whether
+    ``title`` stands before what is shown of the start, and before a failure. ``heard`` returns whether
     something was measured that a failure of the launch must not lose; ``None``: whether a rank has answered.
     ``printed`` hears of each line that a rank prints, with its stream.
     Raises what ``launch`` raises where nothing was, and StoppedError for a signal.

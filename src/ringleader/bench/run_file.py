@@ -1,7 +1,7 @@
 """What was measured, on disk: ``runs/<name>/run.json``, rewritten whole whenever there is more.
 
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
-like any other, with what was measured until then. Its ``kind`` tells what it holds: ``scaling`` (also where
+like any other, with what was measured until then. Its ``kind`` is what it holds: ``scaling`` (also where
 it is missing), ``point-to-point``, ``collective`` or ``training``.
 The outcome of an elastic job (``run --json-file``) is read as a run of the kind ``elastic``.
 """
@@ -10,22 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
-import types
-import typing
 from pathlib import Path
 from typing import Any
 
-from ringleader.bench.impossible_values import impossible_values
+from ringleader.dataclass_json import decoded
 from ringleader.errors import Fault, RequestError
-from ringleader.fabric.facts import HostFacts
-from ringleader.fabric.facts import from_document as from_facts_document
-from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.measurements import elastic
-from ringleader.measurements.collective import CollectiveRun
-from ringleader.measurements.point_to_point import PointToPointRun
-from ringleader.measurements.run_kinds import KINDS, AnyRun, kind_of
+from ringleader.measurements.elastic import ElasticRun
+from ringleader.measurements.run_kinds import KINDS, AnyRun
 from ringleader.scaling import Run
 from ringleader.text_files import json_document, read_text
 
@@ -34,7 +26,7 @@ FILE = "run.json"
 
 def to_document(run: AnyRun) -> dict[str, Any]:
     """Return the run as JSON has it: field names are the dataclasses' own."""
-    return {"kind": kind_of(run), **dataclasses.asdict(run)}
+    return {"kind": run.kind, **dataclasses.asdict(run)}
 
 
 def write(run: AnyRun, directory: Path) -> Path:
@@ -62,19 +54,6 @@ def faults_of_name(name: str) -> list[Fault]:
     return [Fault(where="--name", what=f"{name!r} is not a directory name", hint=hint)]
 
 
-def measured_anything(run: AnyRun) -> bool:
-    """Tell whether there is a result in it, and not only the beginning of a run."""
-    if isinstance(run, Run):
-        return any(point.samples for point in run.points)
-    if isinstance(run, PointToPointRun):
-        return bool(run.transfers)
-    if isinstance(run, CollectiveRun):
-        return any(series.results for series in run.series)
-    if isinstance(run, elastic.ElasticRun):
-        return True
-    return any(arm.rates for arm in run.arms)
-
-
 def read(path: Path) -> Run:
     """Return the scaling run stored in a directory or a file; RequestError where there is none."""
     return as_scaling(read_any(path), str(path))
@@ -83,8 +62,8 @@ def read(path: Path) -> Run:
 def as_scaling(run: AnyRun, source: str) -> Run:
     """Return the run if it is a scaling run; RequestError names ``source`` where it is another kind."""
     if not isinstance(run, Run):
-        what = f"holds a {kind_of(run)} measurement, not a scaling run"
-        raise RequestError(Fault(where=source, what=what))
+        what = f"holds a {run.kind} measurement, not a scaling run"
+        raise RequestError(what, where=source)
     return run
 
 
@@ -92,20 +71,26 @@ def read_any(path: Path) -> AnyRun:
     """Return what is stored in a directory or a file; RequestError names the file and the place in it."""
     file = path / FILE if path.is_dir() else path
     try:
-        document = json_document(read_text(file))
+        text = read_text(file)
     except FileNotFoundError:
         hint = "give the directory that `ringleader scale` or `bench` wrote, for example runs/NAME"
-        raise RequestError(Fault(where=str(path), what="there is no stored run here", hint=hint)) from None
+        raise RequestError("there is no stored run here", where=str(path), hint=hint) from None
     except OSError as error:
-        raise RequestError(Fault(where=str(file), what=f"cannot be read: {error.strerror}")) from None
+        raise RequestError(f"cannot be read: {error.strerror}", where=str(file)) from None
     except UnicodeDecodeError:
-        raise RequestError(Fault(where=str(file), what="is not UTF-8 text")) from None
+        raise RequestError("is not UTF-8 text", where=str(file)) from None
+    return from_document(elastic_document(json_of(text, str(file)), file.stem), str(file))
+
+
+def json_of(text: str, source: str) -> Any:
+    """Return what a JSON text holds; RequestError names ``source`` and the place where it is none."""
+    try:
+        return json_document(text)
     except json.JSONDecodeError as error:
-        where = f"{file}:{error.lineno}:{error.colno}"
-        raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
+        where = f"{source}:{error.lineno}:{error.colno}"
+        raise RequestError(f"is not JSON: {error.msg}", where=where) from None
     except ValueError as error:
-        raise RequestError(Fault(where=str(file), what=f"cannot be read: {error}")) from None
-    return from_document(elastic_document(document, file.stem), str(file))
+        raise RequestError(f"cannot be read: {error}", where=source) from None
 
 
 def elastic_document(document: object, name: str) -> object:
@@ -121,7 +106,7 @@ def elastic_document(document: object, name: str) -> object:
         about["mpi"] = f"{mpi.get('family', '')} {mpi.get('version', '')}"
     return {
         **history,
-        "kind": elastic.KIND,
+        "kind": ElasticRun.kind,
         "schema": document.get("format"),
         "name": name,
         "context": about,
@@ -133,75 +118,18 @@ def from_document(document: object, source: str) -> AnyRun:
     """Return the run a JSON document holds; RequestError names ``source`` and every wrong field."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or not isinstance(document, dict):
-        what = "is no stored run: it has no schema number"
-        raise RequestError(Fault(where=source, what=what))
-    kind = document.get("kind", "scaling")
-    if not isinstance(kind, str) or kind not in KINDS:
+        raise RequestError("is no stored run: it has no schema number", where=source)
+    kind, what = document.get("kind", "scaling"), ""
+    becomes = KINDS.get(kind) if isinstance(kind, str) else None
+    if becomes is None:
         what = f"has the kind {kind!r:.40}; this version of Ringleader reads {', '.join(KINDS)}"
-        raise RequestError(Fault(where=source, what=what, hint="use the version of Ringleader that wrote it"))
-    becomes, known = KINDS[kind]
-    if schema != known:
-        what = f"has schema {schema}; this version of Ringleader reads schema {known}"
-        raise RequestError(Fault(where=source, what=what, hint="use the version of Ringleader that wrote it"))
-    faults: list[Fault] = []
-    run = _decode(becomes, document, "", source, faults)
-    if not faults:
-        faults += impossible_values(run, source)
-    if faults:
-        raise RequestError(faults)
-    assert isinstance(run, becomes)
+    elif schema != becomes.schema:
+        what = f"has schema {schema}; this version of Ringleader reads schema {becomes.schema}"
+    if becomes is None or what:
+        raise RequestError(what, where=source, hint="use the version of Ringleader that wrote it")
+    run, faults = decoded(becomes, document)
+    if run is not None:
+        faults += run.impossible()
+    if run is None or faults:
+        raise RequestError(Fault(where=f"{source}: {place}", what=what) for place, what in faults)
     return run
-
-
-_PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _decode(kind: Any, value: Any, place: str, source: str, faults: list[Fault]) -> Any:
-    """Return ``value`` as ``kind`` (a dataclass, a tuple, an optional or a plain type), noting faults."""
-    if kind in (TransportProof, HostFacts):
-        try:
-            return from_facts_document(kind, value)
-        except ValueError as error:
-            faults.append(Fault(where=f"{source}: {place}", what=str(error)))
-            return None
-    if dataclasses.is_dataclass(kind):
-        return _decode_fields(kind, value, place, source, faults)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            return _wrong("a list", value, place, source, faults)
-        item = typing.get_args(kind)[0]
-        return tuple(_decode(item, v, f"{place}[{i}]", source, faults) for i, v in enumerate(value))
-    if isinstance(kind, types.UnionType):
-        if value is None:
-            return None
-        kind = next(choice for choice in typing.get_args(kind) if choice is not type(None))
-        return _decode(kind, value, place, source, faults)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value):
-            return float(value)
-    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return value
-    return _wrong(_PLAIN[kind], value, place, source, faults)
-
-
-def _decode_fields(kind: Any, value: Any, place: str, source: str, faults: list[Fault]) -> Any:
-    """Return a dataclass from a JSON object. Unknown names are left alone: a newer writer may have more."""
-    if not isinstance(value, dict):
-        return _wrong("an object", value, place, source, faults)
-    hints = typing.get_type_hints(kind)
-    before = len(faults)
-    made: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        inner = f"{place}.{field.name}" if place else field.name
-        if field.name in value:
-            made[field.name] = _decode(hints[field.name], value[field.name], inner, source, faults)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            faults.append(Fault(where=f"{source}: {inner}", what="is missing"))
-    return kind(**made) if len(faults) == before else None
-
-
-def _wrong(wanted: str, value: Any, place: str, source: str, faults: list[Fault]) -> None:
-    shown = repr(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    where = f"{source}: {place}" if place else source
-    faults.append(Fault(where=where, what=f"{shown} is not {wanted}"))

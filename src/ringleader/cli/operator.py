@@ -24,7 +24,7 @@ from ringleader.kubernetes.objects.operator_settings import OperatorSettings, do
 from ringleader.option_fields import LEAST, flag, group, option
 
 if TYPE_CHECKING:
-    from ringleader.kubernetes.client.client import RestCluster
+    from ringleader.kubernetes.client.cluster import Cluster
     from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 
@@ -157,7 +157,7 @@ def run_command(options: OperatorOptions) -> None:
     It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
     its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
     """
-    from ringleader.kubernetes.operator.runtime.log_format import log_to_standard_error
+    from ringleader.kubernetes.operator.runtime.monitoring import log_to_standard_error
 
     log_to_standard_error(options.log_format, options.log_level)
     with needs_kubernetes():
@@ -165,13 +165,13 @@ def run_command(options: OperatorOptions) -> None:
 
 
 async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
-    from ringleader.kubernetes.client.client import RestCluster
-    from ringleader.kubernetes.client.credential_sources import credentials
+    from ringleader.kubernetes.client.cluster import Cluster
+    from ringleader.kubernetes.client.kubeconfig import credentials
     from ringleader.kubernetes.operator.runtime.process import Operator
 
     found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
     terms = terms_of(options, environ, found.namespace)
-    cluster = RestCluster(
+    cluster = Cluster(
         found,
         qps=options.kube_api_qps,
         burst=options.kube_api_burst,
@@ -182,7 +182,7 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
         await _dry_run(cluster, terms, options.settings)
         return
     apart = await credentials(kubeconfig=options.kubeconfig, context=options.context)
-    lease_cluster = RestCluster(apart, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
+    lease_cluster = Cluster(apart, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -195,7 +195,7 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
     await operator.run(stop)
 
 
-async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: OperatorSettings) -> None:
+async def _dry_run(cluster: Cluster, terms: ProcessOptions, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
     from ringleader.kubernetes.client.api_resources import MPIJOBS
     from ringleader.kubernetes.operator.runtime import rbac_check

@@ -18,15 +18,23 @@ from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
-from ringleader.measurements.run_kinds import kind_of
 from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
 from ringleader.predict import models
-from ringleader.predict.fitting import Parameter
-from ringleader.predict.forecast import Forecast, Row, forecast
-from ringleader.predict.measured_curve import MeasuredAllReduce, all_reduce_of, link_of
+from ringleader.predict.fitting import Fit
+from ringleader.predict.forecast import Forecast, forecast
+from ringleader.predict.measured_job import MOST, SMALLEST, MeasuredJob, from_document, from_run
 from ringleader.predict.models import Model
-from ringleader.predict.networks import BETWEEN, WITHIN, Link, Network, from_curve
+from ringleader.predict.networks import (
+    BETWEEN,
+    WITHIN,
+    Link,
+    MeasuredAllReduce,
+    Network,
+    all_reduce_of,
+    from_curve,
+    link_of,
+)
 from ringleader.predict.profile import (
     ENGINE_FUSION_BYTES,
     FUSION_BYTES,
@@ -34,11 +42,9 @@ from ringleader.predict.profile import (
     even_segments,
     profile_of_model,
 )
-from ringleader.predict.profile_document import MOST, SMALLEST, MeasuredJob
-from ringleader.predict.profile_document import from_document as from_profile
 from ringleader.predict.step_model import MOST_RANKS, Setup
-from ringleader.predict.stored_run import from_run
-from ringleader.report.number_format import plural, seconds, thousands, times
+from ringleader.report.number_format import plural, seconds, span, thousands, times
+from ringleader.scaling import Run
 from ringleader.text_files import json_document, printed, read_text
 
 MOST_LINES = 5
@@ -55,19 +61,18 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
         if isinstance(document, dict) and "schema" in document:
             run = run_file.from_document(document, path)
     if run is None:
-        return from_profile(document, path, layers_of)
+        return from_document(document, path, layers_of)
+    if isinstance(run, Run):
+        return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+    if isinstance(run, TrainingRun) and (text := profile_text(run)) is not None:
+        return from_document(tomllib.loads(text), path, layers_of)
     if isinstance(run, TrainingRun):
-        text = profile_text(run)
-        if text is None:
-            hint = "ringleader bench train --arms ringleader,uncoupled,alone"
-            raise RequestError("has no measurement of one rank alone", where=path, hint=hint)
-        return from_profile(tomllib.loads(text), path, layers_of)
-    if isinstance(run, PointToPointRun | CollectiveRun):
-        what = f"holds a {kind_of(run)} measurement, which does not say what is trained"
-        raise RequestError(what, where=path, hint=f"give it as --curve {path}")
+        hint = "ringleader bench train --arms ringleader,uncoupled,alone"
+        raise RequestError("has no measurement of one rank alone", where=path, hint=hint)
     if isinstance(run, ElasticRun):
         raise RequestError("holds what happened to an elastic job, and no rate", where=path)
-    return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+    what = f"holds a {run.kind} measurement, which does not say what is trained"
+    raise RequestError(what, where=path, hint=f"give it as --curve {path}")
 
 
 def _profile_document(path: str) -> Any:
@@ -94,29 +99,25 @@ def read_curve(path: str) -> Link | MeasuredAllReduce:
             return link_of(run, path)
         if isinstance(run, CollectiveRun):
             return all_reduce_of(run, path)
-        what = f"holds a {kind_of(run)} measurement, which is no curve"
+        what = f"holds a {run.kind} measurement, which is no curve"
         hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
         raise RequestError(what, where=path, hint=hint)
     points: list[tuple[float, float]] = []
     faults: list[Fault] = []
     for number, line in enumerate(_text(path, "--curve").splitlines(), 1):
         words = line.partition("#")[0].replace(",", " ").split()
-        if not words:
-            continue
         try:
-            size, seconds = (float(word) for word in words)
+            if words:
+                size, took = map(float, words)
+                points.append((size, took))
         except ValueError:
-            what = "is not two numbers: bytes and seconds"
-            faults.append(Fault(where=f"{path}:{number}", what=what))
-            continue
-        points.append((size, seconds))
+            faults.append(Fault(where=f"{path}:{number}", what="is not two numbers: bytes and seconds"))
     if not faults:
         try:
             return from_curve(f"curve {path}", points)
         except ValueError as error:
             faults.append(Fault(where=path, what=str(error)))
-    more = len(faults) - MOST_LINES
-    if more > 0:
+    if (more := len(faults) - MOST_LINES) > 0:
         faults[MOST_LINES:] = [Fault(where=path, what=f"{more} more lines are not two numbers")]
     raise RequestError(faults)
 
@@ -254,21 +255,17 @@ def _network(options: PredictOptions, between: Link) -> Network:
 
 def _job(options: PredictOptions) -> MeasuredJob:
     """Return the job of SOURCE, or of --model and --rate."""
-    faults: list[Fault] = []
     known = None if options.model is None else models.model(options.model)
     if options.source is not None:
-        with collected(faults):
-            job = read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
-            if not faults:
-                return job
-        raise RequestError(faults)
+        return read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
+    faults: list[Fault] = []
     wrong = {fault.where for fault in options.faults}
     if options.model is None and options.gradients is None and not wrong & {"--gradients", "--model"}:
         hint = "a profile, a run of `ringleader scale` or bench train, or --model NAME --rate N --batch N"
         faults.append(Fault(where="SOURCE", what="nothing says what is trained", hint=hint))
-    for name in ("rate", "batch"):
+    hints = {"rate": "samples per second of one rank", "batch": "samples of its step"}
+    for name, hint in hints.items():
         if getattr(options, name) is None and f"--{name}" not in wrong:
-            hint = {"rate": "samples per second of one rank", "batch": "samples of its step"}[name]
             faults.append(Fault(where=f"--{name}", what="is missing", hint=hint))
     refuse(faults)
     if options.rate is None or options.batch is None or wrong & {"--gradients", "--model"}:
@@ -276,11 +273,8 @@ def _job(options: PredictOptions) -> MeasuredJob:
     if known is None:
         step = options.batch / options.rate
         parts = even_segments(int(options.gradients or 0), 2 / 3 * step)
-        return MeasuredJob(
-            profile=Profile(
-                name="job", batch=options.batch, before=step / 3, segments=parts, source="options"
-            )
-        )
+        profile = Profile(name="job", batch=options.batch, before=step / 3, segments=parts, source="options")
+        return MeasuredJob(profile=profile)
     unit = "sequences" if known.name.startswith("bert") else "images"
     return MeasuredJob(profile=profile_of_model(known, rate=options.rate, batch=options.batch, unit=unit))
 
@@ -316,7 +310,6 @@ def command(options: PredictOptions) -> None:
     show(where, as_document(found), lambda: as_text(found, form), inputs)
 
 
-NONE = "–"
 SCHEMA = 1
 """Version of the JSON."""
 
@@ -336,83 +329,76 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     )
     blocks = [head, _sizes(found, form), found.limit]
     if found.below is not None:
-        blocks.append(_below(found))
+        bound, basis = f"{100 * found.below.bound:g} %", f"({found.below.basis})"
+        stays = f"Efficiency stays at {bound} or above at all sizes tried {basis}."
+        falls = f"Efficiency falls under {bound} at {found.below.ranks or 0:,} ranks {basis}."
+        blocks.append(stays if found.below.ranks is None else falls)
     if found.tried:
-        blocks.append(_tried(found, form))
+        rows = [
+            (one.change, f"{100 * one.prediction.efficiency:.1f} %", f"{100 * one.gain:+.1f}")
+            for one in found.tried
+        ]
+        header = (f"with … at {found.rows[-1].prediction.ranks:,} ranks", "efficiency", "points")
+        blocks.append(table(rows, header, form=form, align="lrr"))
     if found.fit is not None:
-        blocks.append(_fitted(found, form))
-    blocks.append("\n".join(_source(link) for link in (between, within)))
+        blocks.append(_fitted(found.fit, form))
+    blocks.append(
+        "\n".join(
+            f"{link.name}: {link.rate / 1e9:.2f} GB/s, {seconds(link.latency)} ({link.source})"
+            for link in (between, within)
+        )
+    )
     return "\n\n".join(blocks) + "\n"
 
 
 def _sizes(found: Forecast, form: str) -> str:
-    one = found.rows[0].prediction
-    alone = one.rate / one.ranks / one.efficiency
+    first = found.rows[0].prediction
+    alone = first.rate / first.ranks / first.efficiency
     rate = f"{found.profile.unit}/s"
     header = ("ranks", "hosts", rate, "speed-up", "efficiency", "95 %", "step", "exposed", "waiting", "from")
-    rows = [_cells(row, alone) for row in found.rows]
+    rows = [
+        (
+            f"{one.ranks:,}",
+            f"{one.hosts:,}",
+            thousands(one.rate),
+            times(one.rate / alone),
+            f"{100 * one.efficiency:.1f} %",
+            span(row.low, row.high, lambda part: f"{100 * part:.1f}"),
+            seconds(one.step),
+            seconds(one.exposed),
+            seconds(one.waiting),
+            row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %",
+        )
+        for row in found.rows
+        for one in (row.prediction,)
+    ]
     return table(rows, header, form=form, align="rrrrrrrrrl")
 
 
-def _cells(row: Row, alone: float) -> tuple[str, ...]:
-    one = row.prediction
-    reach = NONE if row.low is None or row.high is None else f"{100 * row.low:.1f}–{100 * row.high:.1f}"
-    basis = row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %"
-    return (
-        f"{one.ranks:,}",
-        f"{one.hosts:,}",
-        thousands(one.rate),
-        times(one.rate / alone),
-        f"{100 * one.efficiency:.1f} %",
-        reach,
-        seconds(one.step),
-        seconds(one.exposed),
-        seconds(one.waiting),
-        basis,
-    )
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "bandwidth within": lambda value: f"{value / 1e9:.2f} GB/s",
+    "bandwidth between": lambda value: f"{value / 1e9:.2f} GB/s",
+    "slowdown": lambda value: f"{value:.2f}×",
+    "fixed": seconds,
+    "straggler": lambda value: f"{100 * value:.2f} %",
+}
+"""How the value of a fitted parameter is written."""
 
 
-def _below(found: Forecast) -> str:
-    below = found.below
-    assert below is not None
-    if below.ranks is None:
-        return f"Efficiency stays at {100 * below.bound:g} % or above at all sizes tried ({below.basis})."
-    return f"Efficiency falls under {100 * below.bound:g} % at {below.ranks:,} ranks ({below.basis})."
-
-
-def _tried(found: Forecast, form: str) -> str:
+def _fitted(fitted: Fit, form: str) -> str:
     rows = [
-        (one.change, f"{100 * one.prediction.efficiency:.1f} %", f"{100 * one.gain:+.1f}")
-        for one in found.tried
+        (
+            one.name,
+            (shown := _UNITS[one.name])(one.value),
+            f"{shown(one.low)} – {shown(one.high)}",
+            shown(one.stated),
+            "fitted" if one.fitted else "as stated: the points hardly tell it",
+        )
+        for one in fitted.parameters
     ]
-    header = (f"with … at {found.rows[-1].prediction.ranks:,} ranks", "efficiency", "points")
-    return table(rows, header, form=form, align="lrr")
-
-
-def _fitted(found: Forecast, form: str) -> str:
-    fitted = found.fit
-    assert fitted is not None
-    rows = [
-        (p.name, _value(p, p.value), f"{_value(p, p.low)} – {_value(p, p.high)}", _value(p, p.stated),
-         "fitted" if p.fitted else "as stated: the points hardly tell it")
-        for p in fitted.parameters
-    ]  # fmt: skip
     parameters = table(rows, ("parameter", "value", "95 %", "stated", ""), form=form)
     residual = f"{100 * fitted.residual:.1f} points (root mean square)"
     return f"{parameters}\nResiduals of the measured points: {residual}."
-
-
-def _value(parameter: Parameter, value: float) -> str:
-    if parameter.name.startswith("bandwidth"):
-        return f"{value / 1e9:.2f} GB/s"
-    if parameter.name == "slowdown":
-        return f"{value:.2f}×"
-    return seconds(value) if parameter.name == "fixed" else f"{100 * value:.2f} %"
-
-
-def _source(link: Link) -> str:
-    rate = f"{link.rate / 1e9:.2f} GB/s, {seconds(link.latency)}"
-    return f"{link.name}: {rate} ({link.source})"
 
 
 def as_document(found: Forecast) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,35 +18,39 @@ from ringleader.cli.options.option_checks import unwritable
 from ringleader.cli.output import JsonOptions, check_not_read, result_to
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
-from ringleader.measurements.collective import CollectiveRun
-from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import argument, flag, group, option, spellings_set
 from ringleader.predict.speedup_curve import speedup_curve
-from ringleader.report import compare as side_by_side
-from ringleader.report import regression_guard, summary_text
-from ringleader.report.comparable_rates import incomparable
+from ringleader.report.compare import compare, incomparable
 from ringleader.report.number_format import plural
-from ringleader.report.page import check_installed, render_failure, render_index, render_several
+from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
+from ringleader.report.regression_guard import Guard, judge
+from ringleader.report.text import FORMATS, comparison_text, runs_text
 from ringleader.scaling import Run
 from ringleader.text_files import write_text
 
 
 def read_runs(paths: Sequence[str]) -> list[AnyRun]:
     """Read every run, those of one name told apart by their paths; RequestError with all faults."""
-    runs: list[AnyRun] = []
-    faults: list[Fault] = []
-    for path in paths:
-        with collected(faults):
-            runs.append(run_file.read_any(Path(path)))
+    runs, faults = _read([Path(path) for path in paths])
     refuse(faults)
     names = Counter(run.name for run in runs)
     return [
         run if names[run.name] == 1 else replace(run, name=f"{run.name} ({path})")
         for run, path in zip(runs, paths, strict=True)
     ]
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[AnyRun], list[Fault]]:
+    """Return the runs that can be read, and what is wrong with the others."""
+    runs: list[AnyRun] = []
+    faults: list[Fault] = []
+    for path in paths:
+        with collected(faults):
+            runs.append(run_file.read_any(path))
+    return runs, faults
 
 
 def predictions_of(runs: Sequence[AnyRun]) -> dict[int, PredictionCurve]:
@@ -63,14 +67,9 @@ def serve(paths: Sequence[str], port: int) -> int:
     """Serve until a signal ends it. RefusedError where the port or a package is missing."""
     check_installed()
     given = [Path(path) for path in paths or (DEFAULT,)]
-    faults = [
-        Fault(
-            where=str(path), what="there is no such file or directory", hint="ringleader report --serve runs"
-        )
-        for path in given
-        if not path.exists()
-    ]
-    refuse(faults)
+    hint = "ringleader report --serve runs"
+    missing = [str(path) for path in given if not path.exists()]
+    refuse([Fault(where=path, what="there is no such file or directory", hint=hint) for path in missing])
     try:
         server = PageServer(partial(source_of, given), port, tell=_tell)
     except OSError as error:
@@ -84,34 +83,26 @@ def serve(paths: Sequence[str], port: int) -> int:
     return 0
 
 
-def _tell(text: str) -> None:
-    print(f"ringleader: {text}", file=sys.stderr, flush=True)
+def _tell(*texts: str) -> None:
+    for text in texts:
+        print(f"ringleader: {text}", file=sys.stderr, flush=True)
 
 
 def source_of(given: Sequence[Path], path: str) -> Source | None:
-    """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory."""
-    if len(given) == 1 and is_directory_of_runs(given[0]):
-        return _of_directory(given[0], path)
-    if path:
-        return None
-    return Source(version=lambda: version_of(given), page=lambda script: _page(given, script))
-
-
-def is_directory_of_runs(path: Path) -> bool:
-    """Tell a directory whose directories hold runs from a run's own."""
-    return path.is_dir() and not (path / run_file.FILE).exists()
-
-
-def _of_directory(directory: Path, path: str) -> Source | None:
-    if not path:
+    """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory of runs."""
+    is_of_runs = len(given) == 1 and given[0].is_dir() and not (given[0] / run_file.FILE).exists()
+    if not path and is_of_runs:
         return Source(
-            version=lambda: version_of(runs_in(directory)), page=lambda script: _index(directory, script)
+            version=lambda: version_of(runs_in(given[0])), page=lambda follow: _index(given[0], follow)
         )
-    first, _, name = path.partition("/")
-    run = next((one for one in runs_in(directory) if one.name == name), None)
-    if first != "runs" or run is None:
+    shown, back = list(given), ""
+    if is_of_runs:
+        shown, back = [one for one in runs_in(given[0]) if path == f"runs/{one.name}"], "/"
+    elif path:
+        shown = []
+    if not shown:
         return None
-    return Source(version=lambda: version_of([run]), page=lambda script: _page([run], script, back="/"))
+    return Source(version=lambda: version_of(shown), page=lambda follow: _page(shown, follow, back))
 
 
 def runs_in(directory: Path) -> list[Path]:
@@ -139,40 +130,26 @@ def version_of(paths: Sequence[Path]) -> str:
     return " ".join("-".join(stamp) for stamp in stamps) or "none"
 
 
-def _read(paths: Sequence[Path]) -> tuple[list[AnyRun], list[str]]:
-    """Return the runs that can be read, and what is wrong with the others."""
-    runs: list[AnyRun] = []
-    faults: list[str] = []
-    for path in paths:
-        try:
-            runs.append(run_file.read_any(path))
-        except RequestError as error:
-            faults += [str(fault) for fault in error.faults]
-    return runs, faults
-
-
-def _page(paths: Sequence[Path], script: str, back: str = "") -> str:
+def _page(paths: Sequence[Path], follow: Mapping[str, object], back: str) -> str:
     runs, faults = _read(paths)
+    told = [str(fault) for fault in faults]
     if not runs:
-        return render_failure(faults, script=script, back=back)
-    return render_several(runs, predictions_of(runs), faults=faults, script=script, back=back)
+        return render_failure(told, follow, back)
+    return render(*runs, predictions=predictions_of(runs), faults=told, follow=follow, back=back)
 
 
-def _index(directory: Path, script: str) -> str:
+def _index(directory: Path, follow: Mapping[str, object]) -> str:
     rows: list[tuple[str, AnyRun]] = []
     faults: list[str] = []
     for path in runs_in(directory):
         found, wrong = _read([path])
         rows += [(f"/runs/{quote(os.fsencode(path.name), safe='')}", run) for run in found]
-        faults += wrong
-    return render_index(str(directory), rows, faults, script=script)
+        faults += map(str, wrong)
+    return render_index(str(directory), rows, faults, follow)
 
 
 NOT_GOOD_ENOUGH = 1
 """Exit code where something was measured, and is not as good as it was asked to be."""
-
-
-FORMATS = ("table", "markdown", "json", "html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +157,7 @@ class ReportOptions:
     """The options, as they were written."""
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
-    format: str | None = option("How to render it. [default: table]", choices=FORMATS)
+    format: str | None = option("How to render it. [default: table]", choices=(*FORMATS, "html"))
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
         "Write to a file instead of standard output.", "-o", "--output", called="-o", metavar="FILE"
@@ -217,8 +194,7 @@ class ReportOptions:
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
-    faults = faults_of(options)
-    refuse(faults)
+    refuse(list(_faults(options)))
     if options.serve:
         return serve(options.runs, options.port or 0)
     if options.output is not None:
@@ -231,16 +207,16 @@ def command(options: ReportOptions) -> int:
     runs = read_runs(options.runs)
     if len(runs) == 2 and not incomparable(*runs):
         return _compared(runs[0], runs[1], options)
-    _write(options, lambda form: _rendered(runs, form))
+
+    def rendered(form: str) -> str:
+        return render(*runs, predictions=predictions_of(runs)) if form == "html" else runs_text(runs, form)
+
+    _write(options, rendered)
     return 0
 
 
-def faults_of(options: ReportOptions) -> list[Fault]:
-    """Return all that is wrong with the command line itself."""
-    return list(_faults(options))
-
-
 def _faults(options: ReportOptions) -> Iterator[Fault]:
+    """Yield all that is wrong with the command line itself."""
     yield from options.faults
     if options.serve:
         others = spellings_set(options, "output against format") + spellings_set(options.json)
@@ -268,48 +244,27 @@ def _inputs(options: ReportOptions) -> list[str]:
     return [*options.runs, *([] if options.against is None else [options.against])]
 
 
-def _rendered(runs: Sequence[AnyRun], form: str) -> str:
-    if form == "html":
-        from ringleader.report.page import render_several
-
-        return render_several(runs, predictions_of(runs))
-    texts = {
-        "table": summary_text.as_text,
-        "markdown": summary_text.as_markdown,
-        "json": summary_text.as_json,
-    }
-    return texts[form](runs)
-
-
 def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
     threshold = options.fail_below
-    if threshold is not None and isinstance(after, CollectiveRun) and after.wrong:
+    if threshold is not None and after.wrong:
         wrong = f"{plural(after.wrong, 'wrong element')} (#wrong)"
-        print(f"ringleader: {after.name}: {wrong}, so its rates mean nothing", file=sys.stderr)
+        _tell(f"{after.name}: {wrong}, so its rates mean nothing")
         return NOT_GOOD_ENOUGH
-    result = side_by_side.compare(before, after)
-    guard = None
+    result = compare(before, after)
+    guard: Guard | None = None
     if threshold is not None:
-        failure = "" if isinstance(after, ElasticRun) else after.failure
-        guard = regression_guard.judge(
-            result, threshold, run_failure=failure, allow_missing=options.allow_missing
-        )
+        guard = judge(result, threshold, run_failure=after.failure, allow_missing=options.allow_missing)
 
     def rendered(form: str) -> str:
-        if form == "html":
-            from ringleader.report.page import render_several
-
-            runs = [before, after]
-            return render_several(runs, predictions_of(runs), comparison=result, guard=guard)
-        return regression_guard.rendered(result, guard, form)
+        if form != "html":
+            return comparison_text(result, guard, form)
+        predictions = predictions_of([before, after])
+        return render(before, after, predictions=predictions, comparison=result, guard=guard)
 
     _write(options, rendered)
     if guard is None:
         return 0
-    for text in guard.warnings:
-        print(f"ringleader: {text}", file=sys.stderr)
-    for text in guard.failures:
-        print(f"ringleader: {text}", file=sys.stderr)
+    _tell(*guard.warnings, *guard.failures)
     return 0 if guard.passed else NOT_GOOD_ENOUGH
 
 

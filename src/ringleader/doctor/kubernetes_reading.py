@@ -15,10 +15,9 @@ from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import metadata_of, uid_of
-from ringleader.kubernetes.client.pod_failure_reason import failure_of
-from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.client.retry import Outage, with_retries
-from ringleader.kubernetes.jobs.refusal_messages import refused
+from ringleader.kubernetes.pod_view import PodView, failure_of, pod_view
+from ringleader.kubernetes.why_not_running import refused
 from ringleader.text_files import whole_number
 
 PATIENCE = 30.0

@@ -6,15 +6,12 @@ read stands in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second,
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import field
-from enum import StrEnum
-from typing import Any, TypeVar
 
 from ringleader.agents.usable_cores import granted
+from ringleader.dataclass_json import document as document
+from ringleader.dataclass_json import from_document as from_document
 from ringleader.value_class import dataclass
 
 UNLIMITED = -1
@@ -438,63 +435,3 @@ class HostFacts:
     def library(self, name: str) -> Library | None:
         """Return the library of a name (``libibverbs.so.1``); ``None`` where nobody looked for it."""
         return next((one for one in self.libraries if one.name == name), None)
-
-
-# --- as JSON ----------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-def document(value: Any) -> Any:
-    """Return facts as plain values for JSON: objects by field name, lists, numbers, text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: document(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): document(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [document(one) for one in value]
-    return value
-
-
-def from_document(kind: type[T], values: Any, where: str = "") -> T:
-    """Return the dataclass ``kind`` that ``document`` made ``values`` of.
-
-    Unknown keys are left out: a newer Ringleader may have written them. Raises ValueError, naming the place
-    (``rdma_devices[0].name``), for a value of another type or one that is missing.
-    """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where or 'the facts'}: not an object")
-    hints = typing.get_type_hints(kind)
-    found = {}
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
-        place = f"{where}.{one.name}" if where else one.name
-        if one.name in values:
-            found[one.name] = _value(hints[one.name], values[one.name], place)
-        elif one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{place}: missing")
-    return kind(**found)
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        if value is None and type(None) in arguments:
-            return None
-        return _value(next(one for one in arguments if one is not type(None)), value, where)
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{where}: not a list")
-        return tuple(_value(arguments[0], one, f"{where}[{index}]") for index, one in enumerate(value))
-    if origin is Mapping:
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{where}: not an object")
-        return {arguments[0](key): _value(arguments[1], one, f"{where}.{key}") for key, one in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return from_document(typing.cast("type[Any]", hint), value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if issubclass(hint, StrEnum):
-        return hint(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ValueError(f"{where}: not {hint.__name__}")
-    return value

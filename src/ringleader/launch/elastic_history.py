@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ringleader.dataclass_json import bounded
 from ringleader.value_class import dataclass
+
+_TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """One line of what happened to the job."""
 
-    at: float
+    at: float = bounded(**_TIME)
     """Seconds from the job's start."""
     kind: str
     """``generation``, ``host_added``, ``host_lost``, ``host_refused``, ``host_leaving``, ``slot_left_out``,
     ``rank_failed``, ``waiting``, ``world_lost``, ``world_failed``."""
     who: str
     why: str = ""
-    seconds: float = 0.0
+    seconds: float = bounded(0.0, **_TIME)
     """How long ranks did not train because of it."""
     commit: int = 0
     """The commit that the job went on from; 0: none."""

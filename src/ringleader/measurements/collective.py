@@ -11,17 +11,21 @@ of those, each rank's part is S / n.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ringleader.scaling import Context
+from ringleader.dataclass_json import bounded
+from ringleader.fabric.byte_size import byte_size
+from ringleader.metrics import BYTES, RANKS, RATE, TIME, ComparableRate, Spread
+from ringleader.scaling import Context, StoredRun
 
-KIND = "collective"
-SCHEMA = 1
+SHORT, LEAST_ITERATIONS = 64 << 10, 3
+"""Bytes of a message, and iterations, below which the extent of batches means little."""
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall", "sendrecv")
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """Return busbw / algbw of an operation on so many ranks."""
+    """Return busbw / algbw of an operation on a number of ranks."""
     if operation == "allreduce":
         return 2 * (ranks - 1) / ranks
     if operation in ("allgather", "reducescatter", "alltoall"):
@@ -55,11 +59,11 @@ def bus_limit(operation: str, ranks: int, per_host: int, line_rate: float) -> fl
 class Timing:
     """One size, in place or out of place."""
 
-    seconds: float
+    seconds: float = bounded(**TIME)
     """Of one operation: the mean over the iterations, and over the ranks."""
-    low: float | None = None
+    low: float | None = bounded(None, **TIME)
     """Of the batches of iterations the fastest and the slowest; ``None``: there was one."""
-    high: float | None = None
+    high: float | None = bounded(None, **TIME)
     wrong: int | None = None
     """Elements that were not what they must be, over all ranks; ``None``: not checked."""
 
@@ -68,14 +72,14 @@ class Timing:
 class CollectiveResult:
     """One size."""
 
-    size: int
+    size: int = bounded(**BYTES)
     """S in bytes."""
     count: int
     """Elements as nccl-tests counts them: of allgather, reducescatter, alltoall those of one rank's part."""
     out_of_place: Timing | None = None
     in_place: Timing | None = None
     iterations: int | None = None
-    """That were timed, of each; ``None``: not told. A large size may have had fewer than were asked for."""
+    """That were timed, of each; ``None``: unknown. A large size may have had fewer than were asked for."""
 
     @property
     def timings(self) -> tuple[Timing, ...]:
@@ -108,7 +112,7 @@ class RankProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What was asked for, as nccl-tests' header tells it; sizes in bytes."""
+    """What was asked for, as in nccl-tests' header; sizes in bytes."""
 
     minimum: int
     maximum: int
@@ -135,14 +139,17 @@ class WrongResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveRun:
-    """One sweep over sizes, complete or not; all series were measured in turns in the same job."""
+class CollectiveRun(StoredRun):
+    """One sweep over sizes, complete or not; all series were measured round by round in the same job."""
+
+    kind = "collective"
+    settings = ("operation", "ranks", "per_host", "dtype", "redop", "line_rate")
+    alike = (("operation", "operation"), ("ranks", "number of ranks"))
 
     name: str
     context: Context
-    operation: str
-    """One of ``OPERATIONS``."""
-    ranks: int
+    operation: str = bounded(choices=OPERATIONS)
+    ranks: int = bounded(**RANKS)
     per_host: int
     """Ranks on each host; 0: not the same on all."""
     dtype: str
@@ -151,19 +158,48 @@ class CollectiveRun:
     """``sum``, …; ``none`` where nothing is reduced."""
     root: int = -1
     series: tuple[CollectiveSeries, ...] = ()
-    line_rate: float | None = None
+    line_rate: float | None = bounded(None, **RATE)
     """Bytes per second that the ports of one host are said to carry; ``None``: not known, or one host."""
     memory: str = "host"
     """Where the buffers lay: ``host``, ``registered`` (in memory that the engine shares) or ``cuda``."""
     sweep: Sweep | None = None
     processes: tuple[RankProcess, ...] = ()
     wrong_results: tuple[WrongResult, ...] = ()
-    """Empty also where another program told no ranks."""
+    """Empty also where another program reported no ranks."""
     failure: str = ""
-    schema: int = SCHEMA
+    schema: int = 1
+
+    @property
+    def measured(self) -> bool:
+        """Whether a series has a result."""
+        return any(series.results for series in self.series)
+
+    def rates(self) -> Iterator[ComparableRate]:
+        """Yield the bus bandwidth of each implementation at each size; of one rank, the time."""
+        for series in self.series:
+            for result in series.results:
+                for side, timing in (("", result.out_of_place), (", in place", result.in_place)):
+                    if timing is not None and result.size > 0:
+                        few = result.iterations is not None and result.iterations < LEAST_ITERATIONS
+                        moved = bus_factor(self.operation, self.ranks) * result.size
+                        yield ComparableRate(
+                            name=f"{series.implementation}, {byte_size(result.size)}{side}",
+                            unit="bytes/s" if moved > 0 else "s",
+                            spread=_spread(timing, moved),
+                            is_coarse=few or result.size < SHORT,
+                        )
 
     @property
     def wrong(self) -> int:
         """Elements that were not what they must be, in all series."""
         results = [result for series in self.series for result in series.results]
         return sum(timing.wrong or 0 for result in results for timing in result.timings)
+
+
+def _spread(timing: Timing, moved: float) -> Spread:
+    """Return ``moved`` bytes over the time; the time itself where nothing is moved."""
+    count = 1 if timing.low is None or timing.high is None else 2
+    low, high = timing.low or timing.seconds, timing.high or timing.seconds
+    if not moved > 0:
+        return Spread(median=timing.seconds, low=low, high=high, count=count)
+    return Spread(median=moved / timing.seconds, low=moved / high, high=moved / low, count=count)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.launch.elastic_history import Event
-from ringleader.scaling import Context
-
-KIND = "elastic"
-FORMAT = 1
-"""``format`` of the outcome that is read."""
+from ringleader.scaling import Context, StoredRun
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticRun:
-    """One elastic job that is over."""
+class ElasticRun(StoredRun):
+    """One elastic job that is over. Its ``schema`` is the ``format`` of the outcome."""
+
+    kind = "elastic"
+    settings = ("generations", "worlds", "ranks_started")
 
     name: str
     context: Context
@@ -28,3 +27,7 @@ class ElasticRun:
     """Processes, with those that replaced others."""
     events: tuple[Event, ...]
     """In the order in which they happened."""
+
+    def unlike(self, other: StoredRun) -> str:
+        """See `StoredRun`."""
+        return "what happened to an elastic job is no measurement"

@@ -7,14 +7,23 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.plan.job import Mpi
 from ringleader.plan.rank_placement import Plan
 from ringleader.scaling import Context, HostContext
 
 
 class Outcome(Protocol):
-    """The part of the launcher's Outcome that is needed here."""
+    """What a run of a job left: the part of the launcher's Outcome that measurements need."""
 
+    @property
+    def exit_code(self) -> int: ...
+    @property
+    def whose(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def proof(self) -> TransportProof | None: ...
     @property
     def plan(self) -> Plan | None: ...
     @property

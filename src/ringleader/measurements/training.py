@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ringleader.confidence_interval import RatioComparison, compare_paired
-from ringleader.scaling import Context
+from ringleader.dataclass_json import bounded
+from ringleader.metrics import RANKS, RATE, TIME, ComparableRate
+from ringleader.scaling import Context, StoredRun
 
-KIND = "training"
-SCHEMA = 1
 UNCOUPLED, IN_STEP, ALONE = "uncoupled", "in step", "alone"
-"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step; one rank alone."""
+"""Arms: ranks that exchange nothing; ranks that only synchronize once per step; one rank alone."""
 RINGLEADER, SHARDED = "ringleader", "ringleader-sharded"
 DDP_GLOO, DDP_NCCL = "ddp-gloo", "ddp-nccl"
 COUPLED = (RINGLEADER, SHARDED, DDP_GLOO, DDP_NCCL)
@@ -18,21 +20,24 @@ COUPLED = (RINGLEADER, SHARDED, DDP_GLOO, DDP_NCCL)
 ARMS = (*COUPLED, UNCOUPLED, IN_STEP, ALONE)
 
 
+_PART: Mapping[str, Any] = {"least": 0, "wrong": "{} s cannot be"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepSplit:
     """Where the time of one step goes, means over steps and ranks; the parts add up to the step."""
 
-    input: float
+    input: float = bounded(**_PART)
     """Until the batch is there."""
-    forward: float
-    backward: float
+    forward: float = bounded(**_PART)
+    backward: float = bounded(**_PART)
     """Computing gradients; what is exchanged meanwhile costs nothing here unless it slows the computation."""
-    exchange: float
+    exchange: float = bounded(**_PART)
     """Exposed communication: bytes move and nothing is computed."""
-    waiting: float
+    waiting: float = bounded(**_PART)
     """For the slowest rank."""
-    optimizer: float
-    other: float = 0.0
+    optimizer: float = bounded(**_PART)
+    other: float = bounded(0.0, **_PART)
     """The rest of the loop."""
 
     @property
@@ -51,9 +56,9 @@ class Arm:
 
     name: str
     """One of ``ARMS``."""
-    rates: tuple[float, ...]
+    rates: tuple[float, ...] = bounded(**RATE)
     """Samples per second over all ranks, one of each repetition."""
-    step_seconds: tuple[float, ...] = ()
+    step_seconds: tuple[float, ...] = bounded((), **TIME)
     """Mean step of the slowest rank, one of each repetition."""
     split: StepSplit | None = None
     """Mean over the repetitions."""
@@ -78,8 +83,12 @@ class LayerTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRun:
+class TrainingRun(StoredRun):
     """One measurement of training, complete or not."""
+
+    kind = "training"
+    settings = ("model", "batch", "precision", "optimizer", "data", "ranks", "per_host")
+    alike = (("model", "model"), ("unit", "unit"), ("ranks", "number of ranks"))
 
     name: str
     context: Context
@@ -95,7 +104,7 @@ class TrainingRun:
     optimizer: str
     data: str
     """``synthetic``, or the directory."""
-    ranks: int
+    ranks: int = bounded(**RANKS)
     per_host: int
     """Ranks on each host; 0: not the same on all."""
     device: str = ""
@@ -103,12 +112,23 @@ class TrainingRun:
     arms: tuple[Arm, ...] = ()
     """Of all ranks."""
     alone: Arm | None = None
-    """Rank 0 while the others stand still, in turns with the arms: the rate and the step of one rank.
+    """Rank 0 while the others stand still, in each round: the rate and the step of one rank.
     ``None``: not measured; in a job of one rank the uncoupled arm is that."""
     layers: tuple[LayerTime, ...] = ()
     """Of one rank; empty: they were not timed."""
     failure: str = ""
-    schema: int = SCHEMA
+    schema: int = 1
+
+    @property
+    def measured(self) -> bool:
+        """Whether an arm has a rate."""
+        return any(arm.rates for arm in self.arms)
+
+    def rates(self) -> Iterator[ComparableRate]:
+        """Yield the rate of each arm."""
+        for arm in self.arms:
+            if arm.rates:
+                yield ComparableRate.of_samples(arm.name, self.unit, arm.rates)
 
     def arm(self, name: str) -> Arm | None:
         """Return an arm by its name, or what one rank alone did."""

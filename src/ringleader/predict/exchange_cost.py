@@ -1,22 +1,8 @@
-"""Seconds that one all-reduce of S bytes takes on H hosts × g ranks: closed formulas. Pure.
+"""Seconds that one all-reduce of S bytes takes on H hosts × g ranks, a closed formula per algorithm. Pure.
 
 α: latency, B: bytes per second of one link; _i within a host, _n of all ports of a host; n = H · g.
-
-    ring            2(n−1)/n·S/B of the slowest link, and the latency of 2(n−1) hops, of which 2·H go between
-                    hosts (as NCCL's own model, tuning.cc, adds them)
-    tree            2·⌈log2 H⌉·(α + c/B) + 2·S/(0.85·B): double binary tree between hosts in pieces of
-                    c bytes (Sanders et al. 2009); 0.85: what NCCL's own model takes off (tuning.cc); a chain
-                    within a host
-    hierarchical    2(g−1)·(α_i + S/(g·B_i)) + ring over H hosts, in which a host's ports carry S
-    servers         g ranks sum over one bus, 2(g−1)·S/B_i, and a host's sum is pushed and pulled:
-                    2·(α_n + max(S_host, S·W/p)/B_n), W hosts of workers, p servers
-    engine          on one host 2·α_i + 2·g·S/B_i: g ranks sum in a shared window, g·S read and g·S written
-                    at the memory's rate B_i between two barriers. On several hosts (2·g+4)·S/B_i: g·S read
-                    and S written for the host's sum, S read for that of the hosts, 2·S for the average, g·S
-                    for the copies; and 2·(α_n + (H−1)/H·S/B_n): every host sends each other one its part of
-                    the values, then the result of its own part, pieces behind each other in both directions
-
-A simulation, message by message, guards these in the tests (event_simulation.py).
+Each formula is in the docstring of its function, with its source; `networks` has the links.
+The tests compare them with a simulation, message by message.
 """
 
 from __future__ import annotations
@@ -26,7 +12,6 @@ from dataclasses import dataclass
 
 from ringleader.predict.networks import Link, Network
 
-ALGORITHMS = ("ring", "tree", "hierarchical", "servers", "engine")
 TREE_PIECE = 512 * 1024
 """Bytes of a piece in a tree's pipeline (NCCL's buffers: 4 MiB in eight steps)."""
 TREE_EFFICIENCY = 0.85
@@ -52,25 +37,27 @@ class Shape:
 
 def all_reduce_seconds(algorithm: str, size: float, shape: Shape, network: Network) -> float:
     """Return the seconds of one all-reduce of ``size`` bytes; 0 for one rank. KeyError: no such algorithm."""
-    if shape.ranks == 1:
-        return 0.0
-    return _FORMULAS[algorithm](size, shape, network)
+    return _FORMULAS[algorithm](size, shape, network) if shape.ranks > 1 else 0.0
 
 
-def _message(link: Link, size: float, ports: int = 1) -> float:
-    """A message that is spread over all ports."""
-    return link.seconds(size / ports)
+def _ring_over(count: int, size: float, link: Link, ports: int = 1) -> float:
+    """2(n−1)·(α + S/(n·B)): 2(n−1) steps, each with a message of S/n (Patarasuk and Yuan 2009)."""
+    return 2 * (count - 1) * link.seconds(size / count / ports) if count > 1 else 0.0
 
 
-def ring_over(count: int, size: float, link: Link, ports: int = 1) -> float:
-    """Ring of ``count`` equal members: 2(n−1) steps, each with a message of S/n."""
-    return 2 * (count - 1) * _message(link, size / count, ports) if count > 1 else 0.0
+def _occupied(link: Link, size: float, ports: int = 1) -> float:
+    """Seconds until a link takes the next message: without the latency."""
+    return max(0.0, link.seconds(size / ports) - link.latency)
 
 
 def _ring(size: float, shape: Shape, network: Network) -> float:
+    """2(n−1)/n·S/B of the slowest link, and the latency of 2(n−1) hops, of which 2·H go between hosts.
+
+    NCCL's own model adds the latencies like that (tuning.cc).
+    """
     count, chunk = shape.ranks, size / shape.ranks
     if shape.hosts == 1:
-        return ring_over(count, size, network.within)
+        return _ring_over(count, size, network.within)
     hops = 2 * (count - 1)
     between = min(2 * shape.hosts, hops)
     latency = between * network.between.latency + (hops - between) * network.within.latency
@@ -80,39 +67,43 @@ def _ring(size: float, shape: Shape, network: Network) -> float:
     return latency + hops * occupied
 
 
-def _occupied(link: Link, size: float, ports: int = 1) -> float:
-    """Seconds until a link takes the next message: without the latency."""
-    return max(0.0, _message(link, size, ports) - link.latency)
-
-
 def _tree(size: float, shape: Shape, network: Network) -> float:
-    """Trees follow hosts (NCCL): a chain within each host, a double binary tree between them."""
+    """2·⌈log2 H⌉·(α + c/B) + 2·S/(0.85·B): a double binary tree between hosts in pieces of c bytes.
+
+    Sanders, Speck and Träff 2009. Within a host NCCL has a chain, of which an inner member sends S up and S
+    down. The ends of a tree, or of a chain, send half of that.
+    """
     piece = min(size / 2, TREE_PIECE)
     latency, carried = 0.0, 0.0
     if shape.hosts > 1:
-        # Of two hosts each only sends its half up and the other's down; among more, an inner one sends 2·S.
-        between = (2 if shape.hosts > 2 else 1) * _occupied(network.between, size, network.ports)
         hops = math.ceil(math.log2(shape.hosts))
-        latency += 2 * hops * _message(network.between, piece, network.ports)
-        carried = between / TREE_EFFICIENCY
+        latency += 2 * hops * network.between.seconds(piece / network.ports)
+        sent = (2 if shape.hosts > 2 else 1) * _occupied(network.between, size, network.ports)
+        carried = sent / TREE_EFFICIENCY
     if shape.per_host > 1:
-        within = 2 * (shape.per_host - 1) / shape.per_host * _occupied(network.within, size)
         latency += 2 * (shape.per_host - 1) * network.within.seconds(piece)
-        carried = max(carried, within)
+        carried = max(carried, (2 if shape.per_host > 2 else 1) * _occupied(network.within, size))
     return latency + carried
 
 
 def _hierarchical(size: float, shape: Shape, network: Network) -> float:
-    within = ring_over(shape.per_host, size, network.within)
-    return within + ring_over(shape.hosts, size, network.between, network.ports)
+    """2(g−1)·(α_i + S/(g·B_i)), then a ring over H hosts, in which a host's ports carry S.
+
+    One after the other, as Horovod's NCCLHierarchicalAllreduce waits for each phase (nccl_operations.cc).
+    """
+    within = _ring_over(shape.per_host, size, network.within)
+    return within + _ring_over(shape.hosts, size, network.between, network.ports)
 
 
 def _servers(size: float, shape: Shape, network: Network) -> float:
-    bus = network.within
-    local = 2 * (shape.per_host - 1) * bus.seconds(size) if shape.per_host > 1 else 0.0
+    """2(g−1)·S/B_i and 2·(α_n + max(S_host, S·W/p)/B_n): W hosts push to p servers, and pull.
+
+    Before, g ranks sum over one bus.
+    """
+    local = 2 * (shape.per_host - 1) * network.within.seconds(size) if shape.per_host > 1 else 0.0
     if shape.hosts == 1 and not shape.servers_apart:
         return local
-    return local + 2 * _message(network.between, server_traffic(size, shape), network.ports)
+    return local + 2 * network.between.seconds(server_traffic(size, shape) / network.ports)
 
 
 def server_traffic(size: float, shape: Shape) -> float:
@@ -128,6 +119,13 @@ def server_traffic(size: float, shape: Shape) -> float:
 
 
 def _engine(size: float, shape: Shape, network: Network) -> float:
+    """One host: 2·α_i + 2·g·S/B_i. Several: (2·g+4)·S/B_i + 2·(α_n + (H−1)/H·S/B_n). Ringleader's engine.
+
+    On one host g ranks sum in a shared window: g·S read and g·S written at the memory's rate B_i, between two
+    barriers. On several, g·S are read and S written for the host's sum, S read for that of the hosts, 2·S for
+    the average, g·S for the copies; every host sends each other one its part of the values, then the result
+    of its own part, pieces behind each other in both directions.
+    """
     if shape.hosts == 1:
         return 2 * network.within.latency + 2 * shape.per_host * size / network.within.rate
     memory = (2 * shape.per_host + 4) * size / network.within.rate
@@ -142,3 +140,4 @@ _FORMULAS = {
     "servers": _servers,
     "engine": _engine,
 }
+ALGORITHMS = tuple(_FORMULAS)

@@ -20,27 +20,13 @@ A parameter whose interval is hardly narrower than before is called stated, not 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
 
-from ringleader.predict.least_squares import (
-    Matrix,
-    cholesky,
-    inverse,
-    log_determinant,
-    minimise,
-    normal_matrix,
-    quadratic,
-    square,
-)
-from ringleader.predict.observation import (
-    Observation,
-    efficiencies,
-    is_of,
-    measured_efficiencies,
-    split_errors,
-)
-from ringleader.predict.parameters import BY_NAME, KNOBS, Knob, Series, matters
+from ringleader.predict.measured_job import Observation
 from ringleader.predict.profile import Profile
 from ringleader.predict.step_model import Setup, predict
 
@@ -58,10 +44,97 @@ OWN_PART = 0.3
 those points of published tables better that are left out of the fitted ones, one at a time."""
 FARTHEST = 4
 """A fit is used up to so many times the largest measured size."""
+FIXED_STATED = 0.002
+"""Fixed cost in parts of a step from which a fit starts, where none is stated."""
+UNCERTAINTY = {
+    "straggler": 1.0,
+    "fixed": 2.0,
+    "bandwidth within": 1.0,
+    "bandwidth between": 0.6,
+    "slowdown": 0.5,
+}
+"""What may be fitted, and the standard deviation of its logarithm before anything is measured."""
+UNKNOWN_BANDWIDTH = 2.5
+"""The same of a bandwidth where nobody named the network: a factor of 12."""
 _FITTED_BELOW = 0.8
 """Part of the stated uncertainty under which a parameter counts as fitted."""
 _NORMAL_95 = 1.96
-_STEP = 1e-4
+_STEP, _ROUNDS, _FARTHEST_UNKNOWN = 1e-4, 40, 12.0
+"""Of the search: for a slope, at most, and how far it goes in standard deviations."""
+Array = Any
+"""Of numpy, which most predictions need not import."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Measured sizes of one job; all efficiencies are against the first of them."""
+
+    profile: Profile
+    setup: Setup
+    """With everything as stated. Every point must fill its hosts (``Setup.per_host``)."""
+    points: tuple[Observation, ...]
+
+
+def _value(setup: Setup, name: str) -> float:
+    kind, _, side = name.partition(" ")
+    value: float = getattr(setup.network, side).rate if side else getattr(setup, kind)
+    return value
+
+
+def _changed(setup: Setup, name: str, value: float) -> Setup:
+    kind, _, side = name.partition(" ")
+    changed: dict[str, Any] = {kind: value}
+    if not side:
+        return replace(setup, **changed)
+    link = replace(getattr(setup.network, side), efficiency=1.0, bandwidth=value)
+    return replace(setup, network=replace(setup.network, **{side: link}))
+
+
+def _key(name: str, one: Series) -> tuple[str, str]:
+    """Return what jobs that share a parameter's value have in common."""
+    kind, _, side = name.partition(" ")
+    link = getattr(one.setup.network, side).name if side else ""
+    return name, one.profile.name if kind == "fixed" else link
+
+
+def _matters(name: str, one: Series) -> bool:
+    """Tell whether any point can depend on the parameter at all."""
+    setup, network, measured = one.setup, one.setup.network, one.setup.all_reduce
+    on_one_host = any(1 < p.ranks <= (p.per_host or setup.per_host) for p in one.points)
+    across = crosses_hosts(setup, one.points)
+    if _value(setup, name) <= 0:
+        return False
+    if name == "slowdown":
+        if measured is not None and measured.ranks <= measured.per_host:
+            return on_one_host
+        return across and bool(measured or network.between.curve)
+    if name == "bandwidth within":
+        return measured is None and any((p.per_host or setup.per_host) > 1 < p.ranks for p in one.points)
+    if name == "bandwidth between":
+        return measured is None and across and not network.between.curve
+    return True
+
+
+def setup_at(setup: Setup, point: Observation) -> Setup:
+    """Return the setup with what is particular to a measured size."""
+    return replace(
+        setup,
+        micro_steps=point.micro_steps,
+        servers=point.servers or setup.servers,
+        per_host=point.per_host or setup.per_host,
+        sharing=min(1.0, setup.sharing if point.per_host == 0 else point.sharing),
+    )
+
+
+def crosses_hosts(setup: Setup, points: Sequence[Observation]) -> bool:
+    """Tell whether a point has ranks on several hosts."""
+    return any(point.ranks > (point.per_host or setup.per_host) for point in points)
+
+
+def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
+    """Return the modelled efficiency of each point against the first."""
+    each = [predict(profile, setup_at(setup, point), point.ranks).rate / point.ranks for point in points]
+    return [value / each[0] for value in each]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +172,13 @@ class Fit:
     """Standard deviation of what the model gets wrong at a size that it has not seen; parts of 1."""
 
     def of(self, ranks: int) -> tuple[Observation, ...]:
-        """Return the points of so many ranks that are placed as the setup places them."""
-        return tuple(point for point in self.points if is_of(point, self.setup, ranks))
+        """Return the points of so many ranks on as many hosts as the setup has, with as many micro-steps."""
 
+        def place(setup: Setup) -> tuple[int, int, int]:
+            return setup.micro_steps, setup.servers, -(-ranks // setup.per_host)
 
-FIXED_STATED = 0.002
-"""Fixed cost in parts of a step from which a fit starts, where none is stated."""
+        here = [point for point in self.points if point.ranks == ranks]
+        return tuple(point for point in here if place(setup_at(self.setup, point)) == place(self.setup))
 
 
 def fit(
@@ -116,8 +190,8 @@ def fit(
 ) -> Fit:
     """Return what ``points`` tell; efficiencies are against the first of them. ValueError: none at all.
 
-    Every point must fill its hosts (``Setup.per_host``). ``uncertainty``: by name of a parameter, the
-    standard deviation of its logarithm before anything is measured, where it is not the usual one.
+    Every point must fill its hosts (``Setup.per_host``). ``uncertainty``: of parameters for which it is not
+    that of `UNCERTAINTY`.
     """
     series = Series(profile=profile, setup=setup, points=tuple(points))
     return fit_together([series], uncertainty=uncertainty)[0]
@@ -127,206 +201,179 @@ def fit_together(
     machine: Sequence[Series], *, uncertainty: Mapping[str, float] | None = None
 ) -> tuple[Fit, ...]:
     """Return what the points of several jobs on one machine tell, a fit for each. ValueError: no point."""
+    import numpy as np
+
     if not all(series.points for series in machine):
         raise ValueError("no point to fit")
-    problem = _Problem([_with_fixed(series) for series in machine], uncertainty or {})
-    tries = [minimise(problem.residuals, problem.slopes, start) for start in problem.starts()]
-    return problem.fits(max(tries, key=problem.evidence))
+    spreads = UNCERTAINTY | dict(uncertainty or {})
+    fixed = [one.setup.fixed or FIXED_STATED * one.profile.step_seconds for one in machine]
+    machine = [
+        replace(one, setup=replace(one.setup, fixed=cost)) for one, cost in zip(machine, fixed, strict=True)
+    ]
+    told = {_key(name, one) for name in spreads for one in machine if _matters(name, one)}
+    jobs = [_Job(one, tuple(name for name in spreads if _key(name, one) in told)) for one in machine]
+    sharers = Counter(_key(name, job.series) for job in jobs for name in job.names)
+    unknowns: dict[tuple[object, ...], int] = {}
+    parts: list[tuple[int, int, int, float]] = []
+    for number, job in enumerate(jobs):
+        for row, name in enumerate(job.names):
+            key = _key(name, job.series)
+            own = OWN_PART if sharers[key] > 1 else 0.0
+            for unknown, part in ((key, 1 - own), ((*key, number), own)):
+                if part:
+                    column = unknowns.setdefault(unknown, len(unknowns))
+                    parts.append((number, row, column, spreads[name] * math.sqrt(part)))
+    mixed = [np.zeros((len(job.names), len(unknowns))) for job in jobs]
+    for number, row, column, part in parts:
+        mixed[number][row, column] = part
+
+    def residuals(place: Array) -> Array:
+        """Return the errors of all jobs, then the distances of all unknowns, in standard deviations."""
+        found = [job.errors(mix @ place) for job, mix in zip(jobs, mixed, strict=True)]
+        return np.concatenate([*found, place])
+
+    def slopes(place: Array) -> Array:
+        found = [job.slopes(mix @ place) @ mix for job, mix in zip(jobs, mixed, strict=True)]
+        return np.vstack([*found, np.eye(len(unknowns))])
+
+    def evidence(place: Array) -> float:
+        now, rows = residuals(place), slopes(place)
+        return float(-now @ now / 2 - np.linalg.slogdet(rows.T @ rows)[1] / 2)
+
+    # A hidden exchange has no slope, so that one beginning is not enough: slower and faster networks, too.
+    shared = np.array([len(key) == 2 and str(key[0]).startswith("bandwidth") for key in unknowns], float)
+    tries = [_least_squares(residuals, slopes, away * shared) for away in (0.0, -1.0, 1.0)]
+    best = max(tries, key=evidence)
+    rows = slopes(best)
+    covariance = np.linalg.inv(rows.T @ rows)
+    leverage = np.einsum("ij,jk,ik->i", rows, covariance, rows)
+    is_point = np.concatenate([job.is_point for job in jobs] + [np.zeros(len(unknowns), bool)])
+    left_out = POINT_ERROR * (residuals(best) / np.maximum(0.05, 1 - leverage))[is_point]
+    known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2 + left_out @ left_out
+    error = max(POINT_ERROR, math.sqrt(known / (_MODEL_ERROR_WEIGHT + len(left_out))))
+    return tuple(
+        job.fit(mix @ best, mix @ covariance @ mix.T, spreads, evidence(best), error)
+        for job, mix in zip(jobs, mixed, strict=True)
+    )
 
 
-def _with_fixed(series: Series) -> Series:
-    if series.setup.fixed > 0:
-        return series
-    fixed = FIXED_STATED * series.profile.step_seconds
-    return replace(series, setup=replace(series.setup, fixed=fixed))
+def _least_squares(
+    residuals: Callable[[Array], Array], slopes: Callable[[Array], Array], place: Array
+) -> Array:
+    """Return where the sum of squares of ``residuals`` is least, as found from ``place`` (Levenberg 1944).
+
+    ``slopes``: a row for each residual, a column for each unknown.
+    """
+    import numpy as np
+
+    damping, now, rows = 1e-2, residuals(place), slopes(place)
+    for _ in range(_ROUNDS):
+        normal = rows.T @ rows
+        step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), rows.T @ now)
+        there = np.clip(place - step, -_FARTHEST_UNKNOWN, _FARTHEST_UNKNOWN)
+        then = residuals(there)
+        gain = now @ now - then @ then
+        if gain <= 0:
+            damping *= 10
+            if damping > 1e8:
+                break
+            continue
+        place, now, damping = there, then, damping / 10
+        if gain < 1e-5 * (1 + now @ now):
+            break
+        rows = slopes(place)
+    return place
 
 
-class _Problem:
-    """Unknowns: for each parameter of each job a shared part and, where several jobs share it, its own."""
+@dataclass(frozen=True)
+class _Job:
+    """What one job's points say of its parameters, by the logarithms of these over what is stated."""
 
-    def __init__(self, machine: Sequence[Series], uncertainty: Mapping[str, float]) -> None:
-        self._machine = machine
-        told = {(knob.name, knob.shared_by(one)) for knob in KNOBS for one in machine if matters(knob, one)}
-        self._knobs = [
-            [knob for knob in KNOBS if (knob.name, knob.shared_by(one)) in told] for one in machine
-        ]
-        self._spreads: list[float] = []
-        """Standard deviation of each unknown before anything is measured."""
-        self._parts: list[list[list[int]]] = []
-        """For each job and each of its parameters the unknowns that add up to its logarithm."""
-        sharers: dict[tuple[str, object], list[tuple[int, int]]] = {}
-        for number, (one, knobs) in enumerate(zip(machine, self._knobs, strict=True)):
-            self._parts.append([[] for _ in knobs])
-            for place, knob in enumerate(knobs):
-                sharers.setdefault((knob.name, knob.shared_by(one)), []).append((number, place))
-        for (name, _), places in sharers.items():
-            spread = uncertainty.get(name, BY_NAME[name].uncertainty)
-            alone = len(places) == 1
-            shared = self._unknown(spread if alone else spread * math.sqrt(1 - OWN_PART))
-            for number, place in places:
-                self._parts[number][place].append(shared)
-                if not alone:
-                    self._parts[number][place].append(self._unknown(spread * math.sqrt(OWN_PART)))
-        self.count = len(self._spreads)
+    series: Series
+    names: tuple[str, ...]
 
-    def _unknown(self, spread: float) -> int:
-        self._spreads.append(spread)
-        return len(self._spreads) - 1
-
-    def starts(self) -> list[list[float]]:
-        """Return where to begin: where everything is as stated, and with slower and faster networks.
-
-        A hidden exchange has no slope, so that one beginning is not enough.
-        """
-        found = []
-        for away in (0.0, -1.0, 1.0):
-            place = [0.0] * self.count
-            for knobs, parts in zip(self._knobs, self._parts, strict=True):
-                for knob, unknowns in zip(knobs, parts, strict=True):
-                    if knob.name.startswith("bandwidth"):
-                        place[unknowns[0]] = away * self._spreads[unknowns[0]]
-            found.append(place)
-        return found
-
-    def _logarithms(self, number: int, place: Sequence[float]) -> list[float]:
-        return [sum(place[i] for i in parts) for parts in self._parts[number]]
-
-    def _setup(self, number: int, logarithms: Sequence[float]) -> Setup:
-        made = self._machine[number].setup
-        for knob, logarithm in zip(self._knobs[number], logarithms, strict=True):
-            stated = knob.value(self._machine[number].setup)
-            made = knob.changed(made, stated * math.exp(logarithm))
+    def setup(self, logarithms: Array) -> Setup:
+        stated = made = self.series.setup
+        for name, logarithm in zip(self.names, logarithms, strict=True):
+            made = _changed(made, name, _value(stated, name) * math.exp(logarithm))
         return made
 
-    def _errors(self, number: int, logarithms: Sequence[float]) -> list[float]:
-        """Return the errors of one job's points but for the first, which all are compared with."""
-        one = self._machine[number]
-        modelled = efficiencies(one.profile, self._setup(number, logarithms), one.points)
-        both = zip(modelled, measured_efficiencies(one.points), strict=True)
-        return [(m - e) / POINT_ERROR for m, e in both][1:]
+    @property
+    def is_point(self) -> Array:
+        """Of each error, whether it is of an efficiency: of all points but the first, the baseline."""
+        import numpy as np
 
-    def _split_errors(self, number: int, logarithms: Sequence[float]) -> list[float]:
-        """Return the errors of what one job's points tell of the parts of a step."""
-        one = self._machine[number]
-        errors = split_errors(one.profile, self._setup(number, logarithms), one.points)
-        return [error / SPLIT_ERROR for error in errors]
+        return np.arange(len(self.errors(np.zeros(len(self.names))))) < len(self.series.points) - 1
 
-    def residuals(self, place: Sequence[float]) -> list[float]:
-        """Return the errors of all points, those of their splits, then the distances of all unknowns."""
-        found = []
-        for errors in (self._errors, self._split_errors):
-            for number in range(len(self._machine)):
-                found += errors(number, self._logarithms(number, place))
-        return found + [value / spread for value, spread in zip(place, self._spreads, strict=True)]
+    def errors(self, logarithms: Array) -> Array:
+        """Return the errors of efficiencies, then those of the parts of a step, where they were measured."""
+        import numpy as np
 
-    def slopes(self, place: Sequence[float]) -> Matrix:
-        """Return how the residuals change with the unknowns: each job's with its own parameters only."""
-        rows: Matrix = []
-        for errors in (self._errors, self._split_errors):
-            for number in range(len(self._machine)):
-                rows += self._block(errors, number, self._logarithms(number, place))
-        for i, spread in enumerate(self._spreads):
-            rows.append([1 / spread if i == j else 0.0 for j in range(self.count)])
-        return rows
+        one, setup = self.series, self.setup(logarithms)
+        rates = [point.rate / point.ranks for point in one.points]
+        modelled = efficiencies(one.profile, setup, one.points)
+        errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modelled, rates, strict=True)][1:]
+        for point in one.points:
+            if point.exposed is None and point.waiting is None:
+                continue
+            at = predict(one.profile, setup_at(setup, point), point.ranks)
+            for measured, seconds in ((point.exposed, at.exposed), (point.waiting, at.waiting)):
+                errors += [] if measured is None else [(seconds / at.step - measured) / SPLIT_ERROR]
+        return np.array(errors)
 
-    def _block(
-        self, errors: Callable[[int, Sequence[float]], list[float]], number: int, logarithms: list[float]
-    ) -> Matrix:
-        """Return how some errors of one job change with all unknowns."""
-        now = errors(number, logarithms)
-        block = [[0.0] * self.count for _ in now]
-        for place_of, unknowns in enumerate(self._parts[number]):
-            moved = list(logarithms)
-            moved[place_of] += _STEP
-            for row, a, b in zip(block, now, errors(number, moved), strict=True):
-                for unknown in unknowns:
-                    row[unknown] += (b - a) / _STEP
-        return block
+    def slopes(self, logarithms: Array) -> Array:
+        """Return how the errors change: a row for each error, a column for each parameter."""
+        import numpy as np
 
-    def evidence(self, place: Sequence[float]) -> float:
-        """Return the logarithm of the points' likelihood, but for what is the same for all models."""
-        narrower = log_determinant(normal_matrix(self.slopes(place), self.count))
-        before = sum(math.log(spread) for spread in self._spreads)
-        return -square(self.residuals(place)) / 2 - narrower / 2 - before
+        now, steps = self.errors(logarithms), _STEP * np.eye(len(self.names))
+        columns = [(self.errors(logarithms + step) - now) / _STEP for step in steps]
+        return np.array(columns).T.reshape(len(now), len(self.names))
 
-    def fits(self, best: Sequence[float]) -> tuple[Fit, ...]:
-        """Return each job's fit at the solution."""
-        rows, residuals = self.slopes(best), self.residuals(best)
-        count = sum(len(one.points) - 1 for one in self._machine)
-        covariance = inverse(normal_matrix(rows, self.count))
-        left_out = [
-            r / max(0.05, 1 - quadratic(row, covariance))
-            for r, row in zip(residuals[:count], rows[:count], strict=True)
-        ]
-        error = _model_error([POINT_ERROR * r for r in left_out])
-        evidence = self.evidence(best)
-        return tuple(
-            self._fit(number, best, covariance, evidence, error) for number in range(len(self._machine))
-        )
-
-    def _fit(
-        self, number: int, best: Sequence[float], covariance: Matrix, evidence: float, model_error: float
+    def fit(
+        self,
+        logarithms: Array,
+        covariance: Array,
+        spreads: Mapping[str, float],
+        evidence: float,
+        model_error: float,
     ) -> Fit:
-        one, parts = self._machine[number], self._parts[number]
-        logarithms = self._logarithms(number, best)
-        directions = tuple(tuple(sum(covariance[i][j] for i in a for j in b) for b in parts) for a in parts)
+        import numpy as np
+
+        one, setup = self.series, self.setup(logarithms)
+        errors = self.errors(logarithms)[self.is_point]
         parameters = []
-        for i, knob in enumerate(self._knobs[number]):
-            stated = knob.value(one.setup)
-            before = math.sqrt(sum(self._spreads[k] ** 2 for k in parts[i]))
-            parameters.append(_parameter(knob, stated, logarithms[i], math.sqrt(directions[i][i]), before))
-        errors = self._errors(number, logarithms)
+        for name, at, variance in zip(self.names, map(float, logarithms), np.diag(covariance), strict=True):
+            stated, deviation = _value(one.setup, name), math.sqrt(variance)
+            middle, spread = stated * math.exp(at), math.exp(min(50.0, _NORMAL_95 * deviation))
+            parameters.append(
+                Parameter(
+                    name=name,
+                    value=middle,
+                    low=middle / spread,
+                    high=middle * spread,
+                    stated=stated,
+                    fitted=deviation < _FITTED_BELOW * spreads[name],
+                )
+            )
         return Fit(
-            setup=self._setup(number, logarithms),
+            setup=setup,
             parameters=tuple(parameters),
-            residual=POINT_ERROR * math.sqrt(square(errors) / max(1, len(errors))),
+            residual=POINT_ERROR * math.sqrt(errors @ errors / max(1, len(errors))),
             evidence=evidence,
             largest=max(point.ranks for point in one.points),
             points=tuple(replace(p, per_host=p.per_host or one.setup.per_host) for p in one.points),
-            directions=directions,
+            directions=tuple(map(tuple, covariance.tolist())),
             model_error=model_error,
         )
 
 
-def _parameter(knob: Knob, stated: float, logarithm: float, deviation: float, before: float) -> Parameter:
-    middle, spread = stated * math.exp(logarithm), math.exp(min(50.0, _NORMAL_95 * deviation))
-    return Parameter(
-        name=knob.name,
-        value=middle,
-        low=middle / spread,
-        high=middle * spread,
-        stated=stated,
-        fitted=deviation < _FITTED_BELOW * before,
-    )
+def interval(expected: NormalDist) -> tuple[float, float]:
+    """Return the ends of its 95 % interval."""
+    reach = _NORMAL_95 * expected.stdev
+    return expected.mean - reach, expected.mean + reach
 
 
-def _model_error(left_out: Sequence[float]) -> float:
-    """Return the model's error from residuals of points that are left out, and from published tables."""
-    known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2
-    error = math.sqrt((known + square(left_out)) / (_MODEL_ERROR_WEIGHT + len(left_out)))
-    return max(POINT_ERROR, error)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """What would be measured."""
-
-    mean: float
-    deviation: float
-    """Standard deviation: of the parameters, and of the model's error."""
-
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval."""
-        return self.mean - _NORMAL_95 * self.deviation
-
-    @property
-    def high(self) -> float:
-        """Upper end of the 95 % interval."""
-        return self.mean + _NORMAL_95 * self.deviation
-
-
-def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = False) -> Expectation:
+def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = False) -> NormalDist:
     """Return what to expect of a value that follows from a setup, over all that the parameters may be.
 
     The value is taken at two places for each direction of the parameters' uncertainty, so far out that they
@@ -336,23 +383,21 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
     error = POINT_ERROR if seen else fitted.model_error
     count = len(fitted.parameters)
     if count == 0:
-        return Expectation(mean=value(fitted.setup), deviation=error)
-    lower = cholesky(fitted.directions)
+        return NormalDist(value(fitted.setup), error)
+    import numpy as np
+
     values = []
-    for sign in (-1.0, 1.0):
-        for column in range(count):
-            setup = fitted.setup
-            for parameter, row in zip(fitted.parameters, lower, strict=True):
-                away = sign * math.sqrt(count) * row[column] if column < len(row) else 0.0
-                knob = BY_NAME[parameter.name]
-                setup = knob.changed(setup, knob.value(setup) * math.exp(away))
-            values.append(value(setup))
+    for away in np.vstack([sign * np.linalg.cholesky(fitted.directions).T for sign in (-1.0, 1.0)]):
+        setup = fitted.setup
+        for parameter, logarithm in zip(fitted.parameters, math.sqrt(count) * away, strict=True):
+            setup = _changed(setup, parameter.name, _value(setup, parameter.name) * math.exp(logarithm))
+        values.append(value(setup))
     mean = sum(values) / len(values)
     variance = sum((one - mean) ** 2 for one in values) / len(values)
-    return Expectation(mean=value(fitted.setup) if seen else mean, deviation=math.sqrt(error**2 + variance))
+    return NormalDist(value(fitted.setup) if seen else mean, math.sqrt(error**2 + variance))
 
 
-def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> Expectation:
+def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> NormalDist:
     """Return what to expect of the efficiency of so many ranks."""
 
     def value(setup: Setup) -> float:

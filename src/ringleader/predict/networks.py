@@ -1,19 +1,31 @@
-"""Networks and buses by name: what specifications state, and measured curves. Bytes per second, seconds.
+"""Networks and buses: by name, as specifications state them, and as `ringleader bench` measured them. Pure.
 
-The rate that counts is ``bandwidth · efficiency``. Sources of efficiencies: headers per frame (Ethernet),
-what cluster acceptance tests ask of ``ib_write_bw`` (InfiniBand). Latencies of RDMA, NVLink and PCIe are
-those that NCCL's own cost model has for large messages (``hwLat``, Simple protocol, src/graph/tuning.cc);
-those of TCP are assumed. A number that is assumed says so in ``source``.
+Bytes per second, seconds. The rate that counts is ``bandwidth · efficiency``. Sources of efficiencies:
+headers per frame (Ethernet), what cluster acceptance tests ask of ``ib_write_bw`` (InfiniBand). Latencies of
+RDMA, NVLink and PCIe are those that NCCL's own cost model has for large messages (``hwLat``, Simple protocol,
+src/graph/tuning.cc); those of TCP are assumed. A number that is assumed says so in ``source``.
+
+Measured messages between two hosts become a link; a measured all-reduce takes the place of a formula of
+`exchange_cost`. For n ranks where m were measured, the bus bandwidth is the same, as nccl-tests define it,
+and the latency grows with the ring's steps:
+
+    t_n(S) = t_m(0) · (n−1)/(m−1) + (t_m(S) − t_m(0)) · f(n)/f(m)      f(n) = 2(n−1)/n
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ringleader.errors import RequestError
+from ringleader.measurements.collective import CollectiveRun, bus_factor
+from ringleader.measurements.point_to_point import PointToPointRun
 
 _GIGABIT = 1e9 / 8
 _MOST, _SHORTEST = 1e15, 1e-12
+PREFERRED = ("ringleader", "nccl")
+"""Implementations of which the first that was measured is taken; else the first of all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +49,32 @@ class Link:
         return self.bandwidth * self.efficiency
 
     def seconds(self, size: float) -> float:
-        """Return the time of one message of ``size`` bytes."""
-        return _interpolated(self.curve, size) if self.curve else self.latency + size / self.rate
+        """Return the time of one message of ``size`` bytes.
+
+        Of a curve: between two sizes in a straight line; beyond the largest with the last slope.
+        """
+        curve = self.curve
+        if not curve:
+            return self.latency + size / self.rate
+        if size <= curve[0][0]:
+            return curve[0][1]
+        at = min(bisect.bisect_left(curve, (size, 0.0)), len(curve) - 1)
+        (low, first), (high, last) = curve[at - 1], curve[at]
+        return first + (last - first) * (size - low) / (high - low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What connects the ranks of a job."""
+
+    name: str
+    between: Link
+    """Between hosts: one port of a host, which all its ranks share."""
+    within: Link
+    """Between ranks of one host."""
+    ports: int = 1
+    """Ports of each host."""
+    note: str = ""
 
 
 def from_curve(name: str, points: Sequence[tuple[float, float]]) -> Link:
@@ -62,54 +98,102 @@ def from_curve(name: str, points: Sequence[tuple[float, float]]) -> Link:
     return Link(name=name, bandwidth=rate, latency=curve[0][1], source="measured", curve=curve)
 
 
-def _interpolated(curve: tuple[tuple[float, float], ...], size: float) -> float:
-    """Between two measured sizes in a straight line; behind the largest with the last slope."""
-    if size <= curve[0][0]:
-        return curve[0][1]
-    at = min(bisect.bisect_left(curve, (size, 0.0)), len(curve) - 1)
-    (low, first), (high, last) = curve[at - 1], curve[at]
-    return first + (last - first) * (size - low) / (high - low)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Network:
-    """What connects the ranks of a job."""
+class MeasuredAllReduce:
+    """Seconds of an all-reduce by size."""
 
-    name: str
-    between: Link
-    """Between hosts: one port of a host, which all its ranks share."""
-    within: Link
-    """Between ranks of one host."""
-    ports: int = 1
-    """Ports of each host."""
-    note: str = field(default="")
+    ranks: int
+    per_host: int
+    link: Link
+    """Its curve: bytes of the whole array, and seconds."""
+    source: str
 
-    @property
-    def host_rate(self) -> float:
-        """Bytes per second that a host sends, all ports."""
-        return self.ports * self.between.rate
-
-
-_FRAMES = "rate: IEEE 802.3; efficiency: 1448 of 1538 bytes of a frame; latency assumed"
-_FRAMES_ROCE = (
-    "rate: IEEE 802.3; efficiency: 4096 bytes in frames of 4194; latency: NCCL tuning.cc, NET Simple"
-)
-_IB = "rate: IBTA; efficiency: what acceptance tests ask of ib_write_bw; latency: NCCL tuning.cc, NET Simple"
+    def seconds(self, size: float, ranks: int) -> float:
+        """Return the time among so many ranks."""
+        if ranks == 1:
+            return 0.0
+        latency = self.link.latency
+        carried = max(0.0, self.link.seconds(size) - latency)
+        factor = bus_factor("allreduce", ranks) / bus_factor("allreduce", self.ranks)
+        return latency * (ranks - 1) / (self.ranks - 1) + carried * factor
 
 
-def _ethernet(gigabits: int) -> list[Link]:
+def link_of(run: PointToPointRun, source: str) -> Link:
+    """Return what messages between two hosts meet, the slowest pair counting: a ring is as fast as it.
+
+    Where both directions were measured at once, that counts if it is slower: members of a ring send and
+    receive at once. RequestError: no two hosts, or too few sizes.
+    """
+    by_size: dict[int, float] = {}
+    hosts = [place.host for place in run.places]
+    for one in run.transfers:
+        took = one.latency if one.latency is not None else one.size / one.rate if one.rate else None
+        if one.both_ways_rate:
+            took = max(took or 0.0, 2 * one.size / one.both_ways_rate)
+        if took is not None and hosts[one.source] != hosts[one.target]:
+            by_size[one.size] = max(took, by_size.get(one.size, took))
+    return _measured_link(f"curve {source}", by_size.items(), source)
+
+
+def all_reduce_of(run: CollectiveRun, source: str) -> MeasuredAllReduce:
+    """Return the cost of an all-reduce. RequestError: another operation, one rank, or too few sizes."""
+    measured = {series.implementation: series for series in run.series if series.results}
+    if run.operation != "allreduce" or run.ranks < 2 or not measured:
+        what = f"measures {run.operation} of {run.ranks} ranks; an allreduce of several is needed"
+        raise RequestError(what, where=source, hint="ringleader bench allreduce")
+    series = next(measured[name] for name in (*PREFERRED, *measured) if name in measured)
+    timings = [(result.size, result.in_place or result.out_of_place) for result in series.results]
+    points = [(size, timing.seconds) for size, timing in timings if timing is not None and size > 0]
+    link = _measured_link(f"{series.implementation} of {source}", points, source)
+    return MeasuredAllReduce(ranks=run.ranks, per_host=run.per_host, link=link, source=source)
+
+
+def _measured_link(name: str, measured: Iterable[tuple[int, float]], source: str) -> Link:
+    """Return the link of measured times; a message that seems to take longer than a larger one does not.
+
+    What disturbs a measurement makes it longer, never shorter.
+    """
+    points: list[tuple[float, float]] = []
+    for size, seconds in sorted(measured, reverse=True):
+        at_most = points[-1][1] * (1 - 1e-9) if points else seconds
+        points.append((float(size), min(seconds, at_most)))
+    try:
+        return from_curve(name, points)
+    except ValueError as error:
+        raise RequestError(f"is no curve: {error}", where=source) from None
+
+
+def _ethernet(gigabits: int) -> tuple[Link, ...]:
     rate = gigabits * _GIGABIT
-    return [
-        Link(name=f"{gigabits}gbe-tcp", bandwidth=rate, latency=30e-6, efficiency=0.94, source=_FRAMES),
-        Link(name=f"{gigabits}gbe-roce", bandwidth=rate, latency=14e-6, efficiency=0.97, source=_FRAMES_ROCE),
-    ]
+    tcp = "rate: IEEE 802.3; efficiency: 1448 of 1538 bytes of a frame; latency assumed"
+    roce = "rate: IEEE 802.3; efficiency: 4096 bytes in frames of 4194; latency: NCCL tuning.cc, NET Simple"
+    return (
+        Link(name=f"{gigabits}gbe-tcp", bandwidth=rate, latency=30e-6, efficiency=0.94, source=tcp),
+        Link(name=f"{gigabits}gbe-roce", bandwidth=rate, latency=14e-6, efficiency=0.97, source=roce),
+    )
 
 
-_BETWEEN = [
+def _infiniband(name: str, gigabits: int, efficiency: float) -> Link:
+    source = "rate: IBTA; efficiency: what acceptance tests ask of ib_write_bw; "
+    source += "latency: NCCL tuning.cc, NET Simple"
+    rate = gigabits * _GIGABIT
+    return Link(name=name, bandwidth=rate, latency=14e-6, efficiency=efficiency, source=source)
+
+
+def _nvlink(name: str, bandwidth: float, links: str) -> Link:
+    source = f"rate: {links}; efficiency assumed; latency: NCCL tuning.cc, NVLINK Simple"
+    return Link(name=name, bandwidth=bandwidth, latency=3.4e-6, efficiency=0.8, source=source)
+
+
+def _by_name(*links: Link) -> dict[str, Link]:
+    return {link.name: link for link in links}
+
+
+BETWEEN = _by_name(
     *(link for gigabits in (1, 10, 25, 50, 100, 200, 400) for link in _ethernet(gigabits)),
-    Link(name="edr-infiniband", bandwidth=100 * _GIGABIT, latency=14e-6, efficiency=0.95, source=_IB),
-    Link(name="hdr-infiniband", bandwidth=200 * _GIGABIT, latency=14e-6, efficiency=0.9, source=_IB),
-    Link(name="ndr-infiniband", bandwidth=400 * _GIGABIT, latency=14e-6, efficiency=0.95, source=_IB),
+    _infiniband("edr-infiniband", 100, 0.95),
+    _infiniband("hdr-infiniband", 200, 0.9),
+    _infiniband("ndr-infiniband", 400, 0.95),
     Link(
         name="edr-ipoib",
         bandwidth=100 * _GIGABIT,
@@ -117,8 +201,9 @@ _BETWEEN = [
         efficiency=0.25,
         source="rate: IBTA; efficiency (about one core's worth of TCP) and latency assumed: measure yours",
     ),
-]
-_WITHIN = [
+)
+"""Links between hosts."""
+WITHIN = _by_name(
     Link(
         name="shared-memory",
         bandwidth=48e9,
@@ -132,29 +217,8 @@ _WITHIN = [
         efficiency=0.75,
         source="rate: PCIe 3.0 x16; efficiency assumed; latency: NCCL tuning.cc, PCI Simple",
     ),
-    Link(
-        name="nvlink-1",
-        bandwidth=80e9,
-        latency=3.4e-6,
-        efficiency=0.8,
-        source="rate: four links of NVLink 1; efficiency assumed; latency: NCCL tuning.cc, NVLINK Simple",
-    ),
-    Link(
-        name="nvlink",
-        bandwidth=150e9,
-        latency=3.4e-6,
-        efficiency=0.8,
-        source="rate: six links of NVLink 2; efficiency assumed; latency: NCCL tuning.cc, NVLINK Simple",
-    ),
-    Link(
-        name="nvswitch",
-        bandwidth=300e9,
-        latency=3.4e-6,
-        efficiency=0.8,
-        source="rate: twelve links of NVLink 3; efficiency assumed; latency: NCCL tuning.cc, NVLINK Simple",
-    ),
-]
-BETWEEN = {link.name: link for link in _BETWEEN}
-"""Links between hosts."""
-WITHIN = {link.name: link for link in _WITHIN}
+    _nvlink("nvlink-1", 80e9, "four links of NVLink 1"),
+    _nvlink("nvlink", 150e9, "six links of NVLink 2"),
+    _nvlink("nvswitch", 300e9, "twelve links of NVLink 3"),
+)
 """Links within a host. The rate of ``shared-memory`` is what all ranks of a host have together."""

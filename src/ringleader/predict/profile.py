@@ -1,9 +1,12 @@
-"""What one rank does in a step, and the buckets in which its gradients become ready. Pure."""
+"""What one rank does in a step, and the buckets in which its gradients become ready. Pure.
+
+`measured_job` reads a profile from a file or a stored run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringleader.predict.models import Model
 
@@ -57,14 +60,11 @@ class Profile:
         return sum(segment.size for segment in self.segments)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """Gradients that are sent together."""
+class Bucket(NamedTuple):
+    """Gradients that are sent together: bytes, and seconds from the step's beginning until they are ready."""
 
     size: int
-    """Bytes."""
     ready: float
-    """Seconds from the step's beginning."""
 
 
 def profile_of_model(model: Model, *, rate: float, batch: float, unit: str = "images") -> Profile:
@@ -74,17 +74,19 @@ def profile_of_model(model: Model, *, rate: float, batch: float, unit: str = "im
     and optimizer are not told apart.
     """
     step = batch / rate
-    segments = tuple(
-        Segment(size=FLOAT32 * layer.parameters, backward=2 / 3 * step * layer.work) for layer in model.layers
-    )
     return Profile(
         name=model.name,
         batch=batch,
         before=step / 3,
-        segments=segments,
+        segments=model_segments(model, 2 / 3 * step),
         unit=unit,
         source=f"{model.source}; rate of one rank given",
     )
+
+
+def model_segments(model: Model, backward: float) -> tuple[Segment, ...]:
+    """Return a model's layers, whose backward passes take so many seconds together."""
+    return tuple(Segment(size=FLOAT32 * count, backward=backward * part) for count, part in model.layers)
 
 
 def even_segments(size: int, backward: float, count: int = 20) -> tuple[Segment, ...]:
@@ -105,35 +107,13 @@ def buckets_of(
     clock, held = profile.before, 0
     for segment in reversed(profile.segments):
         if at_most and held and held + segment.size > fusion_bytes:
-            found.append(Bucket(size=held, ready=clock))
+            found.append(Bucket(held, clock))
             held = 0
         clock += segment.backward
         held += segment.size
         if held >= fusion_bytes and not at_most:
-            found.append(Bucket(size=held, ready=clock))
+            found.append(Bucket(held, clock))
             held = 0
     if held:
-        found.append(Bucket(size=held, ready=clock))
+        found.append(Bucket(held, clock))
     return tuple(found)
-
-
-def overlapped(
-    buckets: Sequence[Bucket], seconds: Sequence[float], backward_end: float, *, contention: float = 0.0
-) -> tuple[float, float]:
-    """Return (when backward ends, when the last exchange ends): one after the other, each when it is ready.
-
-    ``contention``: the part of the processors that an exchange keeps busy; so much slower is computing while
-    one is under way. ``ready`` and ``backward_end`` count what is computed without any exchange.
-    """
-    clock, computed, end = 0.0, 0.0, 0.0
-    for bucket, duration in zip(buckets, seconds, strict=True):
-        clock += _to_compute(bucket.ready - computed, end - clock, contention)
-        computed = bucket.ready
-        end = max(end, clock) + duration
-    return clock + _to_compute(backward_end - computed, end - clock, contention), end
-
-
-def _to_compute(work: float, busy: float, contention: float) -> float:
-    """Return the seconds that so much work takes while an exchange goes on for another ``busy`` seconds."""
-    done = (1 - contention) * max(0.0, busy)
-    return max(0.0, busy) + work - done if work > done else work / (1 - contention) if work > 0 else 0.0

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from ringleader.errors import RequestError
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
-from ringleader.predict.fitting import FARTHEST, Fit, expected_efficiency, fit
+from ringleader.predict.fitting import FARTHEST, UNKNOWN_BANDWIDTH, Fit, expected_efficiency, fit, interval
+from ringleader.predict.measured_job import MeasuredJob, from_run
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
-from ringleader.predict.parameters import UNKNOWN_BANDWIDTH
-from ringleader.predict.profile_document import MeasuredJob
 from ringleader.predict.step_model import Setup, predict
-from ringleader.predict.stored_run import from_run
 from ringleader.scaling import Run
 
 UNKNOWN_BYTES = 100e6
@@ -54,12 +52,7 @@ def _farther(run: Run, job: MeasuredJob) -> tuple[list[int], str]:
         return [], "nothing was measured between hosts"
     if run.context.one_machine:
         return [], "all hosts share one machine, so more of them would tell nothing of a cluster"
-    found = hosts
-    reached = []
-    while 2 * found <= FARTHEST * hosts:
-        found *= 2
-        reached.append(found)
-    return reached, ""
+    return [hosts * times for times in (2, FARTHEST)], ""
 
 
 def _size(job: MeasuredJob, fitted: Fit, ranks: int, per_host: int) -> PredictedSize:
@@ -67,7 +60,7 @@ def _size(job: MeasuredJob, fitted: Fit, ranks: int, per_host: int) -> Predicted
     setup = replace(fitted.setup, per_host=per_host, sharing=known.sharing if known else job.sharing)
     efficiency = predict(job.profile, setup, ranks).efficiency
     expected = expected_efficiency(job.profile, replace(fitted, setup=setup), ranks)
-    reach = expected.high - expected.mean
+    reach = interval(expected)[1] - expected.mean
     return PredictedSize(
         hosts=ranks // per_host,
         ranks=ranks,

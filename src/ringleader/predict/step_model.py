@@ -3,26 +3,26 @@
     T(N) = (a−1) · t_micro + max(end of backward, end of the last exchange) + optimizer + wait(N) + u
     wait(N) = σ · t_micro · √a · E[max of N normals]
 
-Where processors limit an exchange (``Setup.processor``), it takes that long at least, and computing gets what
-it leaves of them.
-
 a: micro-steps of an update, of which only the last exchanges; u: what each update costs once there is more
 than one rank. Efficiency is weak scaling's, as everywhere: E(N) = X(N) / (N · X(1)), see ``metrics``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 from ringleader.metrics import efficiency
 from ringleader.option_fields import BEYOND, flag, option
 from ringleader.predict.exchange_cost import ALGORITHMS, Shape, all_reduce_seconds
-from ringleader.predict.measured_curve import MeasuredAllReduce
-from ringleader.predict.networks import Network
-from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of, overlapped
+from ringleader.predict.networks import MeasuredAllReduce, Network
+from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of
 
+_COUNT: Mapping[str, Any] = {"metavar": "N", "wrong": BEYOND}
+_FROM_ZERO: Mapping[str, Any] = {"least": 0, "wrong": BEYOND}
 MOST_RANKS = 10_000_000
 """Of one job; nobody has more."""
 WIRE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -37,12 +37,7 @@ class Setup:
 
     network: Network
     per_host: int = option(
-        "Ranks on each host. Default: as measured, else 8.",
-        default=1,
-        metavar="N",
-        least=1,
-        most=1024,
-        wrong=BEYOND,
+        "Ranks on each host. Default: as measured, else 8.", default=1, least=1, most=1024, **_COUNT
     )
     algorithm: str = option(
         "How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
@@ -54,33 +49,15 @@ class Setup:
         "Standard deviation of a rank's step, in parts of it.",
         default=STRAGGLER,
         metavar="PART",
-        least=0,
         most=1,
-        wrong=BEYOND,
+        **_FROM_ZERO,
     )
     fixed: float = option(
-        "What each update costs on several ranks.",
-        default=0.0,
-        metavar="SECONDS",
-        least=0,
-        most=1e6,
-        wrong=BEYOND,
+        "What each update costs on several ranks.", default=0.0, metavar="SECONDS", most=1e6, **_FROM_ZERO
     )
     """Agreement, launches."""
-    meeting: float = 0.0
-    """Seconds until all ranks have come to an exchange, once a mean rank has: of each but the last of a step,
-    whose ranks' coming is ``straggler`` and ``fixed``."""
-    micro_steps: int = option(
-        "Backward passes of an update.", default=1, metavar="N", least=1, most=1_000_000, wrong=BEYOND
-    )
+    micro_steps: int = option("Backward passes of an update.", default=1, least=1, most=1_000_000, **_COUNT)
     overlap: bool = flag("The exchange begins after backward.", "--no-overlap", default=True, negated=True)
-    contention: float = 0.0
-    """Part of the processors that an exchange keeps busy: so much slower is computing meanwhile. With
-    ``processor``: only for as long as that says."""
-    processor: MeasuredAllReduce | None = None
-    """What an exchange takes where only processors limit it: none is shorter. ``None``: they never do."""
-    copying: float = 0.0
-    """Seconds per byte by which backward is longer because it puts gradients where they are exchanged."""
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
@@ -92,10 +69,9 @@ class Setup:
         "Parameter servers. Default: one on each host.",
         default=0,
         metavar="N",
-        least=0,
         most=MOST_RANKS,
-        wrong=BEYOND,
         after="algorithm",
+        **_FROM_ZERO,
     )
     servers_apart: bool = flag("Parameter servers have hosts of their own.", after="servers")
 
@@ -153,25 +129,19 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     """Return what ``ranks`` ranks would do. ValueError where they do not fill their hosts."""
     shape = shape_of(ranks, setup)
     slower = 1.0 if ranks == 1 else _slower(shape.per_host, setup)
-    buckets = _buckets(profile, setup.fusion_bytes, setup.algorithm)
-    copying = setup.copying if ranks > 1 else 0.0
-    if slower != 1.0 or copying:
-        buckets = _later(buckets, slower, copying)
     before = profile.before + profile.backward
-    backward_end = slower * before + copying * profile.size
-    costs, busy = _exchange_of(buckets, setup, shape)
-    exchange = sum(costs)
-    computed, last = backward_end, backward_end + exchange
-    if setup.overlap and ranks > 1:
-        computed, last = overlapped(buckets, costs, backward_end, contention=busy)
-    exposed = max(0.0, last - computed)
-    slowed = computed - backward_end
-    compute = setup.micro_steps * backward_end + slower * profile.after + slowed
+    backward_end = slower * before
+    exchange, last = 0.0, 0.0 if setup.overlap else backward_end
+    for bucket in _buckets(profile, setup.fusion_bytes, setup.algorithm):
+        cost = _exchange_seconds(setup, WIRE_BYTES[setup.wire] / FLOAT32 * bucket.size, shape)
+        exchange += cost
+        last = max(last, slower * bucket.ready) + cost
+    exposed = max(0.0, last - backward_end) if exchange else 0.0
+    compute = setup.micro_steps * backward_end + slower * profile.after
     waiting = setup.straggler * backward_end * setup.micro_steps**0.5 * expected_largest(ranks)
     fixed = setup.fixed if ranks > 1 else 0.0
     step = compute + exposed + waiting + fixed
     samples = profile.batch * setup.micro_steps
-    alone = samples / (setup.micro_steps * before + profile.after)
     rate = ranks * samples / step
     return Prediction(
         ranks=ranks,
@@ -184,33 +154,8 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
         fixed=fixed,
         exchange=exchange,
         rate=rate,
-        efficiency=efficiency(rate, ranks, alone),
+        efficiency=efficiency(rate, ranks, samples / (setup.micro_steps * before + profile.after)),
     )
-
-
-def _later(buckets: tuple[Bucket, ...], slower: float, copying: float) -> tuple[Bucket, ...]:
-    """Return buckets of a backward pass that is so many times slower, and copies gradients."""
-    found, copied = [], 0
-    for bucket in buckets:
-        copied += bucket.size
-        found.append(replace(bucket, ready=bucket.ready * slower + copying * copied))
-    return tuple(found)
-
-
-def _exchange_of(buckets: tuple[Bucket, ...], setup: Setup, shape: Shape) -> tuple[list[float], float]:
-    """Return the seconds of each bucket's exchange, and the part of them that is taken from computing."""
-    sizes = [WIRE_BYTES[setup.wire] / FLOAT32 * bucket.size for bucket in buckets]
-    costs = [_exchange_seconds(setup, size, shape) for size in sizes]
-    busy = setup.contention
-    if setup.processor is not None and shape.ranks > 1:
-        work = [setup.processor.seconds(size, shape.ranks) for size in sizes]
-        costs = [max(pair) for pair in zip(costs, work, strict=True)]
-        busy *= sum(work) / sum(costs)
-    if setup.meeting and sum(costs) > 0:  # who waits for others keeps no processor busy
-        met = (len(costs) - 1) * setup.meeting
-        busy *= sum(costs) / (sum(costs) + met)
-        costs = [*(cost + setup.meeting for cost in costs[:-1]), costs[-1]]
-    return costs, busy
 
 
 def _exchange_seconds(setup: Setup, size: float, shape: Shape) -> float:
@@ -223,7 +168,7 @@ def _exchange_seconds(setup: Setup, size: float, shape: Shape) -> float:
 
 
 def _slower(per_host: int, setup: Setup) -> float:
-    """How much longer computing takes beside others: in a straight line up to a full host."""
+    """Return how much longer computing takes beside others: in a straight line up to a full host."""
     if setup.per_host == 1:
         return 1 / setup.sharing
     return 1 + (1 / setup.sharing - 1) * (per_host - 1) / (setup.per_host - 1)

@@ -1,4 +1,4 @@
-"""Two runs of one kind side by side: the second against the first. Pure.
+"""Two runs of one kind side by side, the second against the first; what differs around any runs. Pure.
 
 Where every repetition is known (scaling, training), the ratio is that of the geometric means with Welch's
 95 % interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the
@@ -8,22 +8,19 @@ over the highest to the highest over the lowest, and a verdict needs extents tha
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
-
-from tabulate import tabulate
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from ringleader.confidence_interval import compare_independent
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import RequestError
 from ringleader.fabric.rate_text import byte_rate
-from ringleader.measurements.run_kinds import AnyRun, kind_of
-from ringleader.metrics import Spread
-from ringleader.report import context_facts
-from ringleader.report.comparable_rates import ComparableRate, comparable_rates, incomparable
-from ringleader.report.number_format import percent, plural, seconds, thousands
-from ringleader.report.run_summary import NONE
-from ringleader.report.table import escaped
+from ringleader.measurements.run_kinds import AnyRun
+from ringleader.metrics import ComparableRate, Spread
+from ringleader.report.number_format import NONE, at_most, percent, plural, seconds, thousands
+from ringleader.report.summary import Table, host_details
+from ringleader.scaling import Context, HostContext
 
 LONGEST = 60
 """Rows that a table shows; of more, those that differ come first. JSON has all of them."""
@@ -55,6 +52,11 @@ class Match:
     """``faster``, ``slower``, ``no difference shown``, or ``cannot tell: one repetition``."""
     is_coarse: bool = False
     """Of a short message, or of few iterations: a wide interval is no news."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether one of the two is the faster one."""
+        return self.verdict in ("faster", "slower")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +98,6 @@ def verdict(low: float | None, high: float | None) -> str:
     return "no difference shown"
 
 
-def _match(before: ComparableRate, after: ComparableRate) -> Match:
-    ratio, low, high = _ratio(before, after)
-    return Match(
-        name=before.name,
-        unit=after.unit,
-        before=before.spread,
-        after=after.spread,
-        ratio=ratio,
-        low=low,
-        high=high,
-        verdict=verdict(low, high),
-        is_coarse=before.is_coarse or after.is_coarse,
-    )
-
-
 def _ratio(before: ComparableRate, after: ComparableRate) -> tuple[float, float | None, float | None]:
     """Return (how many times as fast, its interval)."""
     if before.samples and after.samples:
@@ -126,39 +113,56 @@ def _ratio(before: ComparableRate, after: ComparableRate) -> tuple[float, float 
     return b.median / a.median, b.low / a.high, b.high / a.low
 
 
-def differences(before: AnyRun, after: AnyRun) -> tuple[Difference, ...]:
-    """Return what differs in the two runs' contexts, dates and names aside."""
-    found = context_facts.differences((before, after))
-    return tuple(Difference(field=name, before=old, after=new) for name, (old, new) in found)
+def incomparable(before: AnyRun, after: AnyRun) -> str:
+    """Say why two runs cannot be compared; empty where they can."""
+    if before.kind != after.kind:
+        return f"a {before.kind} run and a {after.kind} run have no number in common"
+    return before.unlike(after)
 
 
 def compare(before: AnyRun, after: AnyRun) -> Comparison:
     """Match two runs by the names of their numbers. RequestError where they are not of one sort."""
     reason = incomparable(before, after)
     if reason:
-        raise RequestError(
-            Fault(where=f"{before.name} and {after.name}", what=f"cannot be compared: {reason}")
+        raise RequestError(f"cannot be compared: {reason}", where=f"{before.name} and {after.name}")
+    old, new = ({one.name: one for one in run.rates()} for run in (before, after))
+    matches = []
+    for first, second in ((old[name], new[name]) for name in old if name in new):
+        ratio, low, high = _ratio(first, second)
+        matches.append(
+            Match(
+                name=first.name,
+                unit=second.unit,
+                before=first.spread,
+                after=second.spread,
+                ratio=ratio,
+                low=low,
+                high=high,
+                verdict=verdict(low, high),
+                is_coarse=first.is_coarse or second.is_coarse,
+            )
         )
-    old, new = comparable_rates(before), comparable_rates(after)
-    matches = tuple(_match(old[name], new[name]) for name in old if name in new)
     units = {one.unit for one in (*old.values(), *new.values()) if not one.is_time}
     return Comparison(
-        kind=kind_of(before),
+        kind=before.kind,
         before=before.name,
         after=after.name,
         unit=units.pop() if len(units) == 1 else "",
-        matches=matches,
+        matches=tuple(matches),
         only_before=tuple(name for name in old if name not in new),
         only_after=tuple(name for name in new if name not in old),
-        differences=differences(before, after),
+        differences=tuple(
+            Difference(field=name, before=texts[0], after=texts[1])
+            for name, texts in differences((before, after))
+        ),
         headline=_headline(after.name, before.name, matches),
     )
 
 
-def _headline(after: str, before: str, matches: tuple[Match, ...]) -> str:
+def _headline(after: str, before: str, matches: Sequence[Match]) -> str:
     if not matches:
         return f"{before} and {after} have no size in common."
-    decided = [match for match in matches if match.verdict in ("faster", "slower")]
+    decided = [match for match in matches if match.is_decided]
     if not decided:
         if all(match.low is None and match.high is None for match in matches):
             return f"{before} and {after} were measured once: what differs cannot be told."
@@ -167,8 +171,8 @@ def _headline(after: str, before: str, matches: tuple[Match, ...]) -> str:
     for word in ("faster", "slower"):
         those = [match for match in decided if match.verdict == word]
         if those:
-            sizes = ", ".join(f"{match.name} ({percent(match.ratio)} of its rate)" for match in those[:4])
-            parts.append(f"{word} at {sizes}" + (f" and {len(those) - 4} more" if len(those) > 4 else ""))
+            sizes = at_most([f"{match.name} ({percent(match.ratio)} of its rate)" for match in those], 4)
+            parts.append(f"{word} at {sizes}")
     rest = len(matches) - len(decided)
     tail = f"; at {plural(rest, 'other size')} no difference shows" if rest else ""
     return f"{after} against {before}: {', '.join(parts)}{tail}."
@@ -191,16 +195,15 @@ def shown_matches(result: Comparison) -> list[Match]:
     """Return the matches that a table shows: all, or of very many those that differ before the others."""
     if len(result.matches) <= LONGEST:
         return list(result.matches)
-    decided = [match for match in result.matches if match.verdict in ("faster", "slower")]
-    decided = sorted(decided, key=lambda match: match.ratio)
-    rest = [match for match in result.matches if match.verdict not in ("faster", "slower")]
-    return (decided + rest)[:LONGEST]
+    decided = sorted((match for match in result.matches if match.is_decided), key=lambda match: match.ratio)
+    return [*decided, *(match for match in result.matches if not match.is_decided)][:LONGEST]
 
 
-def cells(result: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return (header, rows) of the matched numbers."""
+def table(result: Comparison) -> Table:
+    """Return the matched numbers."""
     per = {"bytes/s": "", "": ", per second"}.get(result.unit, f", {result.unit}")
-    rows: list[tuple[str, ...]] = [
+    first = {"scaling": "hosts×slots", "training": "arm"}.get(result.kind, "what")
+    rows = tuple(
         (
             match.name.replace("x", "×") if result.kind == "scaling" else match.name,
             _value(match, match.before),
@@ -210,9 +213,9 @@ def cells(result: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             match.verdict,
         )
         for match in shown_matches(result)
-    ]
-    first = {"scaling": "hosts×slots", "training": "arm"}.get(result.kind, "what")
-    return (first, f"{result.before}{per}", f"{result.after}{per}", "ratio", "between", "verdict"), rows
+    )
+    names = (first, f"{result.before}{per}", f"{result.after}{per}", "ratio", "between", "verdict")
+    return Table(key="compared", title="Compared", names=names, rows=rows, note=HOW_TO_READ)
 
 
 def notes(result: Comparison) -> list[str]:
@@ -224,46 +227,63 @@ def notes(result: Comparison) -> list[str]:
         found.append(f"{LONGEST} of {len(result.matches)} numbers are shown; JSON has all of them.")
     for name, only in ((result.before, result.only_before), (result.after, result.only_after)):
         if only:
-            more = f" and {len(only) - 6} more" if len(only) > 6 else ""
-            found.append(f"Only {name} has {', '.join(only[:6])}{more}.")
+            found.append(f"Only {name} has {at_most(list(only), 6)}.")
     if not result.differences:
         found.append("Nothing that is known of their contexts differs.")
     return found
 
 
-def _tables(result: Comparison, style: str) -> list[str]:
-    names, rows = cells(result)
-    columns: tuple[str, ...] = ("what differs", result.before, result.after)
-    found = [
-        (d.field, context_facts.shown_difference(d.field, (d.before, d.after))) for d in result.differences
-    ]
-    lines: list[tuple[str, ...]] = [(name, *(text or NONE for text in texts)) for name, texts in found]
-    if style == "pipe":
-        names, columns = _escaped(names), ("what differs", *_escaped(columns[1:]))
-        rows, lines = [_escaped(row) for row in rows], [_escaped(line) for line in lines]
-    align = ("left", "right", "right", "right", "right", "left")
-    parts = [tabulate(rows, names, tablefmt=style, disable_numparse=True, colalign=align if rows else None)]
-    if result.differences:
-        parts.append(tabulate(lines, columns, tablefmt=style, disable_numparse=True))
-    return parts
+def differences(runs: Sequence[AnyRun]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return (what, its text in each run) for all that is not the same; dates and names aside.
+
+    Between kinds only what several of them know counts: a map of pairs has no optimizer, and that commands
+    are not the same is no news.
+    """
+    known = [_surroundings(run) for run in runs]
+    names = dict.fromkeys(name for one in known for name in one)
+    rows = [(name, tuple(one.get(name, "") for one in known)) for name in names]
+    if len({run.kind for run in runs}) == 1:
+        return [(name, texts) for name, texts in rows if len(set(texts)) > 1]
+    return [(name, texts) for name, texts in rows if name != "command" and len(set(texts) - {""}) > 1]
 
 
-def _escaped(cells: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(escaped(cell) for cell in cells)
+def differences_table(
+    first: str, runs: Sequence[str], found: Sequence[tuple[str, Sequence[str]]]
+) -> list[Table]:
+    """Return the table of what differs between runs of these names, if anything does."""
+    rows = tuple((name, *(text or NONE for text in shown_difference(name, texts))) for name, texts in found)
+    names = (first, *runs)
+    table = Table(key="differs", title="What differs", names=names, rows=rows, is_prose=True)
+    return [table] if rows else []
 
 
-def as_text(result: Comparison) -> str:
-    """Return both tables for a terminal."""
-    return "\n\n".join([result.headline, *_tables(result, "simple"), *notes(result)]) + "\n"
+def shown_difference(name: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts as a table shows them: commands without what they have in common at both ends."""
+    if name != "command" or not all(texts):
+        return tuple(texts)
+    commands = [text.split(" ") for text in texts]
+    least = min(map(len, commands))
+    first = next((at for at in range(least) if len({one[at] for one in commands}) > 1), least)
+    if first and commands[0][first - 1].startswith("-"):
+        first -= 1  # the option whose value differs
+    rest = least - first
+    last = next((at for at in range(rest) if len({one[-1 - at] for one in commands}) > 1), rest)
+    return tuple(" ".join([*["…"][:first], *one[first : len(one) - last], *["…"][:last]]) for one in commands)
 
 
-def as_markdown(result: Comparison) -> str:
-    """Return a Markdown section."""
-    title = f"## {escaped(result.before)} and {escaped(result.after)}"
-    said = [escaped(text) for text in notes(result)]
-    return "\n\n".join([title, f"**{escaped(result.headline)}**", *_tables(result, "pipe"), *said]) + "\n"
+def _surroundings(run: AnyRun) -> Mapping[str, str]:
+    """Return all that a number of this run must be read with, by name."""
+    names = [field.name for field in fields(Context) if field.name != "date"]
+    found = {name: _shown(getattr(run.context, name)) for name in names}
+    return found | {name: _shown(getattr(run, name)) for name in run.settings}
 
 
-def as_json(result: Comparison) -> str:
-    """Return the comparison as JSON."""
-    return json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n"
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        if all(isinstance(item, str) for item in value):
+            return shlex.join(value)
+        hosts = [host for host in value if isinstance(host, HostContext)]
+        return "; ".join(" ".join(filter(None, (host.name, *host_details(host)))) for host in hosts)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)

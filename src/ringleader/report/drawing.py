@@ -1,20 +1,21 @@
-"""What all plots share: colours, measures, legend, and the way from a figure to SVG text. Needs matplotlib.
+"""What all plots share: colours, measures, bars, legend, and a figure as SVG text. Needs matplotlib.
 
-Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark.
+Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark. Nothing is told
+by colour alone: each series has its own marker, dash or hatch, and bars carry their numbers.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringleader.fabric.byte_size import byte_size
-from ringleader.report.number_format import plural
-from ringleader.scaling import Scaling
+from ringleader.metrics import Spread
+from ringleader.report.number_format import seconds
 
 INK, MUTED, RULE, SURFACE = "#101011", "#6f7071", "#d8d9da", "#fefdfc"
 COUPLED, UNCOUPLED, WAITING = "#0072b2", "#d55e00", "#009e73"
@@ -91,130 +92,207 @@ STYLE: Any = {
 class Plot:
     """One drawing with its words."""
 
+    name: str
     title: str
     caption: str
     """What to look at and how to read it, a sentence or two."""
-    svg: str
-    """An ``<svg role="img">`` element with title and description, no reference to anything outside it."""
+    about: str
+    """What it shows, for those who do not see it."""
+    said: str
+    """Its numbers, for the same."""
+    document: str
+    """The drawing as a whole SVG document."""
+
+    def svg(self, prefix: str = "") -> str:
+        """Return an ``<svg role="img">`` element with title and description, for a page that has others, too.
+
+        Its ids begin with ``prefix``, its colours are CSS variables, and nothing in it leads outside.
+        """
+        name = prefix + self.name
+        text = self.document[self.document.index("<svg") :].strip()
+        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+        text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+        text = text.replace("xlink:href", "href")
+        text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+        text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)
+        for color, variable in CSS_NAMES.items():
+            attribute = rf'(fill|stroke)="{color}"'
+            text = re.sub(attribute, rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
+            text = re.sub(color, f"var({variable})", text, flags=re.IGNORECASE)
+        text = re.sub(r"(font: [\d.]+px|font-family:) [^;\"]+", r"\1 var(--sans)", text)
+        opening = re.match(r'<svg[^>]*?(viewBox="[^"]+")[^>]*>', text)
+        assert opening is not None
+        head = f'<svg {opening[1]} role="img" aria-labelledby="{name}-title {name}-desc">'
+        head += f'<title id="{name}-title">{escape(self.about)}</title>'
+        return f'{head}<desc id="{name}-desc">{escape(self.said)}</desc>{text[opening.end() :]}'
 
 
 def plot_style() -> Any:
-    """Return the context in which all plots are drawn."""
+    """Return the context in which plots are drawn."""
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
-def axes_of(height: float, left: float, above: float = 0.42) -> tuple[Any, Any]:
-    """Return (figure, axes); ``left``: room for labels there, ``above``: for the legend; inches."""
-    from matplotlib.figure import Figure
+class Bar(NamedTuple):
+    """A horizontal bar up to a median, with every repetition and the interval of the mean."""
 
-    figure = Figure(figsize=(WIDTH, height))
-    figure.patch.set_alpha(0.0)
-    axes = figure.add_axes(
-        (left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + above) / height)
-    )
-    axes.patch.set_alpha(0.0)
-    return figure, axes
+    y: float
+    thick: float
+    spread: Spread
+    values: Sequence[float]
+    color: str
+    hatch: str | None
+    most: float
+    """Up to where the interval is drawn."""
 
-
-def legend(axes: Any, ncols: int = 3, **handles: Any) -> None:
-    """Name the series, ``ncols`` in a row, above the drawing, from the figure's left edge."""
-    axes.legend(
-        **handles,
-        loc="upper left",
-        bbox_to_anchor=(0.0, 1.0),
-        bbox_transform=axes.figure.transFigure,
-        ncols=ncols,
-        borderpad=0.1,
-        borderaxespad=0,
-        handlelength=2.2,
-        handletextpad=0.5,
-        columnspacing=1.2,
-    )
+    @property
+    def drawn_high(self) -> float:
+        """How far anything of it reaches."""
+        interval = self.spread.interval
+        return max(self.spread.high, min(interval.high, self.most) if interval else 0.0)
 
 
-def dots(axes: Any, x: float, values: Sequence[float], color: str, marker: str) -> None:
-    """Draw each repetition as a small open mark."""
-    axes.plot(
-        [x] * len(values),
-        values,
-        linestyle="none",
-        marker=marker,
-        markersize=3.6,
-        markerfacecolor=SURFACE,
-        markeredgecolor=color,
-        markeredgewidth=1.1,
-        zorder=5,
-    )
+class StackedPart(NamedTuple):
+    """A part of several bars."""
+
+    name: str
+    seconds: Sequence[float]
+    """Of each bar."""
+    color: str
+    hatch: str | None
 
 
-def label(result: Scaling) -> str:
-    """``4×2``: hosts and slots of a size."""
-    return f"{result.hosts}×{result.slots}"
+class Chart:
+    """A figure with axes of matplotlib, as all plots have it."""
 
+    def __init__(self, height: float, left: float, above: float = 0.42) -> None:
+        """``left``: room for labels there, ``above``: for the legend; inches."""
+        from matplotlib.figure import Figure
 
-def size_axis(axes: Any, sizes: Sequence[int]) -> None:
-    """Give the axis of message sizes powers of two, with as many names as there is room for."""
-    smallest, largest = max(1, min(sizes)), max(sizes)
-    first, last = smallest.bit_length() - 1, (largest - 1).bit_length()
-    every = max(1, -(-(last - first) // 5))
-    ticks = [1 << power for power in range(first, last + 1, every)]
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [byte_size(tick).replace(" bytes", " B").replace(" byte", " B") for tick in ticks])
-    axes.minorticks_off()
-    axes.set_xlim(smallest / 1.3, largest * 1.3)
-    axes.set_xlabel("size")
+        figure: Any = Figure(figsize=(WIDTH, height))
+        figure.patch.set_alpha(0.0)
+        sides = (left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + above) / height)
+        self.axes = figure.add_axes(sides)
+        self.axes.patch.set_alpha(0.0)
+        self.figure = figure
 
+    def legend(self, ncols: int = 3, **handles: Any) -> None:
+        """Name the series, ``ncols`` in a row, above the drawing, from the figure's left edge."""
+        self.axes.legend(
+            **handles,
+            loc="upper left",
+            bbox_to_anchor=(0.0, 1.0),
+            bbox_transform=self.figure.transFigure,
+            ncols=ncols,
+            borderpad=0.1,
+            borderaxespad=0,
+            handlelength=2.2,
+            handletextpad=0.5,
+            columnspacing=1.2,
+        )
 
-def size_names(axes: Any, results: Sequence[Scaling]) -> None:
-    """Name each size at the left, the first on top."""
-    names = [f"{label(result)}\n{plural(result.ranks, 'rank')}" for result in results]
-    axes.set_yticks(range(len(results)), names)
-    axes.set_ylim(len(results) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
+    def bar_legend(self, *named: tuple[str, str | None, str], ncols: int = 3) -> None:
+        """Name the bars by their colours and hatches."""
+        from matplotlib.patches import Patch
 
+        hatched: dict[str, Any] = {"edgecolor": SURFACE, "linewidth": 0}
+        handles = [
+            Patch(facecolor=color, label=name, **({"hatch": hatch, **hatched} if hatch else {}))
+            for color, hatch, name in named
+        ]
+        self.legend(handles=handles, ncols=ncols)
 
-def svg(figure: Any, name: str, title: str, description: str) -> str:
-    """Return the figure as an element that can stand in any page: unique ids, CSS colours, no addresses."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    def bars(
+        self, drawn: Sequence[Bar], text: Callable[[float], str], at: float, *, ha: str, line: float
+    ) -> None:
+        """Draw bars, each with its median written at ``at``; ``line``: how thick an interval is."""
+        axes = self.axes
+        for bar in drawn:
+            axes.barh(bar.y, bar.spread.median, bar.thick, color=bar.color, hatch=bar.hatch,
+                      edgecolor=SURFACE, linewidth=0)  # fmt: skip
+            axes.plot(bar.values, [bar.y] * len(bar.values), linestyle="none", marker="o", markersize=3.8,
+                      markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9,
+                      zorder=5)  # fmt: skip
+        for bar in drawn:
+            axes.text(at, bar.y, text(bar.spread.median), va="center", ha=ha, fontsize=11.5)
+            if bar.spread.interval is not None:
+                ends = [max(0.0, bar.spread.interval.low), min(bar.most, bar.spread.interval.high)]
+                axes.plot(ends, [bar.y, bar.y], color=INK, linewidth=line, zorder=4)
 
-    out = io.StringIO()
-    canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return embedded(out.getvalue(), name, title, description)
+    def stacked_bars(
+        self,
+        names: Sequence[str],
+        parts: Sequence[StackedPart],
+        *,
+        edge: float = 0.0,
+        room: float = 1.28,
+        ticks: int = 5,
+    ) -> list[str]:
+        """Draw where the time of a step goes, a bar for each of ``names``; return the same in words."""
+        axes = self.axes
+        totals = [sum(part.seconds[index] for part in parts) for index in range(len(names))]
+        longest = max(totals) or 1.0
+        unit, scale = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
+        starts = [0.0] * len(names)
+        for part in parts:
+            axes.barh(range(len(names)), [one * scale for one in part.seconds], 0.5,
+                      left=[start * scale for start in starts], color=part.color, hatch=part.hatch,
+                      edgecolor=SURFACE, linewidth=edge, label=part.name)  # fmt: skip
+            starts = [start + one for start, one in zip(starts, part.seconds, strict=True)]
+        for index, total in enumerate(totals):
+            axes.text((total + 0.02 * longest) * scale, index, seconds(total), va="center", fontsize=11.5)
+        axes.set_xlim(0, longest * scale * room)
+        axes.locator_params(axis="x", nbins=ticks)
+        axes.set_xlabel(f"{unit} for each step")
+        self.legend()
+        return [
+            ", ".join(
+                [
+                    f"{name}: {seconds(totals[index])}",
+                    *(
+                        f"{part.name} {seconds(part.seconds[index])}"
+                        for part in parts
+                        if part.seconds[index] > 0
+                    ),
+                ]
+            )
+            for index, name in enumerate(names)
+        ]
 
+    def row_names(self, names: Sequence[str]) -> None:
+        """Name the bars at the left, the first on top."""
+        self.axes.set_yticks(range(len(names)), names)
+        self.axes.set_ylim(len(names) - 0.45, -0.55)
+        self.axes.tick_params(axis="y", length=0)
+        self.axes.grid(visible=False, axis="y")
 
-def prefixed(drawing: str, prefix: str) -> str:
-    """Return a drawing whose ids begin with ``prefix``, for a page that has the same plot of several runs."""
-    drawing = re.sub(r'\bid="', f'id="{prefix}', drawing)
-    drawing = re.sub(r'(href="|url\()#', rf"\1#{prefix}", drawing)
-    labels = re.compile(r'aria-labelledby="([^"]*)"')
-    return labels.sub(
-        lambda m: f'aria-labelledby="{" ".join(prefix + one for one in m[1].split())}"', drawing
-    )
+    def size_axis(self, sizes: Sequence[int]) -> None:
+        """Give the axis of message sizes powers of two, with as many names as there is room for."""
+        smallest, largest = max(1, min(sizes)), max(sizes)
+        first, last = smallest.bit_length() - 1, (largest - 1).bit_length()
+        every = max(1, -(-(last - first) // 5))
+        ticks = [1 << power for power in range(first, last + 1, every)]
+        names = [byte_size(tick).replace(" bytes", " B").replace(" byte", " B") for tick in ticks]
+        self.axes.set_xscale("log", base=2)
+        self.axes.set_xticks(ticks, names)
+        self.axes.minorticks_off()
+        self.axes.set_xlim(smallest / 1.3, largest * 1.3)
+        self.axes.set_xlabel("size")
 
+    def plot(self, name: str, *, title: str, caption: str, about: str, said: Sequence[str]) -> Plot:
+        """Return what was drawn, with its words; see `Plot`."""
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-def embedded(text: str, name: str, title: str, description: str) -> str:
-    """Return a whole SVG document as an element that can stand in a page more than once."""
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
-    text = text.replace("xlink:href", "href")
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)
-    for color, variable in CSS_NAMES.items():
-        text = re.sub(rf'(fill|stroke)="{color}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
-        text = re.sub(color, f"var({variable})", text, flags=re.IGNORECASE)
-    text = re.sub(r"(font: [\d.]+px|font-family:) [^;\"]+", r"\1 var(--sans)", text)
-    opening = re.match(r"<svg[^>]*>", text)
-    assert opening is not None
-    box = re.search(r'viewBox="[^"]+"', opening[0])
-    assert box is not None
-    words = (
-        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
-    )
-    head = f'<svg {box[0]} role="img" aria-labelledby="{name}-title {name}-desc">'
-    return head + words + text[opening.end() :]
+        out = io.StringIO()
+        canvas: Any = FigureCanvasSVG(self.figure)
+        canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        return Plot(
+            name=name,
+            title=title,
+            caption=caption,
+            about=about,
+            said="; ".join(said),
+            document=out.getvalue(),
+        )

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+NONE = "–"
+"""Shown where a number was not measured."""
+T = TypeVar("T")
+
+
+def shown(value: T | None, text: Callable[[T], str]) -> str:
+    """Return a value as ``text`` writes it; ``–`` where there is none."""
+    return NONE if value is None else text(value)
+
+
+def span(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    """Return from where to where: ``2–3``; ``–`` where one of the two is not known."""
+    return NONE if low is None or high is None else f"{text(low)}–{text(high)}"
+
 
 def percent(part: float) -> str:
     """0.744 → ``74 %``."""
@@ -41,6 +58,12 @@ def _three(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """1 → ``1 rank``, 8 → ``8 ranks``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def at_most(words: list[str], most: int) -> str:
+    """Return the first words of a list, and how many more there are: ``a, b and 3 more``."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
 
 
 def gigabytes(rate: float) -> str:

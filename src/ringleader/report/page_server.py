@@ -3,7 +3,7 @@
 Only GET, only the paths that ``Pages`` knows, only requests whose Host is a name of this machine's loopback:
 a page of another site, whose name was made to lead here (DNS rebinding), reads nothing. A page carries a
 script of a few lines that asks for its version once a second and loads the page again where that is another
-one; the Content-Security-Policy allows that script by its nonce and nothing else.
+one (``templates/base.html``); the Content-Security-Policy allows that script by its nonce and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,29 +33,12 @@ class Source:
 
     version: Callable[[], str]
     """Cheap; another text once the page would be another one."""
-    page: Callable[[str], str]
-    """Return the page, given the HTML to be put at the end of its body."""
+    page: Callable[[Mapping[str, object]], str]
+    """Return the page, given what its script is made of."""
 
 
 Pages = Callable[[str], Source | None]
 """Path, decoded, without the slashes around it → what it shows; ``None``: there is no such page."""
-
-SCRIPT = """
-<script nonce="{nonce}">
-const shown = {version};
-async function look() {{
-  try {{
-    const answer = await fetch({address}, {{cache: "no-store"}});
-    if (answer.ok && await answer.text() !== shown) return location.reload();
-    document.documentElement.dataset.server = "here";
-  }} catch (gone) {{
-    document.documentElement.dataset.server = "gone";
-  }}
-  setTimeout(look, {milliseconds});
-}}
-setTimeout(look, {milliseconds});
-</script>
-"""
 
 
 class PageServer(ThreadingHTTPServer):
@@ -87,13 +70,13 @@ class PageServer(ThreadingHTTPServer):
             version = source.version()
             if path not in self._made or self._made[path][0] != version:
                 nonce = secrets.token_urlsafe(16)
-                script = SCRIPT.format(
-                    nonce=nonce,
-                    version=_quoted(version),
-                    address=_quoted(f"/{quote(os.fsencode(path))}?{VERSION}"),
-                    milliseconds=int(1000 * POLL_SECONDS),
-                )
-                self._made[path] = (version, source.page(script), nonce)
+                follow = {
+                    "nonce": nonce,
+                    "version": version,
+                    "address": f"/{quote(os.fsencode(path))}?{VERSION}",
+                    "milliseconds": int(1000 * POLL_SECONDS),
+                }
+                self._made[path] = (version, source.page(follow), nonce)
             _version, page, nonce = self._made[path]
             return page, nonce
 
@@ -102,11 +85,6 @@ class PageServer(ThreadingHTTPServer):
         error = sys.exception()
         if not isinstance(error, OSError):
             self._tell(f"a page failed: {type(error).__name__}: {error}")
-
-
-def _quoted(text: str) -> str:
-    """Return a string of a script; whatever is in it, it ends neither the string nor the script."""
-    return '"' + "".join(c if c.isalnum() or c in "/._-" else f"\\u{{{ord(c):x}}}" for c in text) + '"'
 
 
 class _Handler(BaseHTTPRequestHandler):

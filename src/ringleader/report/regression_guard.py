@@ -7,11 +7,10 @@ does, and so does one that lacks numbers of its baseline: what was not measured 
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ringleader.errors import Fault, RequestError
-from ringleader.report import compare as side_by_side
+from ringleader.errors import RequestError
 from ringleader.report.compare import Comparison, Match
 from ringleader.report.number_format import plural
 
@@ -48,7 +47,7 @@ class Guard:
 def judge(
     result: Comparison, threshold: float, *, run_failure: str = "", allow_missing: bool = False
 ) -> Guard:
-    """Hold every number that both runs have against the threshold.
+    """Compare every number that both runs have with the threshold.
 
     ``run_failure``: why the run ended early. ``allow_missing``: a run that lacks numbers of its baseline
     may pass. Raises RequestError where a run that did not fail has none in common with its baseline: then
@@ -56,12 +55,28 @@ def judge(
     """
     if not result.matches and not run_failure:
         what = f"{result.after} and {result.before} have no size in common, so nothing can be compared"
-        raise RequestError(Fault(where="--against", what=what, hint="measure the sizes of the baseline"))
+        raise RequestError(what, where="--against", hint="measure the sizes of the baseline")
     failed = [match for match in result.matches if match.high is not None and match.high < threshold]
-    doubtful = [match for match in result.matches if match not in failed and _may_be_below(match, threshold)]
-    told = [match for match in doubtful if not match.is_coarse]
-    stopped = (f"{result.after} failed: {run_failure}",) if run_failure else ()
+    may_be = [m for m in result.matches if (m.ratio if m.low is None else m.low) < threshold]
+    doubtful = [match for match in may_be if match not in failed]
+    named = [match for match in doubtful if not match.is_coarse]
     lacks = (_missing(result),) if result.only_before else ()
+    count = plural(len(result.matches), "number")
+    below = f"below {threshold:g}"
+
+    def doubt(match: Match) -> str:
+        once = f"is {below}, but measured once: no ground to fail"
+        return once if match.low is None else f"may be {below}: more repetitions would tell"
+
+    coarse = plural(len(doubtful) - len(named), "number")
+    coarse += " of messages below 64 KiB, or of fewer than 3 iterations: the batches lie too far apart to "
+    coarse += f"exclude a rate {below}"
+    lost = [f"the run ended early: {run_failure.rstrip('.')}"] if run_failure else []
+    lost += [] if allow_missing else lacks
+    lost += [f"{len(failed)} of {count} {below} of {result.before}"] if failed else []
+    rest = f"; {len(doubtful)} may be" if doubtful else ""
+    rest += "".join(f"; {what}" for what in lacks)
+    passed = f"Passed: none of {count} is {'surely ' if doubtful else ''}{below} of {result.before}{rest}."
     return Guard(
         threshold=threshold,
         failed=tuple(match.name for match in failed),
@@ -69,15 +84,17 @@ def judge(
         missing=result.only_before,
         is_missing_allowed=allow_missing,
         run_failure=run_failure,
-        failures=stopped
-        + (() if allow_missing else tuple(f"{what} (--allow-missing lets it pass)" for what in lacks))
-        + tuple(_told(match, result, f"is below {threshold:g}") for match in failed[:LONGEST])
-        + _more(failed),
-        warnings=(lacks if allow_missing else ())
-        + tuple(_told(match, result, _doubt(match, threshold)) for match in told[:LONGEST])
-        + _more(told)
-        + _coarse(len(doubtful) - len(told), threshold),
-        headline=_headline(result, threshold, failed, doubtful, run_failure, allow_missing),
+        failures=(
+            *((f"{result.after} failed: {run_failure}",) if run_failure else ()),
+            *(f"{what} (--allow-missing lets it pass)" for what in lacks if not allow_missing),
+            *_lines(result, failed, lambda match: f"is {below}"),
+        ),
+        warnings=(
+            *(lacks if allow_missing else ()),
+            *_lines(result, named, doubt),
+            *([coarse] if len(doubtful) > len(named) else []),
+        ),
+        headline=f"Failed: {'; '.join(lost)}." if lost else passed,
     )
 
 
@@ -90,67 +107,12 @@ def _missing(result: Comparison) -> str:
     return f"{count} {verb} missing: {'; '.join(names[:FEW])}{more}"
 
 
-def _may_be_below(match: Match, threshold: float) -> bool:
-    return (match.ratio if match.low is None else match.low) < threshold
-
-
-def _doubt(match: Match, threshold: float) -> str:
-    if match.low is None:
-        return f"is below {threshold:g}, but measured once: no ground to fail"
-    return f"may be below {threshold:g}: more repetitions would tell"
-
-
-def _told(match: Match, result: Comparison, what: str) -> str:
-    between = ""
-    if match.low is not None:
+def _lines(result: Comparison, matches: Sequence[Match], what: Callable[[Match], str]) -> list[str]:
+    """Return a line for each of the first matches, and how many more there are."""
+    found = []
+    for match in matches[:LONGEST]:
         high = "above" if match.high is None else f"to {match.high:.3f}"
-        between = f" ({match.low:.3f} {high})"
-    return f"{match.name}: {match.ratio:.3f} of {result.before}{between} {what}"
-
-
-def _more(matches: list[Match]) -> tuple[str, ...]:
+        between = "" if match.low is None else f" ({match.low:.3f} {high})"
+        found.append(f"{match.name}: {match.ratio:.3f} of {result.before}{between} {what(match)}")
     rest = len(matches) - LONGEST
-    return (f"and {rest} more",) if rest > 0 else ()
-
-
-def _coarse(count: int, threshold: float) -> tuple[str, ...]:
-    """Return one line for all whose batches lie far apart by nature."""
-    if not count:
-        return ()
-    what = f"{plural(count, 'number')} of messages below 64 KiB, or of fewer than 3 iterations"
-    return (f"{what}: the batches lie too far apart to exclude a rate below {threshold:g}",)
-
-
-def _headline(
-    result: Comparison,
-    threshold: float,
-    failed: list[Match],
-    doubtful: list[Match],
-    run_failure: str,
-    allow_missing: bool,
-) -> str:
-    count = plural(len(result.matches), "number")
-    lost = [f"the run ended early: {run_failure.rstrip('.')}"] if run_failure else []
-    if result.only_before and not allow_missing:
-        lost.append(_missing(result))
-    if failed:
-        lost.append(f"{len(failed)} of {count} below {threshold:g} of {result.before}")
-    if lost:
-        return f"Failed: {'; '.join(lost)}."
-    rest = f"; {len(doubtful)} may be" if doubtful else ""
-    rest += f"; {_missing(result)}" if result.only_before else ""
-    surely = "surely " if doubtful else ""
-    return f"Passed: none of {count} is {surely}below {threshold:g} of {result.before}{rest}."
-
-
-def rendered(result: Comparison, guard: Guard | None, form: str) -> str:
-    """Return the comparison with what the guard found, as ``table``, ``markdown`` or ``json``."""
-    if form == "json":
-        whole = asdict(result)
-        if guard is not None:
-            whole["guard"] = {"passed": guard.passed, **asdict(guard)}
-        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-    text = side_by_side.as_text(result) if form == "table" else side_by_side.as_markdown(result)
-    if guard is None:
-        return text
-    return text + (f"\n{guard.headline}\n" if form == "table" else f"\n**{guard.headline}**\n")
+    return [*found, f"and {rest} more"] if rest > 0 else found

@@ -1,8 +1,14 @@
-"""A stateful fake of the Kubernetes API over real HTTP; see README.md beside this file."""
+"""A stateful double of the Kubernetes API over real HTTP; see README.md beside this file.
+
+It follows Kubernetes 1.36. Create, update, delete and preconditions: apiserver's
+``pkg/registry/generic/registry/store.go``; watches: ``pkg/storage/cacher``; patches and warnings:
+``pkg/endpoints/handlers``; rights: ``plugin/pkg/auth/authorizer/rbac`` and
+``pkg/registry/rbac/escalation_check.go``; custom resources: ``apiextensions-apiserver/pkg/apiserver``;
+defaults and validation: ``pkg/apis/core`` and ``pkg/apis/batch``; what moves by itself:
+``pkg/controller/{garbagecollector,job,namespace}`` and ``pkg/kubelet``.
+"""
 
 from tests.kube.fake.cluster import FakeCluster
-from tests.kube.fake.features import Features
-from tests.kube.fake.server_process import FakeProcess
-from tests.kube.fake.simulation_settings import StandInOptions
+from tests.kube.fake.simulated_job_controller import StandInOptions
 
-__all__ = ["FakeCluster", "FakeProcess", "Features", "StandInOptions"]
+__all__ = ["FakeCluster", "StandInOptions"]

@@ -8,10 +8,8 @@ from typing import Any
 
 import orjson
 from tests.kube.fake import kinds
-from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.refusals import Refusal, forbidden, not_found
-from tests.kube.fake.route import Route
 from tests.kube.fake.store import Document, Store
 
 ADMIN_TOKEN = "admin-token"
@@ -61,134 +59,94 @@ class Access:
     def __post_init__(self) -> None:
         self.tokens[ADMIN_TOKEN] = User(name="admin", groups=(MASTERS, "system:authenticated"))
 
-    def user(self, authorization: str, features: Features, impersonated: str = "") -> User:
-        """Return who asks, or whom an administrator asks as; 401 for a token that nobody has."""
-        if not features.authentication:
-            return self.tokens[ADMIN_TOKEN]
-        word, _, token = authorization.partition(" ")
+    def user(self, authorization: str) -> User:
+        """Return who asks; 401 for a token that nobody has."""
         if not authorization:
             return ANONYMOUS
+        word, _, token = authorization.partition(" ")
         user = self.tokens.get(token.strip()) if word == "Bearer" else None
         if user is None:
             raise Refusal(401, "Unauthorized", "Unauthorized")
-        if impersonated and user.is_master:
-            return User(name=impersonated, groups=("system:authenticated",))
         return user
 
-    def check(self, found: Route, user: User, features: Features) -> None:
+    def check(self, kind: Kind, wish: Wish, user: User) -> None:
         """Refuse with 403 what no rule allows."""
-        if user.is_master or not features.rbac:
-            return
-        wish = Wish(
-            verb=found.verb,
-            group=found.kind.group,
-            resource=found.resource,
-            namespace=found.namespace,
-            name=found.name,
-        )
-        if self.allows(wish, user, features):
+        if self.allows(wish, user):
             return
         where = f'in the namespace "{wish.namespace}"' if wish.namespace else "at the cluster scope"
         words = (
             f'User "{user.name}" cannot {wish.verb} resource "{wish.resource}" in API group '
             f'"{wish.group}" {where}'
         )
-        raise forbidden(found.kind, found.name, words)
+        raise forbidden(kind, wish.name, words)
 
-    def allows(self, wish: Wish, user: User, features: Features) -> bool:
+    def allows(self, wish: Wish, user: User) -> bool:
         """Whether any rule that is bound to the user allows something."""
         if user.is_master:
             return True
         if wish.group == "authorization.k8s.io" and wish.resource.startswith("selfsubject"):
             return user is not ANONYMOUS  # system:basic-user, which every cluster has
-        return any(_covers(rule, wish, features) for rule in self.rules(user, wish.namespace))
+        return any(_covers(rule, wish) for rule in self.rules(user, wish.namespace))
 
     def rules(self, user: User, namespace: str) -> Iterator[Document]:
         """Every rule that holds for a user in a namespace, or in the whole cluster."""
-        for binding in self._bindings(kinds.CLUSTER_ROLE_BINDING, "", user):
-            yield from self._role_rules(binding, "")
-        if namespace:
-            for binding in self._bindings(kinds.ROLE_BINDING, namespace, user):
-                yield from self._role_rules(binding, namespace)
-
-    def _bindings(self, kind: Kind, namespace: str, user: User) -> Iterator[Document]:
-        for entry in self.store.collection(kind).select(namespace).values():
-            binding = entry.document()
-            if any(_is(subject, user, namespace) for subject in binding.get("subjects") or ()):
-                yield binding
+        places = [(kinds.CLUSTER_ROLE_BINDING, "")]
+        places += [(kinds.ROLE_BINDING, namespace)] if namespace else []
+        for kind, space in places:
+            for entry in self.store.collection(kind).select(space).values():
+                binding = entry.document()
+                if any(_is(subject, user, space) for subject in binding.get("subjects") or ()):
+                    yield from self._role_rules(binding, space)
 
     def _role_rules(self, binding: Document, namespace: str) -> Iterator[Document]:
-        role = binding["roleRef"]
-        kind = kinds.ROLE if role["kind"] == "Role" else kinds.CLUSTER_ROLE
-        key = (namespace if kind is kinds.ROLE else "", role["name"])
+        kind, key = _role_of(binding, namespace)
         entry = self.store.collection(kind).entries.get(key)
         if entry is not None:
             yield from entry.document().get("rules") or ()
 
-    def review(self, kind: Kind, document: Any, user: User, features: Features) -> bytes:
-        """Answer a SelfSubjectAccessReview or SelfSubjectRulesReview."""
+    def review(self, kind: Kind, document: Any, user: User) -> bytes:
+        """Answer a SelfSubjectAccessReview."""
         spec = (document or {}).get("spec") or {}
-        if kind is kinds.RULES_REVIEW:
-            rules = list(self.rules(user, spec.get("namespace", "default")))
-            every = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-            status: Document = {
-                "resourceRules": every if user.is_master else [one for one in rules if "resources" in one],
-                "nonResourceRules": [],
-                "incomplete": False,
-            }
-        else:
-            asked = spec.get("resourceAttributes") or {}
-            resource, below = asked.get("resource", ""), asked.get("subresource", "")
-            wish = Wish(
-                verb=asked.get("verb", ""),
-                group=asked.get("group", ""),
-                resource=f"{resource}/{below}" if below else resource,
-                namespace=asked.get("namespace", ""),
-                name=asked.get("name", ""),
-            )
-            is_open = not features.rbac or not features.access_review
-            status = {"allowed": is_open or self.allows(wish, user, features)}
-        return orjson.dumps(
-            {
-                "kind": kind.kind,
-                "apiVersion": kind.api_version,
-                "metadata": {"creationTimestamp": None},
-                "spec": spec,
-                "status": status,
-            }
+        asked = spec.get("resourceAttributes") or {}
+        resource, below = asked.get("resource", ""), asked.get("subresource", "")
+        wish = Wish(
+            verb=asked.get("verb", ""),
+            group=asked.get("group", ""),
+            resource=f"{resource}/{below}" if below else resource,
+            namespace=asked.get("namespace", ""),
+            name=asked.get("name", ""),
         )
+        found = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {}, "spec": spec}
+        return orjson.dumps({**found, "status": {"allowed": self.allows(wish, user)}})
 
-    def check_escalation(self, found: Route, document: Any, user: User, features: Features) -> None:
+    def check_escalation(self, kind: Kind, namespace: str, document: Any, user: User) -> None:
         """Refuse a Role, or a binding to one, that grants what its maker may not do."""
-        kind, namespace = found.kind, found.namespace
-        if user.is_master or not features.rbac or not isinstance(document, dict):
+        if user.is_master or kind.group != kinds.ROLE.group or not isinstance(document, dict):
             return
-        own, is_there = list(self.rules(user, namespace)), True
-        if kind in (kinds.ROLE, kinds.CLUSTER_ROLE):
-            granted, verb = document.get("rules") or [], "escalate"
-            name = (document.get("metadata") or {}).get("name", "")
-        elif kind in (kinds.ROLE_BINDING, kinds.CLUSTER_ROLE_BINDING) and document.get("roleRef"):
-            granted, verb = list(self._role_rules(document, namespace)), "bind"
-            kind = kinds.ROLE if document["roleRef"].get("kind") == "Role" else kinds.CLUSTER_ROLE
-            name = document["roleRef"].get("name", "")
-            key = (namespace if kind is kinds.ROLE else "", name)
-            is_there = key in self.store.collection(kind).entries
-        else:
+        name, verb, role = document["metadata"].get("name", ""), "escalate", kind
+        own, granted, is_there = list(self.rules(user, namespace)), document.get("rules") or [], True
+        if kind in (kinds.ROLE_BINDING, kinds.CLUSTER_ROLE_BINDING):
+            role, key = _role_of(document, namespace)
+            verb, name, granted = "bind", key[1], list(self._role_rules(document, namespace))
+            is_there = key in self.store.collection(role).entries
+        free = Wish(verb=verb, group=role.group, resource=role.plural, namespace=namespace, name=name)
+        if any(_covers(one, free) for one in own):
             return
-        free = Wish(verb=verb, group=kind.group, resource=kind.plural, namespace=namespace, name=name)
-        if any(_covers(one, free, features) for one in own):
-            return
-        if not is_there and features.binding_needs_role:
-            raise not_found(kind, name)  # nobody can say what it grants
+        if not is_there:
+            raise not_found(role, name)  # nobody can say what it grants
         for rule in granted:
-            for wish in _wishes(rule, namespace):
-                if not any(_covers(one, wish, features) for one in own):
-                    words = (
-                        f'user "{user.name}" (groups=[{" ".join(f"{one!r}" for one in user.groups)}]) is '
-                        "attempting to grant RBAC permissions not currently held:\n"
-                        f"{_shown(rule)}"
-                    )
-                    raise forbidden(found.kind, (document.get("metadata") or {}).get("name", ""), words)
+            if not all(any(_covers(one, wish) for one in own) for wish in _wishes(rule, namespace)):
+                words = (
+                    f'user "{user.name}" (groups={list(user.groups)}) is attempting to grant RBAC '
+                    f"permissions not currently held:\n{rule}"
+                )
+                raise forbidden(kind, document["metadata"].get("name", ""), words)
+
+
+def _role_of(binding: Document, namespace: str) -> tuple[Kind, tuple[str, str]]:
+    role = binding["roleRef"]
+    is_local = role["kind"] == "Role"
+    return kinds.ROLE if is_local else kinds.CLUSTER_ROLE, (namespace if is_local else "", role["name"])
 
 
 def _is(subject: Document, user: User, namespace: str) -> bool:
@@ -200,23 +158,18 @@ def _is(subject: Document, user: User, namespace: str) -> bool:
     return user.name == f"system:serviceaccount:{place}:{subject.get('name')}"
 
 
-def _covers(rule: Document, wish: Wish, features: Features) -> bool:
-    resource = wish.resource if features.rbac_subresources else wish.resource.partition("/")[0]
+def _covers(rule: Document, wish: Wish) -> bool:
+    names = rule.get("resourceNames")
     return (
         _any(rule.get("verbs"), wish.verb)
         and _any(rule.get("apiGroups"), wish.group)
-        and _any_resource(rule.get("resources"), resource)
-        and (not rule.get("resourceNames") or not features.rbac_names or wish.name in rule["resourceNames"])
+        and _any(rule.get("resources"), wish.resource)
+        and (not names or wish.name in names)
     )
 
 
 def _any(words: Iterable[str] | None, wanted: str) -> bool:
     return any(word in ("*", wanted) for word in words or ())
-
-
-def _any_resource(words: Iterable[str] | None, wanted: str) -> bool:
-    below = wanted.partition("/")[2]
-    return any(word in ("*", wanted) or (below and word == f"*/{below}") for word in words or ())
 
 
 def _wishes(rule: Document, namespace: str) -> Iterator[Wish]:
@@ -225,8 +178,3 @@ def _wishes(rule: Document, namespace: str) -> Iterator[Wish]:
             for resource in rule.get("resources") or ():
                 for name in rule.get("resourceNames") or ("",):
                     yield Wish(verb=verb, group=group, resource=resource, namespace=namespace, name=name)
-
-
-def _shown(rule: Document) -> str:
-    words = (("APIGroups", "apiGroups"), ("Resources", "resources"), ("Verbs", "verbs"))
-    return "{" + ", ".join(f"{title}:{rule.get(key)}" for title, key in words) + "}"

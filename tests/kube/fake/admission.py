@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import celpy
 import orjson
 from tests.kube.fake import kinds
+from tests.kube.fake.custom_resources import judged
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.refusals import Refusal
 from tests.kube.fake.selectors import matches_labels
@@ -83,21 +82,6 @@ def _matches(rule: Mapping[str, Any], attempt: Attempt) -> bool:
         and attempt.resource in rule["resources"]
         and (rule.get("scope") != "Namespaced" or attempt.kind.namespaced)
     )
-
-
-def judged(expression: str, words: bytes) -> bool | str:
-    """The value of an expression; words of an error where it has none."""
-    values = {name: celpy.json_to_cel(value) for name, value in orjson.loads(words).items()}
-    try:
-        return bool(program(expression).evaluate(values))
-    except celpy.CELEvalError as error:
-        return str(error.args[0])
-
-
-@functools.cache
-def program(expression: str) -> Any:
-    environment = celpy.Environment()
-    return environment.program(environment.compile(expression))
 
 
 class Admission:

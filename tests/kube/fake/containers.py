@@ -78,17 +78,14 @@ Handler = Callable[[Execution], Awaitable[int]]
 
 
 async def echo(execution: Execution) -> int:
-    """The handler unless a test gives another: prints the command and what comes in, fails on ``false``."""
+    """The handler unless a test gives another: prints the command, or what comes in; ``exit N`` fails."""
     if execution.command[:1] == ("cat",):
         while (data := await execution.input.get()) is not None:
             await execution.write(1, data)
-        return 0
-    if execution.command[:1] == ("false",):
-        await execution.write(2, b"this always fails\n")
-        return 1
-    if execution.command[:1] == ("exit",):
+    elif execution.command[:1] == ("exit",):
         return int(execution.command[1])
-    await execution.write(1, " ".join(execution.command).encode() + b"\n")
+    else:
+        await execution.write(1, " ".join(execution.command).encode() + b"\n")
     return 0
 
 
@@ -124,10 +121,7 @@ class Containers:
 
 
 def local_process(
-    *,
-    prefix: Callable[[Execution], Sequence[str]],
-    directory: Callable[[Execution], str] | None = None,
-    environment: Callable[[Execution], dict[str, str]] | None = None,
+    *, prefix: Callable[[Execution], Sequence[str]], environment: Callable[[Execution], dict[str, str]]
 ) -> Handler:
     """Return a handler that runs commands as processes of this machine.
 
@@ -141,8 +135,7 @@ def local_process(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            cwd=directory(execution) if directory else None,
-            env=environment(execution) if environment else None,
+            env=environment(execution),
         )
         assert process.stdin and process.stdout and process.stderr
         feed = asyncio.create_task(_feed(execution, process.stdin))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.lists_and_watches import Watcher
 from tests.kube.fake.refusals import Refusal
-from tests.kube.fake.route import Route
+from tests.kube.fake.requests import Route
 from tests.kube.fake.store import Document
 
 
@@ -21,7 +21,6 @@ class Fault:
     """As RBAC names it; empty: any."""
     resource: str = ""
     """``pods``, ``mpijobs/status``, ``pods/*``; empty: any."""
-    namespace: str = ""
     name: str = ""
     times: int | None = 1
     """How often it strikes; ``None``: until it is taken back."""
@@ -51,28 +50,17 @@ class Fault:
         return (
             self.resource in ("", route.resource, every)
             and self.verb in ("", route.verb)
-            and self.namespace in ("", route.namespace)
             and self.name in ("", route.name)
         )
 
 
-def _refused(code: int) -> Refusal:
-    return {
-        429: Refusal(
-            429,
-            "TooManyRequests",
-            "the server has received too many requests and has asked us to try again later",
-        ),
-        500: Refusal(500, "InternalError", "Internal error occurred: etcdserver: leader changed"),
-        503: Refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
-        504: Refusal(504, "Timeout", "the server was unable to return a response in the time allotted"),
-        409: Refusal(
-            409,
-            "Conflict",
-            "Operation cannot be fulfilled: the object has been modified; please apply your changes to the "
-            "latest version and try again",
-        ),
-    }[code]
+_WORDS = {
+    409: ("Conflict", "the object has been modified; please apply your changes to the latest version"),
+    429: ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
+    500: ("InternalError", "Internal error occurred: etcdserver: leader changed"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: ("Timeout", "the server was unable to return a response in the time allotted"),
+}
 
 
 @dataclass
@@ -108,7 +96,7 @@ class Faults:
         retry_after: int | None = None,
     ) -> Fault:
         """Answer with 409, 429, 500, 503 or 504."""
-        refusal = _refused(code)
+        refusal = Refusal(code, *_WORDS[code])
         if code == 429:
             wait = 1 if retry_after is None else retry_after
             refusal.headers["Retry-After"] = str(wait)
@@ -117,20 +105,14 @@ class Faults:
         return self.add(fault)
 
     def forbid(
-        self,
-        words: str,
-        *,
-        verb: str = "create",
-        resource: str = "",
-        times: int | None = None,
-        is_admission: bool = False,
+        self, words: str, *, verb: str = "create", resource: str = "", is_admission: bool = False
     ) -> Fault:
         """Refuse for good, as quota and admission do: 403 with these words.
 
         ``is_admission``: creations by the stand-ins too, the Pods of Jobs for instance.
         """
         refusal = Refusal(403, "Forbidden", words)
-        fault = Fault(verb=verb, resource=resource, times=times, refusal=refusal, is_admission=is_admission)
+        fault = Fault(verb=verb, resource=resource, times=None, refusal=refusal, is_admission=is_admission)
         return self.add(fault)
 
     def admit(self, kind: Kind, document: Document) -> None:

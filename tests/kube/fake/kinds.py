@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -17,10 +17,7 @@ class Kind:
     version: str
     plural: str
     kind: str
-    singular: str = ""
     namespaced: bool = True
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     has_generation: bool = False
@@ -32,7 +29,7 @@ class Kind:
     fields: tuple[str, ...] = ()
     """Paths that a field selector may name besides metadata.name and metadata.namespace."""
     custom: Any = field(default=None, repr=False)
-    """``definitions.Custom`` of a custom kind."""
+    """``custom_resources.Custom`` of a custom kind."""
 
     @property
     def api_version(self) -> str:
@@ -44,198 +41,63 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def list_kind(self) -> str:
-        return f"{self.kind}List"
-
-    @property
     def has_status(self) -> bool:
         return "status" in self.subresources
 
 
-def _core(plural: str, kind: str, **more: Any) -> Kind:
-    return Kind(group="", version="v1", plural=plural, kind=kind, **more)
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+BUILT_IN: list[Kind] = []
 
 
-def _rbac(plural: str, kind: str, *, namespaced: bool) -> Kind:
-    return Kind(
-        group="rbac.authorization.k8s.io", version="v1", plural=plural, kind=kind, namespaced=namespaced
-    )
-
-
-def _apps(plural: str, kind: str, *short: str) -> Kind:
-    return Kind(
-        group="apps",
+def _kind(group: str, plural: str, kind: str, *subresources: str, cluster: bool = False, **more: Any) -> Kind:
+    found = Kind(
+        group=group,
         version="v1",
         plural=plural,
         kind=kind,
-        short_names=short,
-        categories=("all",),
-        subresources=("status", "scale") if kind != "DaemonSet" else ("status",),
-        has_generation=True,
+        namespaced=not cluster,
+        subresources=subresources,
+        **more,
     )
+    BUILT_IN.append(found)
+    return found
 
 
-def _admission(plural: str, kind: str) -> Kind:
-    return Kind(
-        group="admissionregistration.k8s.io", version="v1", plural=plural, kind=kind, namespaced=False
-    )
-
-
-def _review(plural: str, kind: str) -> Kind:
-    return Kind(
-        group="authorization.k8s.io",
-        version="v1",
-        plural=plural,
-        kind=kind,
-        namespaced=False,
-        verbs=("create",),
-    )
-
-
-POD = _core(
-    "pods",
-    "Pod",
-    short_names=("po",),
-    categories=("all",),
-    subresources=("status", "log", "exec", "binding", "eviction"),
-    has_generation=True,
-    returns_deleted=True,
-    fields=(
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    ),
-)
-SERVICE = _core(
-    "services",
-    "Service",
-    short_names=("svc",),
-    categories=("all",),
-    subresources=("status",),
-    returns_deleted=True,
-    fields=("spec.clusterIP", "spec.type"),
-)
-CONFIG_MAP = _core("configmaps", "ConfigMap", short_names=("cm",))
-SECRET = _core("secrets", "Secret", fields=("type",))
-SERVICE_ACCOUNT = _core("serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True)
-EVENT = _core(
-    "events",
-    "Event",
-    short_names=("ev",),
-    fields=(
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
-)
-NAMESPACE = _core(
-    "namespaces",
-    "Namespace",
-    namespaced=False,
-    short_names=("ns",),
-    subresources=("status", "finalize"),
-    verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
-    fields=("status.phase",),
-)
-NODE = _core("nodes", "Node", namespaced=False, short_names=("no",), subresources=("status",))
-JOB = Kind(
-    group="batch",
-    version="v1",
-    plural="jobs",
-    kind="Job",
-    categories=("all",),
-    subresources=("status",),
-    has_generation=True,
-    fields=("status.successful",),
-)
-CRD = Kind(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    subresources=("status",),
-    has_generation=True,
-    needs_version=True,
-)
-ACCESS_REVIEW = _review("selfsubjectaccessreviews", "SelfSubjectAccessReview")
-RULES_REVIEW = _review("selfsubjectrulesreviews", "SelfSubjectRulesReview")
-ROLE = _rbac("roles", "Role", namespaced=True)
-ROLE_BINDING = _rbac("rolebindings", "RoleBinding", namespaced=True)
-CLUSTER_ROLE = _rbac("clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDING = _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False)
-
-ADMISSION_POLICY = _admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
-ADMISSION_BINDING = _admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
-
-BUILT_IN: tuple[Kind, ...] = (
-    POD,
-    SERVICE,
-    CONFIG_MAP,
-    SECRET,
-    SERVICE_ACCOUNT,
-    EVENT,
-    NAMESPACE,
-    NODE,
-    _core("persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=("status",)),
-    _core("resourcequotas", "ResourceQuota", short_names=("quota",), subresources=("status",)),
-    _core("limitranges", "LimitRange", short_names=("limits",)),
-    JOB,
-    _apps("deployments", "Deployment", "deploy"),
-    _apps("statefulsets", "StatefulSet", "sts"),
-    _apps("daemonsets", "DaemonSet", "ds"),
-    _apps("replicasets", "ReplicaSet", "rs"),
-    ROLE,
-    ROLE_BINDING,
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
-    Kind(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", needs_version=True),
-    Kind(
-        group="scheduling.k8s.io",
-        version="v1",
-        plural="priorityclasses",
-        kind="PriorityClass",
-        namespaced=False,
-        short_names=("pc",),
-    ),
-    Kind(
-        group="policy",
-        version="v1",
-        plural="poddisruptionbudgets",
-        kind="PodDisruptionBudget",
-        short_names=("pdb",),
-        subresources=("status",),
-        has_generation=True,
-        needs_version=True,
-    ),
-    CRD,
-    ACCESS_REVIEW,
-    RULES_REVIEW,
-    ADMISSION_POLICY,
-    ADMISSION_BINDING,
-    Kind(
-        group="networking.k8s.io",
-        version="v1",
-        plural="networkpolicies",
-        kind="NetworkPolicy",
-        short_names=("netpol",),
-        has_generation=True,
-    ),
+POD = _kind(
+    "", "pods", "Pod", "status", "log", "exec", has_generation=True, returns_deleted=True,
+    fields=("spec.nodeName", "spec.schedulerName", "status.phase"),
+)  # fmt: skip
+SERVICE = _kind("", "services", "Service", "status", returns_deleted=True)
+CONFIG_MAP = _kind("", "configmaps", "ConfigMap")
+SECRET = _kind("", "secrets", "Secret")
+SERVICE_ACCOUNT = _kind("", "serviceaccounts", "ServiceAccount", returns_deleted=True)
+EVENT = _kind(
+    "", "events", "Event",
+    fields=(*(f"involvedObject.{word}" for word in ("kind", "namespace", "name", "uid")), "reason", "type"),
+)  # fmt: skip
+NAMESPACE = _kind("", "namespaces", "Namespace", "status", "finalize", cluster=True)
+NODE = _kind("", "nodes", "Node", "status", cluster=True)
+JOB = _kind("batch", "jobs", "Job", "status", has_generation=True)
+DEPLOYMENT = _kind("apps", "deployments", "Deployment", "status", has_generation=True)
+ROLE = _kind(_RBAC, "roles", "Role")
+ROLE_BINDING = _kind(_RBAC, "rolebindings", "RoleBinding")
+CLUSTER_ROLE = _kind(_RBAC, "clusterroles", "ClusterRole", cluster=True)
+CLUSTER_ROLE_BINDING = _kind(_RBAC, "clusterrolebindings", "ClusterRoleBinding", cluster=True)
+LEASE = _kind("coordination.k8s.io", "leases", "Lease", needs_version=True)
+PRIORITY_CLASS = _kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", cluster=True)
+BUDGET = _kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", "status", has_generation=True)
+NETWORK_POLICY = _kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", has_generation=True)
+CRD = _kind(
+    "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", "status",
+    cluster=True, has_generation=True, needs_version=True,
+)  # fmt: skip
+ACCESS_REVIEW = _kind(
+    "authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview",
+    cluster=True, verbs=("create",),
+)  # fmt: skip
+ADMISSION_POLICY = _kind(_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", cluster=True)
+ADMISSION_BINDING = _kind(
+    _ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", cluster=True
 )
 
 
@@ -262,14 +124,5 @@ class Kinds:
         asked = (document.get("apiVersion"), document.get("kind"))
         return next((kind for kind in self if (kind.api_version, kind.kind) == asked), None)
 
-    def group_versions(self) -> dict[str, list[str]]:
-        """Group → its versions, in order of appearance; the core group is the empty text."""
-        found: dict[str, list[str]] = {}
-        for kind in self:
-            versions = found.setdefault(kind.group, [])
-            if kind.version not in versions:
-                versions.append(kind.version)
-        return found
-
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Kind]:
         return iter(tuple(self._served.values()))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import orjson
 from tests.kube.fake import selectors
-from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.refusals import Refusal, bad_request, expired, too_old
 from tests.kube.fake.store import Collection, Entry, Event, Key, Store, framed
@@ -19,25 +18,17 @@ from tests.kube.fake.store import Collection, Entry, Event, Key, Store, framed
 Fits = Callable[[Entry], bool]
 
 
-def fits(kind: Kind, query: Mapping[str, str], features: Features) -> Fits | None:
-    """The test that the selectors of a request make; ``None``: everything fits."""
-    tests: list[Fits] = []
-    if query.get("labelSelector") and features.label_selectors:
-        by_label = selectors.labels(query["labelSelector"], features)
-        tests.append(lambda entry: by_label(entry.labels))
-    if query.get("fieldSelector") and features.field_selectors:
-        for path, equal, value in selectors.fields(query["fieldSelector"], kind):
-            tests.append(_field(path, equal, value))
-    if not tests:
-        return None
-    return tests[0] if len(tests) == 1 else lambda entry: all(test(entry) for test in tests)
+def fits(kind: Kind, query: Mapping[str, str]) -> Fits:
+    """The test that the selectors of a request make."""
+    by_label = selectors.labels(query.get("labelSelector", ""))
+    tests = [_field(*one) for one in selectors.fields(query.get("fieldSelector", ""), kind)]
+    return lambda entry: by_label(entry.labels) and all(test(entry) for test in tests)
 
 
 def _field(path: str, equal: bool, value: str) -> Fits:
-    if path == "metadata.name":
-        return lambda entry: (entry.key[1] == value) is equal
-    if path == "metadata.namespace":
-        return lambda entry: (entry.key[0] == value) is equal
+    places = {"metadata.namespace": 0, "metadata.name": 1}
+    if path in places:
+        return lambda entry: (entry.key[places[path]] == value) is equal
     return lambda entry: (selectors.field_value(entry.document(), path) == value) is equal
 
 
@@ -62,69 +53,44 @@ class Page:
     remaining: int = 0
 
 
-def page(
-    store: Store, collection: Collection, namespace: str, query: Mapping[str, str], features: Features
-) -> Page:
-    """Select what a list asks for."""
-    test = fits(collection.kind, query, features)
-    version, start = _moment(store, collection, query, features)
-    limit = number(query.get("limit"), "limit") if features.limit_and_continue else 0
-    if version == store.version or not features.consistent_pages:
-        found = collection.select(namespace)
-    else:
-        found = collection.at(version, namespace)
-    keys = sorted(key for key in found if key > start) if start else sorted(found)
-    chosen = [found[key] for key in keys if test is None or test(found[key])]
+def page(store: Store, collection: Collection, namespace: str, query: Mapping[str, str]) -> Page:
+    """Select what a list asks for: all pages show the moment of the first."""
+    version, start = _moment(store, collection, query)
+    limit = number(query.get("limit"), "limit")
+    is_now = version == store.version
+    found = collection.select(namespace) if is_now else collection.at(version, namespace)
+    test = fits(collection.kind, query)
+    chosen = [found[key] for key in sorted(found) if key > start and test(found[key])]
     if not limit or len(chosen) <= limit:
         return Page(entries=chosen, version=version)
-    remaining = 0 if test else len(chosen) - limit
-    token = _token(version, chosen[limit - 1].key)
+    token = base64.urlsafe_b64encode(orjson.dumps([version, *chosen[limit - 1].key])).decode()
+    is_counted = not (query.get("labelSelector") or query.get("fieldSelector"))
+    remaining = len(chosen) - limit if is_counted else 0
     return Page(entries=chosen[:limit], version=version, more=token, remaining=remaining)
 
 
-def _moment(
-    store: Store, collection: Collection, query: Mapping[str, str], features: Features
-) -> tuple[int, Key | None]:
+def _moment(store: Store, collection: Collection, query: Mapping[str, str]) -> tuple[int, Key]:
     """As of which version to list, and after which key."""
     token = query.get("continue", "")
-    if token and features.limit_and_continue:
-        version, start = _opened(token)
-        if version < collection.compacted and features.expired_continue:
+    if token:
+        try:
+            version, namespace, name = orjson.loads(base64.urlsafe_b64decode(token))
+        except (binascii.Error, ValueError):
+            raise bad_request("continue key is not valid")
+        if version < collection.compacted:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. You can "
                 "start a new list without the continue parameter, or use the continue token in this "
                 "response to retrieve the remainder of the results."
             )
-        return max(version, collection.compacted), start
-    asked = number(query.get("resourceVersion"), "resourceVersion")
-    match = query.get("resourceVersionMatch", "")
-    if match and match not in ("Exact", "NotOlderThan"):
-        raise bad_request(f'resourceVersionMatch: Unsupported value: "{match}"')
-    if asked > store.version:
-        details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
-        words = f"Too large resource version: {asked}, current: {store.version}"
-        details["retryAfterSeconds"] = 1  # type: ignore[assignment]
-        raise Refusal(504, "Timeout", words, details=details)
-    if match == "Exact":
-        if asked < collection.compacted and features.gone:
-            raise too_old(asked, collection.compacted)
-        return asked, None
-    return store.version, None
+        return version, (namespace, name)
+    if number(query.get("resourceVersion"), "resourceVersion") > store.version:
+        details = {"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 1}
+        raise Refusal(504, "Timeout", "Too large resource version", details=details)
+    return store.version, ("", "")
 
 
-def _token(version: int, key: Key) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps([version, *key])).decode()
-
-
-def _opened(token: str) -> tuple[int, Key]:
-    try:
-        version, namespace, name = orjson.loads(base64.urlsafe_b64decode(token))
-    except (binascii.Error, ValueError):
-        raise bad_request("continue key is not valid")
-    return version, (namespace, name)
-
-
-def encoded_list(collection: Collection, found: Page, features: Features) -> bytes:
+def encoded_list(collection: Collection, found: Page) -> bytes:
     """A page as JSON. Items of built-in kinds leave out their kind and apiVersion."""
     kind = collection.kind
     metadata: dict[str, object] = {"resourceVersion": str(found.version)}
@@ -132,24 +98,19 @@ def encoded_list(collection: Collection, found: Page, features: Features) -> byt
         metadata["continue"] = found.more
         if found.remaining:
             metadata["remainingItemCount"] = found.remaining
-    cut = collection.head if kind.custom is None and features.list_items_without_kind else 0
+    cut = collection.head if kind.custom is None else 0
     items = (b"{" + one.encoded[cut:] if cut else one.encoded for one in found.entries)
-    head = orjson.dumps({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata})
+    head = orjson.dumps({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata})
     return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
 class Watcher:
     """One watch: lines wait here until its connection takes them."""
 
-    def __init__(self, collection: Collection, namespace: str, test: Fits | None, features: Features) -> None:
-        self._collection = collection
-        self._namespace = namespace
-        self._test = test
-        self._features = features
+    def __init__(self, collection: Collection, namespace: str, test: Fits) -> None:
+        self._collection, self._namespace, self._test = collection, namespace, test
         self._lines: deque[bytes] = deque()
         self._wake = asyncio.Event()
-        self.show: Callable[[str, Event], bytes] = lambda type_, event: event.frame(type_)
-        """How an event becomes a line."""
         self.is_cut = False
         """It ends after the lines that wait."""
         self.is_dropped = False
@@ -159,28 +120,13 @@ class Watcher:
 
     def take(self, event: Event) -> None:
         """Keep the line of an event if the selectors let it through."""
-        if self._namespace and event.last.key[0] != self._namespace:
+        if self.is_silent or (self._namespace and event.last.key[0] != self._namespace):
             return
-        type_ = self._type(event)
-        if type_ and not self.is_silent:
-            self._lines.append(self.show(type_, event))
-            self._wake.set()
-
-    def _type(self, event: Event) -> str:
-        """What the event is to this watch: an object may come into its view, or leave it."""
-        test = self._test
-        if test is None:
-            before, after = event.old is not None, event.new is not None
-        elif self._features.watch_selector_transitions:
-            before = event.old is not None and test(event.old)
-            after = event.new is not None and test(event.new)
-        else:
-            before, after = event.old is not None, event.new is not None
-            if not test(event.last):
-                return ""
-        if after:
-            return "MODIFIED" if before else "ADDED"
-        return "DELETED" if before else ""
+        # An object may come into the watch's view, or leave it.
+        before = event.old is not None and self._test(event.old)
+        after = event.new is not None and self._test(event.new)
+        if before or after:
+            self.push(event.frame(("MODIFIED" if before else "ADDED") if after else "DELETED"))
 
     def push(self, line: bytes) -> None:
         self._lines.append(line)
@@ -215,53 +161,26 @@ class Watcher:
         self._collection.listeners.remove(self.take)
 
 
-def begin(
-    store: Store,
-    collection: Collection,
-    watcher: Watcher,
-    query: Mapping[str, str],
-    test: Fits | None,
-    namespace: str,
-    features: Features,
-) -> None:
+def begin(collection: Collection, watcher: Watcher, query: Mapping[str, str], namespace: str) -> None:
     """Give a new watch what it has missed, or what there is."""
     asked = number(query.get("resourceVersion"), "resourceVersion")
-    if query.get("sendInitialEvents"):
-        raise Refusal(
-            422,
-            "Invalid",
-            'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is '
-            "forbidden for watch unless the WatchList feature gate is enabled",
-        )
     if asked == 0:
         for key in sorted(collection.select(namespace)):
             entry = collection.entries[key]
-            if test is None or test(entry):
-                watcher.take(Event(entry.version, entry, None, entry))
-        return
-    if asked < collection.compacted and features.gone:
+            watcher.take(Event(entry.version, entry, None, entry))
+    elif asked < collection.compacted:
         refusal = too_old(asked, collection.compacted)
         watcher.push(framed("ERROR", orjson.dumps(refusal.document())))
         watcher.cut()
-        return
-    if features.watch_resume:
+    else:
         for event in collection.since(asked):
             watcher.take(event)
 
 
-def bookmark(collection: Collection, version: int) -> bytes:
+def bookmark(kind: Kind, version: int) -> bytes:
     """A line that says how far a watch has come."""
-    kind = collection.kind
-    return framed(
-        "BOOKMARK",
-        orjson.dumps(
-            {
-                "kind": kind.kind,
-                "apiVersion": kind.api_version,
-                "metadata": {"resourceVersion": str(version), "creationTimestamp": None},
-            }
-        ),
-    )
+    body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {"resourceVersion": str(version)}}
+    return framed("BOOKMARK", orjson.dumps(body))
 
 
 async def stream(

@@ -1,19 +1,21 @@
-"""Create, change and delete objects by the rules that every kind shares."""
+"""Create, change and delete objects by the rules that every kind shares.
+
+They are those of ``apiserver/pkg/registry/generic/registry/store.go`` and ``pkg/registry/rest``.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.kube.fake import definitions, deletion, kind_rules, kinds
+from tests.kube.fake import custom_resources, kinds
 from tests.kube.fake.admission import Admission, Attempt
-from tests.kube.fake.decoding import decoded, unreadable
-from tests.kube.fake.features import Features
+from tests.kube.fake.built_in_types import decoded, unreadable
+from tests.kube.fake.kind_rules import bad_base64, strategy
 from tests.kube.fake.kinds import Kind, Kinds
 from tests.kube.fake.metadata import metadata_faults, suffix, timestamp
-from tests.kube.fake.options import DeleteOptions, WriteOptions
 from tests.kube.fake.refusals import (
     Refusal,
     already_exists,
@@ -24,11 +26,46 @@ from tests.kube.fake.refusals import (
     invalid,
     not_found,
 )
-from tests.kube.fake.store import Collection, Document, Entry, Key, Store
+from tests.kube.fake.store import Document, Entry, Key, Store
 
 Admit = Callable[[Kind, Document], None]
-PLAIN_WRITE = WriteOptions()
 SYSTEM_FIELDS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """Options of create, update and patch."""
+
+    strict: bool = False
+    """Unknown fields are refused (``fieldValidation=Strict``)."""
+    user: str = ""
+    """Who asks; empty: the cluster's own controllers."""
+
+    @staticmethod
+    def of(query: Mapping[str, str], user: str) -> WriteOptions:
+        return WriteOptions(user=user, strict=query.get("fieldValidation") == "Strict")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteOptions:
+    """Options of delete."""
+
+    grace: int | None = None
+    uid: str = ""
+    user: str = ""
+
+    @staticmethod
+    def of(body: Mapping[str, Any], user: str) -> DeleteOptions:
+        return DeleteOptions(
+            user=user,
+            grace=body.get("gracePeriodSeconds"),
+            uid=(body.get("preconditions") or {}).get("uid") or "",
+        )
+
+
+PLAIN_WRITE = WriteOptions()
+PLAIN_DELETE = DeleteOptions()
+AT_ONCE = DeleteOptions(grace=0)
 
 
 @dataclass(kw_only=True)
@@ -37,7 +74,6 @@ class Objects:
 
     store: Store
     kinds: Kinds
-    features: Features
     now: Callable[[], float]
     admit: list[Admit] = field(default_factory=list)
     """Called with each object before it is made; a Refusal stops it."""
@@ -46,6 +82,7 @@ class Objects:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.store)
+        self.admit.append(self._check_account)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Entry:
         """Return an object or refuse with 404."""
@@ -58,43 +95,45 @@ class Objects:
 
     def create(self, kind: Kind, namespace: str, document: Any, options: WriteOptions = PLAIN_WRITE) -> bytes:
         """Make an object; return it as stored."""
-        new, self.warnings = decoded(kind, document, options, self.features)
+        new, self.warnings = self._decoded(kind, document, options)
         metadata = new["metadata"]
         self._place(kind, namespace, metadata)
         if metadata.pop("resourceVersion", "") not in ("", "0"):
             raise Refusal(500, "InternalError", "resourceVersion should not be set on objects to be created")
         self._check_namespace(kind, metadata)
         collection = self.store.collection(kind)
-        self._name(collection, metadata)
-        self._system_fields(kind, metadata)
-        if kind.has_status and self.features.status_isolation:
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"][:58] + suffix()
+        for word in SYSTEM_FIELDS:
+            metadata.pop(word, None)
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(self.now())}
+        if kind.has_generation:
+            metadata["generation"] = 1
+        if kind.has_status:
             new.pop("status", None)
-        self._prepare(kind, new, None)
-        strategy = kind_rules.strategy(kind)
-        if self.features.built_in_defaults or kind is kinds.NAMESPACE:
-            strategy.begin(new)
+        self._prepare(kind, new)
+        rules = strategy(kind)
+        rules.begin(new)
         self._check(kind, new, None)
-        if self.features.field_warnings:
-            self.warnings = [*self.warnings, *strategy.warnings(new)]
-        key = (metadata.get("namespace", ""), metadata["name"])
-        old = collection.entries.get(key)
-        if old is not None and self.features.already_exists:
+        self.warnings = [*self.warnings, *rules.warnings(new)]
+        if (metadata.get("namespace", ""), metadata["name"]) in collection.entries:
             raise already_exists(kind, metadata["name"])
         for admit in self.admit:
             admit(kind, new)
         self._judge("CREATE", kind, options.user, new=new)
-        if options.dry_run and self.features.dry_run:
-            return self.store.entry(collection, new).encoded
-        entry = self.store.write(collection, new, old, next_version=self.features.monotonic_version)
-        if kind is kinds.CRD:
-            entry = self._serve(entry)
-        return entry.encoded
+        entry = self.store.write(collection, new, None)
+        return (self._serve(entry) if kind is kinds.CRD else entry).encoded
+
+    def _decoded(self, kind: Kind, document: Any, options: WriteOptions) -> tuple[Document, list[str]]:
+        new, warnings = decoded(kind, document, strict=options.strict)
+        if kind is kinds.SECRET and bad_base64(new):
+            raise bad_request(unreadable(kind, bad_base64(new)))
+        return new, warnings
 
     def _place(self, kind: Kind, namespace: str, metadata: Document) -> None:
         if not kind.namespaced:
             metadata.pop("namespace", None)
-            return
-        if metadata.setdefault("namespace", namespace) != namespace:
+        elif metadata.setdefault("namespace", namespace) != namespace:
             raise bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
@@ -103,60 +142,39 @@ class Objects:
         if not kind.namespaced:
             return
         namespace = metadata["namespace"]
-        entry = self.store.collection(kinds.NAMESPACE).entries.get(("", namespace))
-        if entry is None:
-            if self.features.namespace_must_exist:
-                raise not_found(kinds.NAMESPACE, namespace)
-        elif entry.is_deleting and self.features.namespace_terminating:
+        if self.find(kinds.NAMESPACE, "", namespace).is_deleting:
             words = f"unable to create new content in namespace {namespace} because it is being terminated"
-            cause = {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {namespace} is being terminated",
-                "field": "metadata.namespace",
-            }
+            cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
             raise forbidden(kind, metadata.get("name", ""), words, causes=[cause])
 
-    def _name(self, collection: Collection, metadata: Document) -> None:
-        prefix = metadata.get("generateName")
-        if metadata.get("name") or not prefix or not self.features.generate_name:
+    def _check_account(self, kind: Kind, document: Document) -> None:
+        """Refuse a Pod whose ServiceAccount does not exist."""
+        if kind is not kinds.POD:
             return
-        while True:
-            metadata["name"] = prefix[:58] + suffix()
-            if (metadata.get("namespace", ""), metadata["name"]) not in collection.entries:
-                return
+        namespace, name = document["metadata"]["namespace"], document["spec"]["serviceAccountName"]
+        known = self.store.collection(kinds.SERVICE_ACCOUNT).entries
+        if name != "default" and (namespace, name) not in known:
+            words = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+            raise forbidden(kind, document["metadata"]["name"], words)
 
-    def _system_fields(self, kind: Kind, metadata: Document) -> None:
-        for word in SYSTEM_FIELDS:
-            metadata.pop(word, None)
-        metadata["uid"] = str(uuid.uuid4()) if self.features.uid else ""
-        metadata["creationTimestamp"] = timestamp(self.now())
-        if kind.has_generation and self.features.generation:
-            metadata["generation"] = 1
-
-    def _prepare(self, kind: Kind, new: Document, old: Document | None) -> None:
-        if kind.custom is None and self.features.built_in_defaults:
+    def _prepare(self, kind: Kind, new: Document) -> None:
+        if kind.custom is None:
             if not isinstance(new.get("spec", {}), dict):
                 raise bad_request(unreadable(kind, "spec is not an object"))
-            if "spec" not in new and kind in (kinds.JOB, kinds.POD, kinds.SERVICE):
-                new["spec"] = {}
-            kind_rules.strategy(kind).prepare(new)
+            strategy(kind).prepare(new)
 
     def _check(self, kind: Kind, new: Document, old: Document | None) -> None:
-        found = metadata_faults(kind, new["metadata"], self.features)
-        if kind.custom is not None:
-            found += kind.custom.faults(new, old, self.features)
-        else:
-            found += kind_rules.strategy(kind).faults(new, old, self.features)
+        judge = strategy(kind).faults if kind.custom is None else kind.custom.faults
+        found = [*metadata_faults(kind, new["metadata"]), *judge(new, old)]
         if found:
             raise invalid(kind, new["metadata"].get("name", ""), found)
 
     def _serve(self, entry: Entry) -> Entry:
         """Begin to serve the kinds of a definition."""
         document = entry.document()
-        if self.features.crd_install:
-            for kind in definitions.kinds_of(document):
-                self.kinds.add(kind)
-        document["status"] = definitions.established(document, self.now())
+        for kind in custom_resources.kinds_of(document):
+            self.kinds.add(kind)
+        document["status"] = custom_resources.established(document, self.now())
         return self.store.write(self.store.collection(kinds.CRD), document, entry)
 
     def _judge(
@@ -170,18 +188,17 @@ class Objects:
         subresource: str = "",
     ) -> None:
         metadata = (new or old or {}).get("metadata", {})
-        self.admission.judge(
-            Attempt(
-                operation=operation,
-                kind=kind,
-                user=user,
-                namespace=metadata.get("namespace", ""),
-                name=metadata.get("name", ""),
-                subresource=subresource,
-                new=new,
-                old=old,
-            )
+        attempt = Attempt(
+            operation=operation,
+            kind=kind,
+            user=user,
+            namespace=metadata.get("namespace", ""),
+            name=metadata.get("name", ""),
+            subresource=subresource,
+            new=new,
+            old=old,
         )
+        self.admission.judge(attempt)
 
     # Change
 
@@ -197,126 +214,99 @@ class Objects:
     ) -> bytes:
         """Replace an object by another version of it; return it as stored."""
         old = entry.document()
-        new, self.warnings = decoded(kind, document, options, self.features)
+        new, self.warnings = self._decoded(kind, document, options)
         self._check_identity(kind, entry, old, new, is_patch=is_patch)
         for word in SYSTEM_FIELDS:
             new["metadata"].pop(word, None)
             if word in old["metadata"]:
                 new["metadata"][word] = old["metadata"][word]
-        self._isolate(kind, new, old, subresource)
-        if subresource != "status":
-            self._prepare(kind, new, old)
-        if kind.has_generation and self.features.generation and _changed(new, old):
-            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+        new = self._isolated(kind, new, old, subresource)
         if subresource == "status":
-            found = kind_rules.strategy(kind).status_faults(new, old)
-            if kind.custom is not None:
-                found += kind.custom.faults(new, old, self.features)
+            found = strategy(kind).status_faults(new, old)
+            found += kind.custom.faults(new, old) if kind.custom is not None else []
             if found:
                 raise invalid(kind, entry.key[1], found)
         else:
+            self._prepare(kind, new)
             self._check(kind, new, old)
+        if kind.has_generation and _changed(new, old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         self._judge("UPDATE", kind, options.user, new=new, old=old, subresource=subresource)
-        if options.dry_run and self.features.dry_run:
-            return self.store.entry(self.store.collection(kind), new).encoded
         return self._store_change(kind, entry, new, old).encoded
 
     def _store_change(self, kind: Kind, entry: Entry, new: Document, old: Document) -> Entry:
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if new == old and self.features.no_op_update:
+        if new == old:  # a write that changes nothing makes no new version
             return entry
-        collection = self.store.collection(kind)
-        written = self.store.write(collection, new, entry, next_version=self.features.monotonic_version)
+        written = self.store.write(self.store.collection(kind), new, entry)
         if kind is kinds.CRD and new.get("spec") != old.get("spec"):
             written = self._serve(written)
-        return self._finish_deletion(kind, written, new) if written.is_deleting else written
+        if written.is_deleting:
+            metadata = new["metadata"]
+            waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+            if not waits and not (kind is kinds.NAMESPACE and new["spec"].get("finalizers")):
+                self._remove(kind, written)
+        return written
 
     def _check_identity(
         self, kind: Kind, entry: Entry, old: Document, new: Document, *, is_patch: bool
     ) -> None:
-        metadata = new["metadata"]
-        name = entry.key[1]
+        metadata, name = new["metadata"], entry.key[1]
         if metadata.setdefault("name", name) != name:
             raise bad_request(
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
             )
         self._place(kind, entry.key[0], metadata)
-        uid = metadata.get("uid")
-        if uid and uid != entry.uid and self.features.uid_precondition:
+        uid, given = metadata.get("uid"), metadata.get("resourceVersion", "")
+        if uid and uid != entry.uid:
             words = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
             raise conflict(kind, name, words, uid=uid)
-        given = metadata.get("resourceVersion", "")
-        checked = self.features.stale_patch if is_patch else self.features.stale_put
         if given not in ("", "0"):
-            if given != old["metadata"]["resourceVersion"] and checked:
+            if given != old["metadata"]["resourceVersion"]:
                 raise conflict(kind, name)
-        elif kind.needs_version and not is_patch and self.features.put_needs_version:
+        elif kind.needs_version and not is_patch:
             fault = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(kind, name, [fault])
 
-    def _isolate(self, kind: Kind, new: Document, old: Document, subresource: str) -> None:
+    def _isolated(self, kind: Kind, new: Document, old: Document, subresource: str) -> Document:
         """Let through /status nothing but status, and everything but status otherwise."""
-        if not kind.has_status or not self.features.status_isolation:
-            return
-        if subresource == "status":
-            status = new.get("status")
-            managed = new["metadata"].get("managedFields")
-            new.clear()
-            new.update(old)
-            new["metadata"] = dict(old["metadata"])
-            if managed is not None:
-                new["metadata"]["managedFields"] = managed
-            source: Document = {} if status is None else {"status": status}
-        else:
-            source = old
-        new.pop("status", None)
-        if "status" in source:
-            new["status"] = source["status"]
+        if not kind.has_status:
+            return new
+        body, source = (old, new) if subresource == "status" else (new, old)
+        found = {key: value for key, value in body.items() if key != "status"}
+        found["metadata"] = dict(body["metadata"])
+        return {**found, **({"status": source["status"]} if source.get("status") is not None else {})}
 
     # Deletion
 
-    def delete(self, kind: Kind, entry: Entry, options: DeleteOptions) -> Document:
+    def delete(self, kind: Kind, entry: Entry, options: DeleteOptions = PLAIN_DELETE) -> Document:
         """Delete an object, or begin to; return what the request is answered with."""
-        on = self.features
-        deletion.check_preconditions(kind, entry, options, on)
         document = entry.document()
-        self._judge("DELETE", kind, options.user, old=document)
-        if options.dry_run and on.dry_run:
-            return deletion.answer(kind, entry, document)
         metadata = document["metadata"]
-        deletion.propagate(kind, metadata, options, on)
-        grace = deletion.grace(kind, document, options, on)
-        waits = bool(metadata.get("finalizers")) and on.finalizers
-        waits = waits or (kind is kinds.NAMESPACE and on.namespace_deletion)
-        if not grace and not waits:
-            self._remove(kind, self.store.collection(kind), entry)
-            return deletion.answer(kind, entry, document)
-        is_sooner = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
-        if not entry.is_deleting or is_sooner:
+        if options.uid and options.uid != entry.uid:
+            words = (
+                f"the UID in the precondition ({options.uid}) does not match the UID in record "
+                f"({entry.uid}). The object might have been deleted and then recreated"
+            )
+            raise conflict(kind, entry.key[1], words, by_kind=True, uid=options.uid)
+        self._judge("DELETE", kind, options.user, old=document)
+        waits = bool(metadata.get("finalizers"))
+        grace = _grace(kind, document, options)
+        if not grace and not waits and kind is not kinds.NAMESPACE:
+            self._remove(kind, entry)
+            return document if kind.returns_deleted else _success(kind, entry)
+        if not entry.is_deleting or grace < metadata.get("deletionGracePeriodSeconds", grace + 1):
             metadata["deletionTimestamp"] = timestamp(self.now() + grace)
             metadata["deletionGracePeriodSeconds"] = grace
-            if kind.has_generation and "generation" in metadata and not entry.is_deleting:
-                metadata["generation"] += 1
         if kind is kinds.NAMESPACE:
             document["status"] = {**document.get("status", {}), "phase": "Terminating"}
-        written = self._store_change(kind, entry, document, entry.document())
-        return written.document()
+        return self._store_change(kind, entry, document, entry.document()).document()
 
-    def _finish_deletion(self, kind: Kind, entry: Entry, document: Document) -> Entry:
-        """Remove an object that waited for nothing but its last finalizer."""
-        metadata = document["metadata"]
-        if metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
-            return entry
-        if kind is kinds.NAMESPACE and document.get("spec", {}).get("finalizers"):
-            return entry
-        self._remove(kind, self.store.collection(kind), entry)
-        return entry
-
-    def _remove(self, kind: Kind, collection: Collection, entry: Entry) -> None:
-        self.store.remove(collection, entry)
+    def _remove(self, kind: Kind, entry: Entry) -> None:
+        self.store.remove(self.store.collection(kind), entry)
         if kind is kinds.CRD:
             document = entry.document()
-            for custom in definitions.kinds_of(document):
+            for custom in custom_resources.kinds_of(document):
                 below = self.store.collection(custom)
                 for one in list(below.entries.values()):
                     self.store.remove(below, one)
@@ -327,7 +317,21 @@ class Objects:
         """Take a Pod off for good, as its kubelet does when its containers have ended."""
         entry = self.store.collection(kinds.POD).entries.get(key)
         if entry is not None and entry.uid == uid:
-            self.delete(kinds.POD, entry, DeleteOptions(grace=0, propagation="Background"))
+            self.delete(kinds.POD, entry, AT_ONCE)
+
+
+def _grace(kind: Kind, document: Document, options: DeleteOptions) -> int:
+    """Seconds that the object stays; only Pods on a node are given time."""
+    spec, phase = document.get("spec", {}), (document.get("status") or {}).get("phase")
+    if kind is not kinds.POD or not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    return int(spec["terminationGracePeriodSeconds"]) if options.grace is None else options.grace
+
+
+def _success(kind: Kind, entry: Entry) -> Document:
+    details = {"name": entry.key[1], "kind": kind.plural, "uid": entry.uid}
+    details |= {"group": kind.group} if kind.group else {}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def _changed(new: Document, old: Document) -> bool:

@@ -10,10 +10,7 @@ from tests.kube.fake.refusals import FieldFault, bad_value, duplicate, forbidden
 
 Document = dict[str, Any]
 _LISTS = ("initContainers", "containers")
-_SOURCES = (
-    "emptyDir", "configMap", "secret", "projected", "hostPath", "persistentVolumeClaim", "downwardAPI", "nfs",
-    "csi", "ephemeral", "image", "iscsi", "fc", "cephfs",
-)  # fmt: skip
+_SOURCES = ("configMap", "secret", "projected", "downwardAPI")
 
 
 def set_template_defaults(spec: Document) -> None:
@@ -25,55 +22,25 @@ def set_template_defaults(spec: Document) -> None:
     spec.setdefault("securityContext", {})
     if "serviceAccountName" in spec:
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    for container in _containers(spec):
+    for _, container in _containers(spec, ""):
         image = container.get("image", "")
         latest = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
         container.setdefault("imagePullPolicy", "Always" if latest and "@" not in image else "IfNotPresent")
         container.setdefault("terminationMessagePath", "/dev/termination-log")
         container.setdefault("terminationMessagePolicy", "File")
-        container.setdefault("resources", {})
-        _resource_defaults(container["resources"])
+        resources = container.setdefault("resources", {})
+        if resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
         for port in container.get("ports") or ():
             port.setdefault("protocol", "TCP")
-            if spec.get("hostNetwork"):
-                port.setdefault("hostPort", port.get("containerPort"))
-        for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-            if container.get(name):
-                _probe_defaults(container[name])
         for variable in container.get("env") or ():
             field = (variable.get("valueFrom") or {}).get("fieldRef")
             if field is not None:
                 field.setdefault("apiVersion", "v1")
     for volume in spec.get("volumes") or ():
-        for word in ("configMap", "secret", "projected", "downwardAPI"):
+        for word in _SOURCES:
             if isinstance(volume.get(word), dict):
                 volume[word].setdefault("defaultMode", 420)
-
-
-def _resource_defaults(resources: Document) -> None:
-    if resources.get("limits"):
-        resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-
-
-def _probe_defaults(probe: Document) -> None:
-    for name, value in (
-        ("timeoutSeconds", 1),
-        ("periodSeconds", 10),
-        ("successThreshold", 1),
-        ("failureThreshold", 3),
-    ):
-        probe.setdefault(name, value)
-
-
-_TOLERATIONS = [
-    {
-        "key": f"node.kubernetes.io/{word}",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    for word in ("not-ready", "unreachable")
-]
 
 
 def set_defaults(pod: Document) -> None:
@@ -86,119 +53,75 @@ def set_defaults(pod: Document) -> None:
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     keys = {one.get("key") for one in spec.get("tolerations") or ()}
-    more = [dict(one) for one in _TOLERATIONS if one["key"] not in keys]
+    more = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if key not in keys
+    ]
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *more]
 
 
-def first_status(pod: Document) -> Document:
-    """The status of a Pod that nobody has looked at yet."""
-    found: Document = {"phase": "Pending", "qosClass": _quality(pod["spec"])}
+def begin(pod: Document) -> None:
+    """Write the status of a Pod that nothing has moved yet."""
+    pod["status"] = {"phase": "Pending"}
     if pod["spec"].get("schedulingGates"):
-        found["conditions"] = [
-            {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "SchedulingGated",
-                "message": "Scheduling is blocked due to non-empty scheduling gates",
-            }
-        ]
-    return found
+        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+        pod["status"]["conditions"] = [gated]
 
 
-def _quality(spec: Document) -> str:
-    amounts = [one.get("resources") or {} for one in _containers(spec)]
-    if not any(one.get("limits") or one.get("requests") for one in amounts):
-        return "BestEffort"
-    full = all(
-        {"cpu", "memory"} <= (one.get("limits") or {}).keys() and one.get("limits") == one.get("requests")
-        for one in amounts
-    )
-    return "Guaranteed" if full else "Burstable"
-
-
-def _containers(spec: Document) -> Iterator[Document]:
-    for word in _LISTS:
-        yield from spec.get(word) or ()
-
-
-def spec_faults(spec: Document, path: str) -> list[FieldFault]:
-    """What is wrong with a Pod's spec."""
-    found: list[FieldFault] = []
-    if not spec.get("containers"):
-        found.append(required(f"{path}.containers"))
-    volumes = [one.get("name") for one in spec.get("volumes") or ()]
-    found += _volume_faults(spec, path)
-    seen: set[str] = set()
+def _containers(spec: Document, path: str) -> Iterator[tuple[str, Document]]:
     for word in _LISTS:
         for place, container in enumerate(spec.get(word) or ()):
-            found += _container_faults(container, f"{path}.{word}[{place}]", seen, volumes)
-    found += _choice(spec, path, "restartPolicy", ("Always", "OnFailure", "Never"))
-    found += _choice(spec, path, "dnsPolicy", ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"))
+            yield f"{path}.{word}[{place}]", container
+
+
+def faults(pod: Document, old: Document | None) -> list[FieldFault]:
+    """What is wrong with a Pod, or with a change of one."""
+    found = list(spec_faults(pod["spec"], "spec"))
+    return found or ([] if old is None else list(_update_faults(pod, old)))
+
+
+def spec_faults(spec: Document, path: str) -> Iterator[FieldFault]:
+    """What is wrong with a Pod's spec."""
+    if not spec.get("containers"):
+        yield required(f"{path}.containers")
+    volumes: set[str] = set()
+    for place, volume in enumerate(spec.get("volumes") or ()):
+        here = f"{path}.volumes[{place}]"
+        yield from _name_faults(volume.get("name", ""), f"{here}.name", volumes)
+        if len(volume) != 2:
+            yield required(here, "must specify a volume type, and no more than one")
+    seen: set[str] = set()
+    for here, container in _containers(spec, path):
+        yield from _name_faults(container.get("name", ""), f"{here}.name", seen)
+        yield from _container_faults(container, here, volumes)
+    for word, choices in (
+        ("restartPolicy", ("Always", "OnFailure", "Never")),
+        ("dnsPolicy", ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")),
+    ):
+        if spec.get(word) not in (None, *choices):
+            yield unsupported(f"{path}.{word}", spec[word], choices)
     for word in ("hostname", "subdomain"):
-        value = spec.get(word)
-        if value and (len(value) > 63 or not LABEL.match(value)):
-            words = "must be no more than 63 bytes" if len(value) > 63 else LABEL_WORDS
-            found.append(bad_value(f"{path}.{word}", value, words))
+        if spec.get(word):
+            yield from _name_faults(spec[word], f"{path}.{word}", set())
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and deadline < 1:
-        found.append(bad_value(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647"))
-    return found
+        yield bad_value(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647")
 
 
-def spec_warnings(spec: Document, path: str) -> list[str]:
-    """What of a Pod's spec is taken although it is hardly meant."""
-    found = []
-    for word in _LISTS:
-        for place, container in enumerate(spec.get(word) or ()):
-            seen: set[str] = set()
-            for number, variable in enumerate(container.get("env") or ()):
-                name = variable.get("name", "")
-                if name in seen:
-                    here = f"{path}.{word}[{place}].env[{number}]"
-                    words = "which may be dropped when using apply"
-                    found.append(f'{here}: hides previous definition of "{name}", {words}')
-                seen.add(name)
-    return found
-
-
-def _choice(spec: Document, path: str, word: str, choices: tuple[str, ...]) -> list[FieldFault]:
-    value = spec.get(word)
-    return [] if value is None or value in choices else [unsupported(f"{path}.{word}", value, choices)]
-
-
-def _volume_faults(spec: Document, path: str) -> Iterator[FieldFault]:
-    seen: set[str] = set()
-    for place, volume in enumerate(spec.get("volumes") or ()):
-        name, here = volume.get("name", ""), f"{path}.volumes[{place}]"
-        if not name:
-            yield required(f"{here}.name")
-        elif len(name) > 63 or not LABEL.match(name):
-            yield bad_value(f"{here}.name", name, LABEL_WORDS)
-        if name in seen:
-            yield duplicate(f"{here}.name", name)
-        seen.add(name)
-        sources = [word for word in _SOURCES if word in volume]
-        if not sources:
-            yield required(here, "must specify a volume type")
-        for word in sources[1:]:
-            yield forbidden_field(f"{here}.{word}", "may not specify more than 1 volume type")
-
-
-def _container_faults(
-    container: Document, here: str, seen: set[str], volumes: list[str]
-) -> Iterator[FieldFault]:
-    name = container.get("name", "")
+def _name_faults(name: str, field: str, seen: set[str]) -> Iterator[FieldFault]:
     if not name:
-        yield required(f"{here}.name")
+        yield required(field)
     elif len(name) > 63 or not LABEL.match(name):
-        yield bad_value(f"{here}.name", name, LABEL_WORDS)
+        yield bad_value(field, name, "must be no more than 63 bytes" if len(name) > 63 else LABEL_WORDS)
     elif name in seen:
-        yield duplicate(f"{here}.name", name)
+        yield duplicate(field, name)
     seen.add(name)
+
+
+def _container_faults(container: Document, here: str, volumes: set[str]) -> Iterator[FieldFault]:
     if not container.get("image"):
         yield required(f"{here}.image")
-    elif container["image"] != container["image"].strip():
-        yield bad_value(f"{here}.image", container["image"], "must not have leading or trailing whitespace")
     for place, variable in enumerate(container.get("env") or ()):
         if not variable.get("name"):
             yield required(f"{here}.env[{place}].name")
@@ -207,28 +130,26 @@ def _container_faults(
             yield bad_value(f"{here}.env[{place}].valueFrom", "", words)
     paths: set[str] = set()
     for place, mount in enumerate(container.get("volumeMounts") or ()):
-        yield from _mount_faults(mount, f"{here}.volumeMounts[{place}]", paths, volumes)
-    ports: set[tuple[int, str]] = set()
-    for place, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort", 0)
-        if not 1 <= number <= 65535:
-            words = "must be between 1 and 65535, inclusive"
-            yield bad_value(f"{here}.ports[{place}].containerPort", number, words)
-        ports.add((number, port.get("protocol", "TCP")))
+        field, path = f"{here}.volumeMounts[{place}]", mount.get("mountPath")
+        if mount.get("name") not in volumes:
+            yield FieldFault(f"{field}.name", "FieldValueNotFound", f'Not found: "{mount.get("name")}"')
+        if not path:
+            yield required(f"{field}.mountPath")
+        elif path in paths:
+            yield bad_value(f"{field}.mountPath", path, "must be unique")
+        paths.add(path)
 
 
-def _mount_faults(mount: Document, here: str, paths: set[str], volumes: list[str]) -> Iterator[FieldFault]:
-    if not mount.get("name"):
-        yield required(f"{here}.name")
-    elif mount["name"] not in volumes:
-        yield FieldFault(
-            field=f"{here}.name", reason="FieldValueNotFound", message=f'Not found: "{mount["name"]}"'
-        )
-    if not mount.get("mountPath"):
-        yield required(f"{here}.mountPath")
-    elif mount["mountPath"] in paths:
-        yield bad_value(f"{here}.mountPath", mount["mountPath"], "must be unique")
-    paths.add(mount.get("mountPath", ""))
+def spec_warnings(spec: Document, path: str) -> list[str]:
+    """What of a Pod's spec is taken although it is hardly meant."""
+    found = []
+    for here, container in _containers(spec, path):
+        names = [variable.get("name", "") for variable in container.get("env") or ()]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                words = "which may be dropped when using apply"
+                found.append(f'{here}.env[{number}]: hides previous definition of "{name}", {words}')
+    return found
 
 
 _MUTABLE = (
@@ -238,36 +159,22 @@ _MUTABLE = (
 )
 
 
-def update_faults(new: Document, old: Document) -> list[FieldFault]:
+def _update_faults(new: Document, old: Document) -> Iterator[FieldFault]:
     """What of a change to a Pod's spec is not allowed."""
-    before, after = _fixed(old["spec"]), _fixed(new["spec"])
-    gates_before = old["spec"].get("schedulingGates") or []
-    gates_after = new["spec"].get("schedulingGates") or []
-    found = []
-    if any(one not in gates_before for one in gates_after):
-        found.append(forbidden_field("spec.schedulingGates", "only deletion is allowed, but found new gates"))
-    if gates_before:  # a gated Pod may still be directed
-        before.pop("nodeSelector", None), after.pop("nodeSelector", None)
     deadline, former = (one["spec"].get("activeDeadlineSeconds") for one in (new, old))
     if former is not None and (deadline is None or deadline > former):
         words = f"must be less than or equal to previous value: {former}"
-        found.append(bad_value("spec.activeDeadlineSeconds", deadline, words))
-    if before != after:
-        words = f"pod updates may not change fields other than {_MUTABLE}"
-        found.append(forbidden_field("spec", words))
-    return found
+        yield bad_value("spec.activeDeadlineSeconds", deadline, words)
+    if _fixed(new["spec"]) != _fixed(old["spec"]):
+        yield forbidden_field("spec", f"pod updates may not change fields other than {_MUTABLE}")
 
 
 def _fixed(spec: Document) -> Document:
     """A Pod's spec without what may change."""
-    found = {
-        key: value
-        for key, value in spec.items()
-        if key not in ("activeDeadlineSeconds", "tolerations", "schedulingGates")
-    }
+    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates", *_LISTS)
+    found: Document = {key: value for key, value in spec.items() if key not in free}
     for word in _LISTS:
-        if word in found:
-            found[word] = [
-                {key: value for key, value in one.items() if key != "image"} for one in found[word]
-            ]
+        found[word] = [
+            {key: value for key, value in one.items() if key != "image"} for one in spec.get(word) or ()
+        ]
     return found

@@ -13,19 +13,11 @@ class Refusal(Exception):
     """The server says no."""
 
     def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        *,
-        details: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, code: int, reason: str, message: str, *, details: Mapping[str, Any] | None = None
     ) -> None:
-        self.code = code
-        self.reason = reason
-        self.message = message
+        self.code, self.reason, self.message = code, reason, message
         self.details = dict(details or {})
-        self.headers = dict(headers or {})
+        self.headers: dict[str, str] = {}
         super().__init__(f"{code} {reason}: {message}")
 
     def document(self) -> dict[str, Any]:
@@ -42,7 +34,7 @@ class Refusal(Exception):
         return {**found, "details": self.details} if self.details else found
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FieldFault:
     """One thing wrong with one field."""
 
@@ -53,41 +45,36 @@ class FieldFault:
 
 
 def required(field: str, words: str = "") -> FieldFault:
-    return FieldFault(
-        field=field, reason="FieldValueRequired", message=f"Required value{': ' + words if words else ''}"
-    )
+    return FieldFault(field, "FieldValueRequired", f"Required value{': ' + words if words else ''}")
 
 
 def bad_value(field: str, value: object, words: str) -> FieldFault:
-    return FieldFault(
-        field=field, reason="FieldValueInvalid", message=f"Invalid value: {shown(value)}: {words}"
-    )
+    return FieldFault(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {words}")
 
 
 def unsupported(field: str, value: object, choices: Iterable[object]) -> FieldFault:
     listed = ", ".join(f'"{one}"' for one in choices)
-    return FieldFault(
-        field=field,
-        reason="FieldValueNotSupported",
-        message=f"Unsupported value: {shown(value)}: supported values: {listed}",
-    )
+    words = f"Unsupported value: {_shown(value)}: supported values: {listed}"
+    return FieldFault(field, "FieldValueNotSupported", words)
 
 
 def forbidden_field(field: str, words: str) -> FieldFault:
-    return FieldFault(field=field, reason="FieldValueForbidden", message=f"Forbidden: {words}")
+    return FieldFault(field, "FieldValueForbidden", f"Forbidden: {words}")
 
 
 def duplicate(field: str, value: object) -> FieldFault:
-    return FieldFault(field=field, reason="FieldValueDuplicate", message=f"Duplicate value: {shown(value)}")
+    return FieldFault(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
 
 
-def shown(value: object) -> str:
+def too_long(field: str, limit: int) -> FieldFault:
+    return FieldFault(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def _shown(value: object) -> str:
     """A value as Go's field errors print it."""
-    if isinstance(value, str):
-        return f'"{value}"'
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _of(kind: Kind, name: str, **more: Any) -> dict[str, Any]:
@@ -109,12 +96,8 @@ STALE = "the object has been modified; please apply your changes to the latest v
 def conflict(kind: Kind, name: str, words: str = STALE, *, by_kind: bool = False, **details: Any) -> Refusal:
     """``by_kind``: preconditions of a deletion name the kind where all else names the resource."""
     named = (f"{kind.kind}.{kind.group}" if kind.group else kind.kind) if by_kind else kind.qualified
-    return Refusal(
-        409,
-        "Conflict",
-        f'Operation cannot be fulfilled on {named} "{name}": {words}',
-        details=_of(kind, name, **details),
-    )
+    message = f'Operation cannot be fulfilled on {named} "{name}": {words}'
+    return Refusal(409, "Conflict", message, details=_of(kind, name, **details))
 
 
 def invalid(kind: Kind, name: str, faults: Iterable[FieldFault]) -> Refusal:
@@ -145,12 +128,3 @@ def too_old(asked: int, oldest: int) -> Refusal:
 
 def not_allowed() -> Refusal:
     return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-
-
-def unsupported_media(found: str, accepted: Iterable[str]) -> Refusal:
-    return Refusal(
-        415,
-        "UnsupportedMediaType",
-        "the body of the request was in an unknown format - accepted media types include: "
-        f"{', '.join(accepted)} (got {found or 'none'})",
-    )

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.refusals import bad_request
 
@@ -14,7 +13,6 @@ Test = Callable[[Mapping[str, str]], bool]
 
 _SET = re.compile(r"^(?P<key>[^\s!=,()]+)\s+(?P<word>in|notin)\s*\((?P<values>[^)]*)\)$")
 _EQUAL = re.compile(r"^(?P<key>[^\s!=,()]+)\s*(?P<word>==|=|!=)\s*(?P<value>[^\s!=,()]*)$")
-_COMPARE = re.compile(r"^(?P<key>[^\s!=,()<>]+)\s*(?P<word>[<>])\s*(?P<value>-?\d+)$")
 _NAME = re.compile(r"^!?\s*[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
 
 
@@ -24,42 +22,24 @@ def _parts(text: str) -> list[str]:
     return [one for one in found if one]
 
 
-def labels(text: str, features: Features) -> Test:
+def labels(text: str) -> Test:
     """Return the test that a label selector stands for."""
-    tests = [_label(one, features) for one in _parts(text)]
+    tests = [_label(one) for one in _parts(text)]
     return lambda found: all(test(found) for test in tests)
 
 
-def _label(part: str, features: Features) -> Test:
-    if features.set_selectors:
-        if match := _SET.match(part):
-            key, values = match["key"], {one.strip() for one in match["values"].split(",")}
-            if match["word"] == "in":
-                return lambda found: found.get(key) in values
-            return lambda found: found.get(key) not in values
-        if match := _COMPARE.match(part):
-            return _compare(match["key"], match["word"], int(match["value"]))
+def _label(part: str) -> Test:
+    if match := _SET.match(part):
+        key, values = match["key"], {one.strip() for one in match["values"].split(",")}
+        is_in = match["word"] == "in"
+        return lambda found: (found.get(key) in values) is is_in
     if match := _EQUAL.match(part):
-        key, value = match["key"], match["value"]
-        if match["word"] == "!=":
-            return lambda found: found.get(key) != value
-        return lambda found: found.get(key) == value
-    if _NAME.match(part) and part.startswith("!"):
-        absent = part[1:].strip()
-        return lambda found: absent not in found
-    if _NAME.match(part):
-        return lambda found: part in found
-    raise bad_request(f"unable to parse requirement: {part!r} is not a label selector requirement")
-
-
-def _compare(key: str, word: str, limit: int) -> Test:
-    def test(found: Mapping[str, str]) -> bool:
-        value = found.get(key, "")
-        if not value.lstrip("-").isdigit():
-            return False
-        return int(value) > limit if word == ">" else int(value) < limit
-
-    return test
+        key, value, is_equal = match["key"], match["value"], match["word"] != "!="
+        return lambda found: (found.get(key) == value) is is_equal
+    if not _NAME.match(part):
+        raise bad_request(f"unable to parse requirement: {part!r} is not a label selector requirement")
+    absent = part[1:].strip()
+    return (lambda found: absent not in found) if part.startswith("!") else (lambda found: part in found)
 
 
 def fields(text: str, kind: Kind) -> list[tuple[str, bool, str]]:
@@ -81,10 +61,6 @@ def field_value(document: Mapping[str, Any], path: str) -> str:
     value: Any = document
     for word in path.split("."):
         value = value.get(word) if isinstance(value, dict) else None
-    if isinstance(value, dict):  # Event's `source` stands for its component
-        value = value.get("component")
-    if isinstance(value, bool):
-        return str(value).lower()
     return "" if value is None else str(value)
 
 

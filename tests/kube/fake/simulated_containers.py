@@ -21,7 +21,7 @@ from tests.kube.fake import kinds
 from tests.kube.fake.containers import Containers, Execution, Handler, Log
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.store import Document
-from tests.kube.fake.tables import path_value
+from tests.kube.fake.subresources import at_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +287,7 @@ def _field(pod: Document, path: str) -> str:
     """A field of the Pod as the downward API gives it."""
     if match := _KEYED.match(path):
         return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
-    found: Any = path_value(pod, f".{path}")
+    found: Any = at_path(pod, path)
     return "" if found is None else str(found)
 
 

@@ -1,24 +1,63 @@
-"""The Job controller's stand-in: level-based, one pass a Job, the rules of Kubernetes 1.31 and later."""
+"""The Job controller's stand-in: level-based, one pass a Job, the rules of Kubernetes 1.31 and later.
+
+It follows ``pkg/controller/job/job_controller.go``. What moves Pods is ``simulated_kubelet``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 from tests.kube.fake import kinds
-from tests.kube.fake.jobs import NAME_LABEL, UID_LABEL
+from tests.kube.fake.kind_rules import NAME_LABEL, UID_LABEL
 from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
-from tests.kube.fake.options import DeleteOptions
 from tests.kube.fake.refusals import Refusal
-from tests.kube.fake.simulation_settings import StandInOptions, condition, holds
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 """Finalizer that keeps a Pod until it has been counted."""
 _TRACKED = TRACKING.encode()
-_BACKGROUND = DeleteOptions(propagation="Background")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandInOptions:
+    """How a cluster's own controllers and nodes behave."""
+
+    kubelet: Literal["automatic", "driven"] = "automatic"
+    """``automatic``: Pods start at once and run until the test ends them. ``driven``: the test moves them."""
+    jobs: bool = True
+    """The Job controller works."""
+    stop_seconds: float = 0.0
+    """From a Pod's deletion until it has gone."""
+    retry_seconds: float = 0.02
+    """Before a failed Pod or container is tried again; doubles each time. A real cluster begins with 10."""
+
+
+def condition(
+    document: Document, type_: str, status: str, when: str, reason: str = "", message: str = ""
+) -> None:
+    """Set a condition in an object's status."""
+    conditions = document.setdefault("status", {}).setdefault("conditions", [])
+    present = next((one for one in conditions if one["type"] == type_), None)
+    if present is None:
+        present = {"type": type_}
+        conditions.append(present)
+    if present.get("status") != status:
+        present["lastTransitionTime"] = when
+    for key, value in (("status", status), ("reason", reason), ("message", message)):
+        present[key] = value
+        if not value:
+            del present[key]
+
+
+def holds(document: Document, type_: str) -> bool:
+    """Whether a condition is True."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == type_ and one["status"] == "True" for one in conditions)
 
 
 def _is_over(pod: Document) -> bool:
@@ -102,9 +141,6 @@ class JobController:
 
     def _sync(self, entry: Entry) -> None:
         job = entry.document()
-        managed_by = job["spec"].get("managedBy")
-        if managed_by not in (None, "kubernetes.io/job-controller"):
-            return
         if holds(job, "Complete") or holds(job, "Failed"):
             self._expire(entry, job)
             return
@@ -155,20 +191,19 @@ class JobController:
             word = "succeeded" if pod["status"]["phase"] == "Succeeded" else "failed"
             status[word] = status.get(word, 0) + 1
             if word == "failed":
-                self._back_off(job, status["failed"])
+                self._back_off(job["metadata"]["uid"], status["failed"])
             self._untrack(entry, pod)
 
-    def _back_off(self, job: Document, failures: int) -> None:
+    def _back_off(self, uid: str, failures: int) -> float:
         pause = min(self._options.retry_seconds * 2 ** (failures - 1), 360.0)
-        loop = asyncio.get_running_loop()
-        self._wait_until[job["metadata"]["uid"]] = loop.time() + pause
+        self._wait_until[uid] = asyncio.get_running_loop().time() + pause
+        return pause
 
     def _suspend_or_resume(self, job: Document) -> None:
         status, when = job["status"], timestamp(self._objects.now())
         if job["spec"]["suspend"]:
             condition(job, "Suspended", "True", when, "JobSuspended", "Job suspended")
-            if self._options.clears_start_time:
-                status.pop("startTime", None)
+            status.pop("startTime", None)
             return
         if holds(job, "Suspended"):
             condition(job, "Suspended", "False", when, "JobResumed", "Job resumed")
@@ -213,7 +248,7 @@ class JobController:
                 self._untrack(entry, pod)
             present = store.entries.get(entry.key)
             if present is not None and not present.is_deleting:
-                self._objects.delete(kinds.POD, present, _BACKGROUND)
+                self._objects.delete(kinds.POD, present)
 
     def _make_pods(
         self,
@@ -245,9 +280,7 @@ class JobController:
     def _refused(self, entry: Entry, job: Document, refusal: Refusal) -> None:
         """Say that a Pod could not be made, and try again after a pause that grows."""
         times = self._refusals[entry.uid] = self._refusals.get(entry.uid, 0) + 1
-        pause = min(self._options.retry_seconds * 2 ** (times - 1), 360.0)
-        self._wait_until[entry.uid] = asyncio.get_running_loop().time() + pause
-        self._later(pause, entry.key)
+        self._later(self._back_off(entry.uid, times), entry.key)
         when = timestamp(self._objects.now())
         about = {"apiVersion": "batch/v1", "kind": "Job", "uid": entry.uid}
         about |= {"namespace": entry.key[0], "name": entry.key[1]}
@@ -316,4 +349,4 @@ class JobController:
         if left > 0:
             self._later(left, entry.key)
         else:
-            self._objects.delete(kinds.JOB, entry, DeleteOptions(propagation="Foreground"))
+            self._objects.delete(kinds.JOB, entry)

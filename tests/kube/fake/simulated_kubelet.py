@@ -1,20 +1,22 @@
-"""Scheduler and kubelet: Pods go from Pending to Running to done, by annotation or step by step."""
+"""Scheduler and kubelet: Pods go from Pending to Running to done, at once or step by step."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from tests.kube.fake import kinds, pod_status
-from tests.kube.fake import simulation_settings as says
+from tests.kube.fake import kinds
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
-from tests.kube.fake.simulation_settings import StandInOptions, annotation, exit_code
+from tests.kube.fake.simulated_job_controller import StandInOptions, condition
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 Edit = Callable[[Document], None]
+NODE = "node-"
+"""What names of the stand-in's nodes begin with; there are four."""
+OVER = ("Succeeded", "Failed")
 
 
 class Runner(Protocol):
@@ -42,29 +44,26 @@ class Kubelet:
     ) -> None:
         self.runner: Runner | None = None
         """Set it before any Pod exists to run real processes."""
-        self._objects = objects
-        self._containers = containers
-        self._options = options
-        self._in_loop = in_loop
+        self._objects, self._containers = objects, containers
+        self._options, self._in_loop = options, in_loop
         self._number = 0
-        self._attempts: dict[tuple[str, ...], int] = {}
-        """uids of owners and name → attempts begun."""
         objects.store.observers.append(self._observe)
 
     # Steps that a test takes
 
-    def schedule(self, pod: str, namespace: str = "default") -> None:
-        """Bind the Pod to a node."""
-        self._do(pod, namespace, self._bind)
-
     def unschedulable(self, pod: str, message: str, namespace: str = "default") -> None:
         """Let no node take the Pod."""
-        self._step(pod, namespace, lambda one: pod_status.unschedulable(one, message, self._when()))
+
+        def edit(one: Document) -> None:
+            condition(one, "PodScheduled", "False", self._when(), "Unschedulable", message)
+
+        self._do(pod, namespace, lambda key: self._edit(key, "", edit))
 
     def wait(self, pod: str, reason: str, message: str = "", namespace: str = "default") -> None:
         """Let the first container wait: ``ImagePullBackOff`` …"""
+        waiting = {"reason": reason, **({"message": message} if message else {})}
         self._do(pod, namespace, self._bind)
-        self._step(pod, namespace, lambda one: pod_status.wait(one, reason, message))
+        self._set_first(pod, namespace, {"state": {"waiting": waiting}})
 
     def run(self, pod: str, namespace: str = "default", *, ready: bool = True) -> None:
         """Bind and start the Pod, its init containers done."""
@@ -73,56 +72,115 @@ class Kubelet:
 
     def set_ready(self, pod: str, ready: bool, namespace: str = "default") -> None:
         """Let the Pod's probes succeed, or fail."""
-        self._step(pod, namespace, lambda one: pod_status.set_ready(one, self._when(), ready=ready))
+        self._do(pod, namespace, lambda key: self._edit(key, "", lambda one: self._ready(one, ready)))
 
     def restart(self, pod: str, code: int = 1, reason: str = "", namespace: str = "default") -> None:
         """Let the first container fail and start again in place."""
-        self._step(pod, namespace, lambda one: pod_status.restart(one, code, reason, self._when()))
+        self._do(
+            pod, namespace, lambda key: self._edit(key, "", lambda one: self._restart(one, code, reason))
+        )
         self._do(pod, namespace, lambda key: self._start(key, ready=True))
 
     def finish(self, pod: str, code: int = 0, reason: str = "", namespace: str = "default") -> None:
         """Let the Pod end: 0 succeeds, all else fails."""
-        self._step(pod, namespace, lambda one: pod_status.end(one, code, reason, self._when()))
+        self._do(pod, namespace, lambda key: self._edit(key, "", lambda one: self._end(one, code, reason)))
 
-    def evict(self, pod: str, message: str = "", namespace: str = "default", reason: str = "Evicted") -> None:
+    def evict(self, pod: str, message: str = "", namespace: str = "default") -> None:
         """Let the node take its resources back."""
-        words = message or "The node was low on resource: memory."
-        self._step(pod, namespace, lambda one: pod_status.evict(one, words, self._when(), reason))
 
-    def remove(self, pod: str, namespace: str = "default") -> None:
-        """Finish the deletion of a Pod whose containers have ended."""
-        self._do(pod, namespace, self._remove)
+        def edit(one: Document) -> None:
+            self._end(one, 137, "Error")
+            words = message or "The node was low on resource: memory."
+            one["status"] |= {"reason": "Evicted", "message": words}
+            condition(one, "DisruptionTarget", "True", self._when(), "TerminationByKubelet", words)
 
-    def _do(self, pod: str, namespace: str, work: Callable[[Key], None]) -> None:
+        self._do(pod, namespace, lambda key: self._edit(key, "", edit))
+
+    def _set_first(self, pod: str, namespace: str, fields: Document) -> None:
+        def edit(one: Document) -> None:
+            one["status"]["containerStatuses"][0] |= fields
+
+        self._do(pod, namespace, lambda key: self._edit(key, "", edit))
+
+    def _do(self, pod: str, namespace: str, work: Callable[[Key], Any]) -> None:
         def do() -> None:
             self._objects.find(kinds.POD, namespace, pod)
             work((namespace, pod))
 
         self._in_loop(do)
 
-    def _step(self, pod: str, namespace: str, edit: Edit) -> None:
-        self._do(pod, namespace, lambda key: self._edit(key, "", edit))
-
-    # Everything below runs on the server's loop
+    # A Pod's status as its kubelet writes it; everything below runs on the server's loop
 
     def _when(self) -> str:
         return timestamp(self._objects.now())
+
+    def _bind(self, key: Key) -> None:
+        """The scheduler has found a node."""
+        entry = self._entry(key, "")
+        if entry is None or entry.document()["spec"].get("nodeName"):
+            return
+        self._number += 1
+        number, node = self._number, self._number % 4
+
+        def edit(pod: Document) -> None:
+            spec, status, when = pod["spec"], pod["status"], self._when()
+            spec["nodeName"] = f"{NODE}{node}"
+            condition(pod, "PodScheduled", "True", when)
+            own = f"10.244.{number // 250 % 250}.{number % 250 + 1}"
+            status |= {"hostIP": f"10.0.0.{node + 1}", "startTime": when}
+            status["podIP"] = status["hostIP"] if spec.get("hostNetwork") else own
+            status["podIPs"] = [{"ip": status["podIP"]}]
+            for word, name in (
+                ("initContainers", "initContainerStatuses"),
+                ("containers", "containerStatuses"),
+            ):
+                if spec.get(word):
+                    status[name] = [_first_state(one) for one in spec[word]]
+            self._ready(pod, False)
+
+        self._edit(key, "", edit)
+
+    def _ready(self, pod: Document, ready: bool) -> None:
+        for one in pod["status"]["containerStatuses"]:
+            one["ready"] = ready and "running" in one["state"]
+        for word in ("ContainersReady", "Ready"):
+            status, reason = ("True", "") if ready else ("False", "ContainersNotReady")
+            condition(pod, word, status, self._when(), reason)
+
+    def _restart(self, pod: Document, code: int, reason: str) -> None:
+        """The first container has ended and waits for its next run."""
+        one = pod["status"]["containerStatuses"][0]
+        one["lastState"] = {"terminated": _ended(one, code, reason, self._when())}
+        one["restartCount"] += 1
+        words = "back-off restarting failed container"
+        one["state"] = {"waiting": {"reason": "CrashLoopBackOff", "message": words}}
+        self._ready(pod, False)
+
+    def _end(self, pod: Document, code: int, reason: str) -> None:
+        """All containers have ended and none will run again."""
+        for place, one in enumerate(pod["status"].get("containerStatuses") or ()):
+            mine = (code, reason) if place == 0 else (0, "")
+            one["state"] = {"terminated": _ended(one, *mine, self._when())}
+            one["ready"] = False
+        pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
+        for word in ("ContainersReady", "Ready"):
+            condition(pod, word, "False", self._when(), "PodCompleted" if code == 0 else "PodFailed")
+
+    # What happens by itself
 
     def _entry(self, key: Key, uid: str) -> Entry | None:
         entry = self._objects.store.collection(kinds.POD).entries.get(key)
         return entry if entry is not None and uid in ("", entry.uid) else None
 
     def _edit(self, key: Key, uid: str, edit: Edit) -> Document | None:
-        """Change a Pod's status if it is still there and not over."""
+        """Change a Pod if it is still there and not over."""
         entry = self._entry(key, uid)
-        if entry is None:
-            return None
-        pod = entry.document()
-        if pod["status"].get("phase") in ("Succeeded", "Failed"):
+        pod = entry.document() if entry is not None else {"status": {"phase": "Failed"}}
+        if entry is None or pod["status"].get("phase") in OVER:
             return None
         edit(pod)
         self._objects.store.write(self._objects.store.collection(kinds.POD), pod, entry)
-        if pod["status"].get("phase") in ("Succeeded", "Failed"):
+        if pod["status"].get("phase") in OVER:
             for container in pod["spec"]["containers"]:  # whoever follows a log learns that it is complete
                 self._containers.log(key[0], entry.uid, container["name"]).end()
         return pod
@@ -130,196 +188,137 @@ class Kubelet:
     def _observe(self, collection: Collection, event: Event) -> None:
         if collection.kind is not kinds.POD:
             return
-        entry = event.new
+        entry, old = event.new, event.old
         if entry is None:
             self._containers.forget(event.last.key[0], event.last.uid)
             return
         loop = asyncio.get_running_loop()
-        began = event.old is None
         if entry.is_deleting:
-            if event.old is not None and not event.old.is_deleting:
+            if old is not None and not old.is_deleting:
                 loop.call_soon(self._stop, entry.key, entry.uid)
             return
         if b'"activeDeadlineSeconds"' in entry.encoded:
             loop.call_soon(self._watch_deadline, entry.key, entry.uid)
-        if self.runner is not None and not began and _annotations(event.old) != _annotations(entry):
+        if self.runner is not None and old is not None and _annotations(old) != _annotations(entry):
             loop.call_soon(self.runner.renew, entry.document())
-        ungated = (
-            not began
-            and b'"schedulingGates"' in event.old.encoded
-            and (  # type: ignore[union-attr]
-                b'"schedulingGates"' not in entry.encoded
-            )
-        )
-        if (began or ungated) and self._options.kubelet == "automatic":
-            if self._options.start_seconds:
-                loop.call_later(self._options.start_seconds, self._begin, entry.key, entry.uid)
-            else:
-                loop.call_soon(self._begin, entry.key, entry.uid)
+        gates = b'"schedulingGates"'
+        is_ungated = old is not None and gates in old.encoded and gates not in entry.encoded
+        if (old is None or is_ungated) and self._options.kubelet == "automatic":
+            loop.call_soon(self._begin, entry.key, entry.uid)
 
     def _begin(self, key: Key, uid: str) -> None:
-        """Do with a new Pod what its annotations say."""
+        """Start a new Pod."""
         entry = self._entry(key, uid)
-        if entry is None or entry.is_deleting:
-            return
-        pod = entry.document()
-        if pod["spec"].get("schedulingGates") or pod["spec"].get("nodeName"):
-            return
-        stays = annotation(pod, says.STAY_PENDING)
-        if stays:
-            self._edit(key, uid, lambda one: pod_status.unschedulable(one, stays, self._when()))
+        spec = {} if entry is None or entry.is_deleting else entry.document()["spec"]
+        if not spec or spec.get("schedulingGates") or spec.get("nodeName"):
             return
         self._bind(key)
-        waits = annotation(pod, says.WAITING_REASON)
-        if waits:
-            message = annotation(pod, says.WAITING_MESSAGE)
-            self._edit(key, uid, lambda one: pod_status.wait(one, waits, message))
-        elif self.runner is not None:
+        if self.runner is not None:
             self._run_real(key, uid)
-        elif self._initialise(key, uid, pod):
-            self._start(key, ready=None)
+        else:
+            self._start(key, ready=True)
 
-    def _bind(self, key: Key) -> None:
-        entry = self._entry(key, "")
-        if entry is None or entry.document()["spec"].get("nodeName"):
-            return
-        self._number += 1
-        number, nodes = self._number, self._options.nodes
-        self._edit(key, "", lambda one: pod_status.bind(one, number, nodes, self._when()))
-
-    def _initialise(self, key: Key, uid: str, pod: Document) -> bool:
-        """Let the init containers end; return whether the others may start."""
-        for number, _ in enumerate(pod["spec"].get("initContainers") or ()):
-            code = int(annotation(pod, says.INIT_EXIT_CODE) or 0) if number == 0 else 0
-
-            def end(one: Document, number: int = number, code: int = code) -> None:
-                pod_status.end_init(one, number, code, self._when())
-                if code:
-                    one["status"]["phase"] = "Failed"
-
-            self._edit(key, uid, end)
-            if code:
-                return False
-        return True
-
-    def _start(self, key: Key, *, ready: bool | None) -> None:
-        """Start all containers; ``ready``: ``None`` lets the annotations say."""
+    def _start(self, key: Key, *, ready: bool) -> None:
+        """Start all containers."""
         entry = self._entry(key, "")
         if entry is None:
             return
-        pod, uid = entry.document(), entry.uid
-        later = float(annotation(pod, says.READY_SECONDS) or 0)
-        if ready is None:
-            ready = annotation(pod, says.NOT_READY) != "true" and not later
 
-        def edit(one: Document) -> None:
-            when = self._when()
-            for place in range(len(one["spec"].get("initContainers") or ())):
-                if "terminated" not in one["status"]["initContainerStatuses"][place]["state"]:
-                    pod_status.end_init(one, place, 0, when)
-            pod_status.start(one, when)
-            pod_status.set_ready(one, when, ready=bool(ready))
+        def edit(pod: Document) -> None:
+            status, when = pod["status"], self._when()
+            for one in status.get("initContainerStatuses") or ():
+                if "terminated" not in one["state"]:
+                    one["state"] = {"terminated": _ended(one, 0, "", when)}
+            status["phase"] = "Running"
+            for one in status["containerStatuses"]:
+                one["state"] = {"running": {"startedAt": when}}
+            self._ready(pod, ready)
 
-        # A Pod that is made anew for the same owner is its next attempt; a Job's Pods share a prefix only.
-        metadata = pod["metadata"]
-        series = (*entry.owners, metadata.get("generateName") or metadata["name"])
-        attempt = self._attempts[series] = self._attempts.get(series, -1) + 1
-        name = pod["spec"]["containers"][0]["name"]
-        log = self._containers.begin_run(key[0], uid, name)
-        if self._edit(key, uid, edit) is None:
-            return
-        text = annotation(pod, says.LOG)
-        if text:
-            log.write(text.encode() if text.endswith("\n") else text.encode() + b"\n")
-        if self._options.kubelet != "automatic" or self.runner is not None:
-            return
-        loop = asyncio.get_running_loop()
-        if later:
-            loop.call_later(later, self._become_ready, key, uid)
-        lasts = annotation(pod, says.RUN_SECONDS)
-        if lasts or annotation(pod, says.EXIT_CODE):
-            code = exit_code(pod, attempt)
-            loop.call_later(float(lasts or 0), self._end, key, uid, code, annotation(pod, says.REASON))
+        pod = self._edit(key, entry.uid, edit)
+        if pod is not None:
+            self._containers.begin_run(key[0], entry.uid, pod["spec"]["containers"][0]["name"])
 
     def _watch_deadline(self, key: Key, uid: str) -> None:
         """End a Pod that has been active for too long, or look again when its time is up."""
         entry = self._entry(key, uid)
-        if entry is None or entry.is_deleting:
+        pod = {} if entry is None or entry.is_deleting else entry.document()
+        began = (pod.get("status") or {}).get("startTime")
+        if began is None or pod["status"]["phase"] in OVER:
             return
-        pod = entry.document()
-        deadline, began = pod["spec"].get("activeDeadlineSeconds"), pod["status"].get("startTime")
-        if deadline is None or began is None or pod["status"]["phase"] in ("Succeeded", "Failed"):
-            return
-        left = seconds(began) + deadline - self._objects.now()
+        left = seconds(began) + pod["spec"]["activeDeadlineSeconds"] - self._objects.now()
         if left > 0:
             asyncio.get_running_loop().call_later(left, self._watch_deadline, key, uid)
             return
         if self.runner is not None:
             self.runner.stop(uid, 0.0)
-        self._edit(key, uid, lambda one: pod_status.exceed(one, self._when()))
 
-    def _become_ready(self, key: Key, uid: str) -> None:
-        self._edit(key, uid, lambda one: pod_status.set_ready(one, self._when(), ready=True))
+        def exceed(one: Document) -> None:
+            self._end(one, 137, "Error")
+            words = "Pod was active on the node longer than the specified deadline"
+            one["status"] |= {"reason": "DeadlineExceeded", "message": words}
 
-    def _end(self, key: Key, uid: str, code: int, reason: str) -> None:
+        self._edit(key, uid, exceed)
+
+    def _ended(self, key: Key, uid: str, code: int) -> None:
         """The first container has ended: run it again, or let the Pod be over."""
         entry = self._entry(key, uid)
         if entry is None:
             return
-        pod = entry.document()
-        policy = pod["spec"]["restartPolicy"]
+        policy = entry.document()["spec"]["restartPolicy"]
         again = policy == "Always" or (policy == "OnFailure" and code != 0)
-        reason = reason if code else ""
         if again and not entry.is_deleting:
-            done = self._edit(key, uid, lambda one: pod_status.restart(one, code, reason, self._when()))
+            done = self._edit(key, uid, lambda one: self._restart(one, code, ""))
             if done is not None:
                 count = done["status"]["containerStatuses"][0]["restartCount"]
                 pause = min(self._options.retry_seconds * 2 ** (count - 1), 300.0)
-                asyncio.get_running_loop().call_later(pause, self._start_again, key, uid)
-        else:
-            self._containers.log(key[0], uid, pod["spec"]["containers"][0]["name"]).end()
-            self._edit(key, uid, lambda one: pod_status.end(one, code, reason, self._when()))
-            if entry.is_deleting:
-                self._remove(key)
-
-    def _start_again(self, key: Key, uid: str) -> None:
-        entry = self._entry(key, uid)
-        if entry is None or entry.is_deleting:
+                asyncio.get_running_loop().call_later(pause, self._run_real, key, uid)
             return
-        if self.runner is not None:
-            self._run_real(key, uid)
-        else:
-            self._start(key, ready=None)
+        self._edit(key, uid, lambda one: self._end(one, code, ""))
+        if entry.is_deleting:
+            self._objects.finish_pod(key, uid)
 
     def _stop(self, key: Key, uid: str) -> None:
         """End a Pod that is being deleted."""
         entry = self._entry(key, uid)
-        if entry is None:
-            return
-        pod = entry.document()
-        if not pod["spec"].get("nodeName", "").startswith(pod_status.NODE):
+        pod = entry.document() if entry is not None else {"spec": {}}
+        if not pod["spec"].get("nodeName", "").startswith(NODE):
             return  # not one of ours
-        grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if self.runner is not None:
-            self.runner.stop(uid, grace)
-            return
-        asyncio.get_running_loop().call_later(self._options.stop_seconds, self._end, key, uid, 137, "Error")
-
-    def _remove(self, key: Key) -> None:
-        entry = self._entry(key, "")
-        if entry is not None and entry.is_deleting:
-            self._objects.finish_pod(key, entry.uid)
+            self.runner.stop(uid, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+        else:
+            asyncio.get_running_loop().call_later(self._options.stop_seconds, self._ended, key, uid, 137)
 
     def _run_real(self, key: Key, uid: str) -> None:
-        assert self.runner is not None
         entry = self._entry(key, uid)
-        if entry is not None:
+        if self.runner is not None and entry is not None and not entry.is_deleting:
             self.runner.start(
                 entry.document(),
-                lambda code: self._end(key, uid, code, ""),
+                lambda code: self._ended(key, uid, code),
                 lambda: self._start(key, ready=True),
             )
 
 
-def _annotations(entry: Entry | None) -> Document:
-    return {} if entry is None else entry.document()["metadata"].get("annotations") or {}
+def _first_state(container: Document) -> Document:
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": {"reason": "ContainerCreating"}},
+        "lastState": {},
+    }
+
+
+def _ended(one: Document, code: int, reason: str, when: str) -> Document:
+    running: Any = one["state"].get("running") or {}
+    return {
+        "exitCode": code,
+        "reason": reason or ("Completed" if code == 0 else "Error"),
+        "startedAt": running.get("startedAt", when),
+        "finishedAt": when,
+    }
+
+
+def _annotations(entry: Entry) -> Document:
+    return entry.document()["metadata"].get("annotations") or {}

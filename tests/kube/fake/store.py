@@ -134,11 +134,9 @@ class Store:
     def collections(self) -> Iterator[Collection]:
         yield from tuple(self._collections.values())
 
-    def write(
-        self, collection: Collection, document: Document, old: Entry | None, *, next_version: bool = True
-    ) -> Entry:
+    def write(self, collection: Collection, document: Document, old: Entry | None) -> Entry:
         """Store an object's new version and tell everybody."""
-        self.version += next_version
+        self.version += 1
         entry = self.entry(collection, document)
         key = entry.key
         collection.entries[key] = entry

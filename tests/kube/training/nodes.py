@@ -129,23 +129,17 @@ class Nodes:
     def _account(self, run: Run) -> Path:
         """Lay out the Pod's account as the kubelet does."""
         namespace = run.pod["metadata"]["namespace"]
+        name = run.pod["spec"].get("serviceAccountName") or "default"
         place = run.directory / "account"
         place.mkdir(exist_ok=True)
         texts = {
-            "token": self._token(namespace, run.pod["spec"].get("serviceAccountName") or "default"),
+            "token": self._cluster.add_service_account(namespace, name),
             "namespace": namespace,
-            "ca.crt": self._cluster.tls.authority.decode() if self._cluster.tls else "",
+            "ca.crt": self._cluster.authority.decode(),
         }
         for name, text in texts.items():
             (place / name).write_text(text, encoding="utf-8")
         return place
-
-    def _token(self, namespace: str, name: str) -> str:
-        from tests.kube.fake import access
-
-        token = f"{namespace}-{name}-token"
-        self._cluster.access.tokens[token] = access.service_account(namespace, name)
-        return token
 
     def _environ(self, run: Run) -> dict[str, str]:
         spec, image = run.pod["spec"], self._images[run.container["image"]]

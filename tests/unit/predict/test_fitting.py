@@ -12,14 +12,20 @@ from types import ModuleType
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.predict.fitting import Fit, expected_efficiency, fit, fit_together
+from ringleader.predict.fitting import (
+    Fit,
+    Series,
+    efficiencies,
+    expected_efficiency,
+    fit,
+    fit_together,
+    interval,
+)
 from ringleader.predict.forecast import STATED, forecast
+from ringleader.predict.measured_job import MeasuredJob, Observation, from_document
 from ringleader.predict.models import model
-from ringleader.predict.networks import BETWEEN, WITHIN, Network
-from ringleader.predict.observation import Observation, efficiencies
-from ringleader.predict.parameters import Series
-from ringleader.predict.profile import profile_of_model
-from ringleader.predict.profile_document import MeasuredJob
+from ringleader.predict.networks import BETWEEN, WITHIN, Network, from_curve
+from ringleader.predict.profile import Profile, even_segments, profile_of_model
 from ringleader.predict.step_model import Setup, predict
 
 ROOT = Path(__file__).parents[3]
@@ -47,8 +53,8 @@ def test_the_bandwidth_that_made_the_points_comes_back() -> None:
     assert found.residual < 0.005
     modelled = efficiencies(VGG, found.setup, points(true, (1, 64)))
     assert modelled[1] == pytest.approx(predict(VGG, true, 64).efficiency, abs=0.02)
-    expected = expected_efficiency(VGG, found, 64)
-    assert expected.low <= predict(VGG, true, 64).efficiency <= expected.high
+    low, high = interval(expected_efficiency(VGG, found, 64))
+    assert low <= predict(VGG, true, 64).efficiency <= high
 
 
 def test_what_points_do_not_tell_stays_as_stated() -> None:
@@ -166,3 +172,50 @@ def test_of_two_models_the_one_that_made_the_points_has_more_evidence() -> None:
     made = replace(SETUP, overlap=False)
     right, wrong = (fit(VGG, setup, points(made)) for setup in (made, SETUP))
     assert right.evidence > wrong.evidence
+
+
+PROFILE = Profile(name="job", batch=32, before=0.004, segments=even_segments(900_000, 0.009))
+TWO_HOSTS = Network(name="25gbe-tcp", between=BETWEEN["25gbe-tcp"], within=WITHIN["pcie"])
+ALONE = Observation(ranks=1, rate=32 / 0.013, per_host=1)
+TWO = Observation(ranks=2, rate=2 * 32 / 0.031, per_host=1, exposed=0.41, waiting=0.13)
+
+
+def test_a_slow_wire_that_nobody_named_gets_the_blame() -> None:
+    job = MeasuredJob(profile=PROFILE, points=(ALONE, TWO), per_host=1)
+    found = forecast(job, Setup(network=TWO_HOSTS, per_host=1), [1, 2, 4], network_known=False)
+    at = found.rows[1].prediction
+    assert at.exposed / at.step == pytest.approx(0.41, abs=0.06)
+    assert at.waiting / at.step == pytest.approx(0.13, abs=0.06)
+    assert "travel while nothing is computed" in found.limit
+
+
+def test_a_job_may_get_less_of_a_link_than_messages_did() -> None:
+    link = from_curve("line", [(8, 20e-6), (1 << 20, 8.4e-3), (1 << 22, 33.6e-3)])
+    setup = Setup(network=replace(TWO_HOSTS, between=link), per_host=1)
+    found = fit(PROFILE, setup, [ALONE, TWO])
+    parameters = {parameter.name: parameter for parameter in found.parameters}
+    assert parameters["slowdown"].fitted and 1.4 < parameters["slowdown"].value < 3
+    at = predict(PROFILE, found.setup, 2)
+    assert at.exposed > at.waiting
+
+
+def test_without_a_split_everything_is_as_before() -> None:
+    setup = Setup(network=TWO_HOSTS, per_host=1)
+    bare = replace(TWO, exposed=None, waiting=None)
+    assert [p.name for p in fit(PROFILE, setup, [ALONE, bare]).parameters] == [
+        "straggler",
+        "fixed",
+        "bandwidth between",
+    ]
+
+
+def test_a_profile_carries_the_split() -> None:
+    document = {
+        "batch": 32,
+        "step_seconds": 0.013,
+        "gradient_bytes": 900_000,
+        "points": [{"ranks": 2, "step_seconds": 0.031, "exchange_seconds": 0.0124, "waiting_seconds": 0.0}],
+    }
+    point = from_document(document, "x").points[1]
+    assert point.exposed == pytest.approx(0.4)
+    assert point.waiting == 0.0

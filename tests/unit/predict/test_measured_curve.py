@@ -14,9 +14,8 @@ from ringleader.measurements.collective import CollectiveResult, CollectiveRun, 
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Transfer
 from ringleader.measurements.training import Arm as TrainingArm
 from ringleader.measurements.training import LayerTime, StepSplit, TrainingRun
-from ringleader.predict.measured_curve import all_reduce_of, link_of
 from ringleader.predict.models import model
-from ringleader.predict.networks import BETWEEN, WITHIN, Network
+from ringleader.predict.networks import BETWEEN, WITHIN, Network, all_reduce_of, link_of
 from ringleader.predict.profile import profile_of_model
 from ringleader.predict.step_model import Setup, predict
 from ringleader.scaling import Context

@@ -73,26 +73,25 @@ def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 def test_a_stored_run_is_fitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    call(
-        str(kept(tmp_path / "run")),
-        "--gradients",
-        "25e6",
-        "--within",
-        "shared-memory",
-        "--algorithm",
-        "engine",
-    )
+    words = ("--gradients", "25e6", "--within", "shared-memory", "--algorithm", "engine")
+    call(str(kept(tmp_path / "run")), *words)
     shown = capsys.readouterr().out
     assert "measured: 85.0 %" in shown and "Residuals of the measured points" in shown
 
 
-def test_a_stored_run_that_lacks_something(tmp_path: Path) -> None:
-    assert "--gradients" in refused(str(kept(tmp_path / "run")))
-    assert "schema 99" in refused(str(kept(tmp_path / "new", schema=99)), "--gradients", "8")
-    assert "no sample of one rank" in refused(str(kept(tmp_path / "none", points=[])), "--gradients", "8")
-    whole = (tmp_path / "run" / "run.json").read_text()
-    (tmp_path / "cut.json").write_text(whole[: len(whole) // 2])
-    assert "is not JSON" in refused(str(tmp_path / "cut.json"))
+@pytest.mark.parametrize(
+    ("change", "words", "said"),
+    [
+        ({}, "", "--gradients"),
+        ({"schema": 99}, "--gradients 8", "schema 99"),
+        ({"points": []}, "--gradients 8", "no sample of one rank"),
+        ({"strong": True}, "--gradients 8", "is strong scaling"),
+    ],
+)
+def test_a_stored_run_that_lacks_something(
+    tmp_path: Path, change: dict[str, object], words: str, said: str
+) -> None:
+    assert said in refused(str(kept(tmp_path / "run", **change)), *words.split())
 
 
 def test_a_profile_with_layers_and_points(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -122,36 +121,48 @@ def test_a_measured_curve_takes_the_place_of_a_name(
     assert ":1:" in said and ":2:" in said
 
 
-def test_all_that_is_wrong_at_once(tmp_path: Path) -> None:
-    wrong = "--model lenet --rate -1 --network token-ring --within x --ranks 0,a --per-host 0 --until 7"
-    said = refused(*wrong.split(), "--what-if", "none")
-    words = "lenet --rate --batch token-ring --within --ranks --per-host --until none"
-    for word in words.split():
-        assert word in said, word
-    assert "do not fill hosts of 8" in refused(*MODEL, "--ranks", "9,12")
-    assert "nothing says what is trained" in refused()
-    profile = tmp_path / "job.json"
-    profile.write_text(
-        '{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "colour": 1, "points": [{}], "unit": 7}'
-    )
-    said = refused(str(profile))
-    for word in (
-        "batch",
-        "step_seconds",
-        "gradient_bytes",
-        "colour",
-        "points[0].ranks",
-        "points[0].rate",
-        "unit",
-    ):
-        assert f"{profile}: {word}" in said, word
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--model lenet --rate -1 --network token-ring --within x --ranks 0,a --per-host 0 --until 7 "
+            "--what-if none",
+            "lenet --rate --batch token-ring --within --ranks --per-host --until none",
+        ),
+        ("--model vgg-16 --rate 154 --batch 64 --ranks 9,12", "fill hosts of 8"),
+        ("", "nothing says what is trained"),
+        ("nowhere.json", "PROFILE nowhere.json: cannot be read"),
+        ("--model vgg-16 --rate 1 --batch 1 --curve=", "--curve: cannot be read"),
+    ],
+)
+def test_all_that_is_wrong_at_once(words: str, said: str) -> None:
+    told = refused(*words.split())
+    for word in said.split(" ") if said.startswith("lenet") else [said]:
+        assert word in told, word
 
 
-@pytest.mark.parametrize("text", ["", "[", "[]", "nul", "7", '{"batch": 1e999}', "[" * 100_000, "9" * 5000])
-def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (
+            '{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "colour": 1, "points": [{}], "unit": 7}',
+            "batch step_seconds gradient_bytes colour points[0].ranks points[0].rate unit",
+        ),
+        (
+            '{"batch": 1, "parts": {"speed": 1}, "layers": 3, "points": [{"ranks": 3, "per_host": 2, '
+            '"rate": 1, "sharing": 2}]}',
+            "parts.speed parts.backward layers points[0].per_host points[0].sharing",
+        ),
+        *((text, "") for text in ("", "[", "[]", "nul", "7", '{"batch": 1e999}', "[" * 100_000, "9" * 5000)),
+    ],
+)
+def test_every_wrong_field_of_a_profile_is_named(tmp_path: Path, text: str, places: str) -> None:
     file = tmp_path / "job.json"
     file.write_text(text)
-    assert str(file) in refused(str(file))
+    told = refused(str(file))
+    assert str(file) in told
+    for place in places.split():
+        assert f"{file}: {place}" in told, place
 
 
 def test_a_name_that_no_terminal_should_get(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -162,11 +173,6 @@ def test_a_name_that_no_terminal_should_get(capsys: pytest.CaptureFixture[str], 
     assert capsys.readouterr().out.startswith("a?[31m: ")
     file.write_text(text.replace("31m", "31m\\ud800"))
     assert "lone surrogate" in refused(str(file))
-
-
-def test_a_file_that_has_no_name_is_told_by_its_option() -> None:
-    assert "--curve: cannot be read" in refused(*MODEL, "--curve", "")
-    assert "PROFILE nowhere.json: cannot be read" in refused("nowhere.json")
 
 
 def test_of_a_file_that_is_no_curve_a_few_lines_are_named(tmp_path: Path) -> None:

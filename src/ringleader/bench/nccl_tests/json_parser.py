@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from ringleader.bench.nccl_tests.parsed_output import (
-    LEAST_RATE_SHOWN,
     ParsedTable,
     ParsedTest,
-    Row,
     operation_named,
 )
+from ringleader.bench.run_file import json_of
 from ringleader.errors import Fault, RequestError
-from ringleader.measurements.collective import RankProcess, Sweep, Timing
-from ringleader.text_files import json_document
+from ringleader.measurements.collective import CollectiveResult, RankProcess, Sweep, Timing
 
 
 def parse_json(text: str, source: str) -> list[ParsedTest]:
     """Return the tests of a document, or of a list of them; RequestError names what cannot be read."""
-    try:
-        document = json_document(text)
-    except json.JSONDecodeError as error:
-        where = f"{source}:{error.lineno}:{error.colno}"
-        raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
-    except ValueError as error:
-        raise RequestError(Fault(where=source, what=f"cannot be read: {error}")) from None
+    document = json_of(text, source)
     every = document if isinstance(document, list) else [document]
     faults: list[Fault] = []
     tests = []
@@ -76,36 +67,31 @@ def _test(document: Any, place: str) -> ParsedTest:
 def _tables(document: Mapping[str, Any], ours: Mapping[str, Any], place: str) -> list[ParsedTable]:
     series = _list(ours.get("series"))
     if not series:
-        rows = [_row(one, f"{place}results[{at}]") for at, one in enumerate(document["results"])]
-        return [ParsedTable(rows=rows)]
-    return [
-        ParsedTable(
-            implementation=str(_object(one).get("implementation", "")),
-            note=str(_object(one).get("note", "")),
-            rows=[
-                _row(row, f"{place}ringleader.series[{at}].results[{index}]")
-                for index, row in enumerate(_list(_object(one).get("results")))
-            ],
+        return [_table(ParsedTable(), document["results"], f"{place}results")]
+    found = []
+    for at, one in enumerate(map(_object, series)):
+        table = ParsedTable(implementation=str(one.get("implementation", "")), note=str(one.get("note", "")))
+        rows = _list(one.get("results"))
+        found.append(_table(table, rows, f"{place}ringleader.series[{at}].results"))
+    return found
+
+
+def _table(table: ParsedTable, rows: list[Any], where: str) -> ParsedTable:
+    """Return the table with its rows."""
+    for at, row in enumerate(map(_object, rows)):
+        place, iterations = f"{where}[{at}]", row.get("actual_iterations")
+        out, inside = row.get("out_of_place"), row.get("in_place")
+        root = _whole(row.get("root", -1), f"{place}.root")
+        result = CollectiveResult(
+            size=_whole(row.get("size"), f"{place}.size"),
+            count=_whole(row.get("count"), f"{place}.count"),
+            out_of_place=_timing(out, f"{place}.out_of_place"),
+            in_place=_timing(inside, f"{place}.in_place"),
+            iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
         )
-        for at, one in enumerate(series)
-    ]
-
-
-def _row(value: Any, place: str) -> Row:
-    row = _object(value)
-    out, inside = row.get("out_of_place"), row.get("in_place")
-    iterations = row.get("actual_iterations")
-    return Row(
-        size=_whole(row, "size", place),
-        count=_whole(row, "count", place),
-        dtype=str(row.get("type", "")),
-        redop=str(row.get("redop", "none")),
-        root=_whole({"root": row.get("root", -1)}, "root", place),
-        out_of_place=_timing(out, f"{place}.out_of_place"),
-        in_place=_timing(inside, f"{place}.in_place"),
-        iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
-        factor=_factor(_object(out)) or _factor(_object(inside)),
-    )
+        rates = [(one.get("alg_bw"), one.get("bus_bw")) for one in map(_object, (out, inside))]
+        table.add((str(row.get("type", "")), str(row.get("redop", "none")), root), result, *rates)
+    return table
 
 
 def _timing(value: Any, place: str) -> Timing | None:
@@ -122,13 +108,6 @@ def _timing(value: Any, place: str) -> Timing | None:
         high=None if high is None else _number(high, f"{place}.high") / 1e6,
         wrong=None if wrong is None else int(_number(wrong, f"{place}.nwrong")),
     )
-
-
-def _factor(cells: Mapping[str, Any]) -> float | None:
-    algorithm, bus = cells.get("alg_bw"), cells.get("bus_bw")
-    if isinstance(algorithm, int | float) and isinstance(bus, int | float) and algorithm >= LEAST_RATE_SHOWN:
-        return bus / algorithm
-    return None
 
 
 def _sweep(config: Mapping[str, Any]) -> Sweep | None:
@@ -178,15 +157,11 @@ def _number(value: Any, place: str) -> float:
     return float(value)
 
 
-def _whole(row: Mapping[str, Any], name: str, place: str) -> int:
-    value = row.get(name)
+def _whole(value: Any, place: str) -> int:
+    """Return a whole number, which nccl-tests writes as text at times."""
     try:
-        return int(value.strip()) if isinstance(value, str) else int(_whole_number(value))
-    except (ValueError, TypeError):
-        raise _WrongError(f"{place}.{name}", f"{value!r:.40} is not a whole number") from None
-
-
-def _whole_number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError
-    return value
+        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+            return int(value)
+    except ValueError:
+        pass
+    raise _WrongError(place, f"{value!r:.40} is not a whole number")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ringleader.bench.collective_plan import PARTED, dtype_named
 from ringleader.errors import Fault
@@ -26,21 +27,8 @@ LEAST_RATE_SHOWN = 0.5
 """GB/s below which two decimals say too little."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of a table, in seconds."""
-
-    size: int
-    count: int
-    dtype: str
-    """As nccl-tests writes it."""
-    redop: str
-    root: int
-    out_of_place: Timing | None = None
-    in_place: Timing | None = None
-    iterations: int | None = None
-    factor: float | None = None
-    """busbw / algbw as printed; ``None``: too small to tell, or not there."""
+Kind = tuple[str, str, int]
+"""Element type and reduction as nccl-tests writes them, and the root."""
 
 
 @dataclass(kw_only=True)
@@ -48,8 +36,19 @@ class ParsedTable:
     """One table of a test."""
 
     implementation: str = "nccl"
-    rows: list[Row] = field(default_factory=list)
+    rows: dict[Kind, list[CollectiveResult]] = field(default_factory=dict)
     note: str = ""
+    factors: list[float] = field(default_factory=list)
+    """busbw / algbw of the rows that are large enough to show it."""
+
+    def add(self, kind: Kind, result: CollectiveResult, *rates: tuple[Any, Any]) -> None:
+        """Take a row; ``rates``: algbw and busbw as printed (GB/s), out of place and in place."""
+        self.rows.setdefault(kind, []).append(result)
+        for algorithm, bus in rates:
+            is_known = isinstance(algorithm, int | float) and isinstance(bus, int | float)
+            if is_known and algorithm >= LEAST_RATE_SHOWN:
+                self.factors.append(bus / algorithm)
+                return
 
 
 @dataclass(kw_only=True)
@@ -70,6 +69,12 @@ class ParsedTest:
     """Its footer was there."""
     error: str = ""
     """What the program said of a failure."""
+
+    @property
+    def factor(self) -> float | None:
+        """busbw / algbw of the middle row; ``None``: too small to show it, or not there."""
+        found = [factor for table in self.tables for factor in table.factors]
+        return statistics.median(found) if found else None
 
 
 def operation_named(program: str) -> str:
@@ -93,7 +98,7 @@ def runs_of(
     faults = _wrong_ranks(test, count, source) or _other_factor(test, operation, count, source)
     if faults:
         return [], faults
-    kinds = dict.fromkeys((row.dtype, row.redop, row.root) for one in test.tables for row in one.rows)
+    kinds = dict.fromkeys(kind for table in test.tables for kind in table.rows)
     names = [name] if len(kinds) == 1 else [f"{name}-{number}" for number in range(1, len(kinds) + 1)]
     hosts = list(dict.fromkeys(process.host for process in test.processes))
     each = {sum(process.host == host for process in test.processes) for host in hosts}
@@ -141,20 +146,18 @@ def _wrong_ranks(test: ParsedTest, count: int, source: str) -> list[Fault]:
     return []
 
 
-def _series(table: ParsedTable, kind: tuple[str, str, int]) -> CollectiveSeries:
-    by_size: dict[int, list[Row]] = {}
-    for row in table.rows:
-        if (row.dtype, row.redop, row.root) == kind and row.size:
-            by_size.setdefault(row.size, []).append(row)
+def _series(table: ParsedTable, kind: Kind) -> CollectiveSeries:
+    by_size: dict[int, list[CollectiveResult]] = {}
+    for result in table.rows.get(kind, ()):
+        if result.size:
+            by_size.setdefault(result.size, []).append(result)
     results = tuple(
-        CollectiveResult(
-            size=size,
-            count=rows[0].count,
-            out_of_place=_together([row.out_of_place for row in rows]),
-            in_place=_together([row.in_place for row in rows]),
-            iterations=rows[0].iterations,
+        replace(
+            found[0],
+            out_of_place=_together([one.out_of_place for one in found]),
+            in_place=_together([one.in_place for one in found]),
         )
-        for size, rows in sorted(by_size.items())
+        for _size, found in sorted(by_size.items())
     )
     return CollectiveSeries(implementation=table.implementation, results=results, note=table.note)
 
@@ -174,16 +177,11 @@ def _together(timings: Sequence[Timing | None]) -> Timing | None:
     )
 
 
-def _factors(test: ParsedTest) -> list[float]:
-    return [row.factor for table in test.tables for row in table.rows if row.factor is not None]
-
-
 def _ranks_from_factor(test: ParsedTest, operation: str) -> int | None:
-    """Return the number of ranks that busbw / algbw tells, where the operation's factor depends on it."""
-    factors = _factors(test)
-    if not factors or not (operation == "allreduce" or operation in PARTED):
+    """Return the number of ranks by busbw / algbw, where the operation's factor depends on it."""
+    factor = test.factor
+    if factor is None or not (operation == "allreduce" or operation in PARTED):
         return None
-    factor = statistics.median(factors)
     whole = 2.0 if operation == "allreduce" else 1.0
     if not factor < whole:
         return None
@@ -193,10 +191,9 @@ def _ranks_from_factor(test: ParsedTest, operation: str) -> int | None:
 
 def _other_factor(test: ParsedTest, operation: str, ranks: int, source: str) -> list[Fault]:
     """Return a fault where busbw / algbw is not that of the operation."""
-    factors = _factors(test)
-    if not factors:
+    factor, wanted = test.factor, bus_factor(operation, ranks)
+    if factor is None:
         return []
-    factor, wanted = statistics.median(factors), bus_factor(operation, ranks)
     # Before June 2020 algbw of allgather and reducescatter was printed as busbw.
     known = (wanted, 1.0) if operation in PARTED else (wanted,)
     if any(abs(factor - one) <= TOLERANCE * one for one in known):

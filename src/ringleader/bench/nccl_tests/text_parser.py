@@ -18,14 +18,13 @@ import re
 from collections.abc import Sequence
 
 from ringleader.bench.nccl_tests.parsed_output import (
-    LEAST_RATE_SHOWN,
+    Kind,
     ParsedTable,
     ParsedTest,
-    Row,
     operation_named,
 )
 from ringleader.errors import Fault, RequestError
-from ringleader.measurements.collective import RankProcess, Sweep, Timing
+from ringleader.measurements.collective import CollectiveResult, RankProcess, Sweep, Timing
 from ringleader.text_files import unprefixed
 
 RANK = re.compile(
@@ -140,13 +139,13 @@ class _Reader:
 
     def _row(self, number: int, words: Sequence[str]) -> None:
         try:
-            row = row_of(self._columns, words, self._unit)
+            kind, result, rates = row_of(self._columns, words, self._unit)
         except (ValueError, KeyError, OverflowError):  # no number, no such column, infinitely many wrong
             shown = " ".join(words)[:LONGEST_SHOWN]
             what = f"{shown!r} does not fit the columns {' '.join(self._columns)}"
             self.faults.append(Fault(where=f"{self.source}:{number}", what=what))
             return
-        self._test.tables[-1].rows.append(row)
+        self._test.tables[-1].add(kind, result, *rates)
 
 
 def _sweep(found: re.Match[str]) -> Sweep:
@@ -162,8 +161,10 @@ def _sweep(found: re.Match[str]) -> Sweep:
     )
 
 
-def row_of(columns: Sequence[str], words: Sequence[str], unit: float) -> Row:
-    """Return a row by the columns of its table; ``unit``: times per second.
+def row_of(
+    columns: Sequence[str], words: Sequence[str], unit: float
+) -> tuple[Kind, CollectiveResult, list[tuple[float, float]]]:
+    """Return a row by the columns of its table, and its algbw and busbw; ``unit``: times per second.
 
     ValueError, KeyError, OverflowError: it does not fit.
     """
@@ -179,17 +180,15 @@ def row_of(columns: Sequence[str], words: Sequence[str], unit: float) -> Row:
     if len(cells) != len(blocks) or width < 3:
         raise ValueError
     pairs = [dict(zip(blocks[:width], cells[at : at + width], strict=True)) for at in (0, width)]
-    root = left.get("root", "-1")
-    return Row(
+    result = CollectiveResult(
         size=int(left["size"]),
         count=int(left["count"]),
-        dtype=left["type"],
-        redop=left.get("redop", "none"),
-        root=int(root),
         out_of_place=_timing(pairs[0], unit),
         in_place=_timing(pairs[1], unit),
-        factor=_factor(pairs),
     )
+    rates = [(one["algbw"], one["busbw"]) for one in pairs]
+    numbers = [(float(one), float(other)) for one, other in rates if MISSING not in (one, other)]
+    return (left["type"], left.get("redop", "none"), int(left.get("root", "-1"))), result, numbers
 
 
 def _timing(cells: dict[str, str], unit: float) -> Timing | None:
@@ -201,15 +200,6 @@ def _timing(cells: dict[str, str], unit: float) -> Timing | None:
         raise ValueError
     if not seconds:
         return None
-    # Before 2.13 there was no count, but the largest error: that tells no number of elements.
+    # Before 2.13 there was no count, but the largest error: that is not a number of elements.
     wrong = cells.get("#wrong", MISSING)
     return Timing(seconds=seconds, wrong=None if wrong == MISSING else int(float(wrong)))
-
-
-def _factor(pairs: Sequence[dict[str, str]]) -> float | None:
-    for cells in pairs:
-        if MISSING not in (cells["algbw"], cells["busbw"]):
-            algorithm = float(cells["algbw"])
-            if algorithm >= LEAST_RATE_SHOWN:
-                return float(cells["busbw"]) / algorithm
-    return None

@@ -12,7 +12,6 @@ from ringleader.measurements.collective import (
     CollectiveResult,
     CollectiveRun,
     CollectiveSeries,
-    Sweep,
     Timing,
     bus_factor,
 )
@@ -64,10 +63,16 @@ def header(run: CollectiveRun) -> Iterator[str]:
     """Yield what was measured, where, with what."""
     context = run.context
     version = f" version {context.ringleader}" if context.ringleader else ""
-    yield f"# ringleader bench{version} {' '.join([context.mpi, _torch(context.torch)]).strip()}".rstrip()
+    torch = f" torch {context.torch}" if context.torch else ""
+    yield f"# ringleader bench{version} {f'{context.mpi}{torch}'.strip()}".rstrip()
     yield f"# Collective test starting: {run.operation} ({PROGRAMS[run.operation]}_perf in nccl-tests)"
-    if run.sweep is not None:
-        yield f"# {_sweep(run.sweep)}"
+    if (sweep := run.sweep) is not None:
+        factor = sweep.step_factor > 1
+        step = f"{sweep.step_factor}(factor)" if factor else f"{sweep.step_bytes}(bytes)"
+        yield (
+            f"# minBytes {sweep.minimum} maxBytes {sweep.maximum} step: {step} warmup iters: {sweep.warmup}"
+            f" iters: {sweep.iterations} validation: {sweep.checks}"
+        )
     hosts = len({process.host for process in run.processes}) or len(context.hosts) or 1
     machine = " (one machine)" if context.one_machine else ""
     each = f", {run.per_host} on each" if run.per_host and hosts > 1 else ""
@@ -82,19 +87,6 @@ def header(run: CollectiveRun) -> Iterator[str]:
             f"#  Rank {process.rank:2} Group  0 Pid {process.pid:6} on {process.host:>10}"
             f" device {process.device or 'CPU'}"
         )
-
-
-def _torch(version: str) -> str:
-    return f"torch {version}" if version else ""
-
-
-def _sweep(sweep: Sweep) -> str:
-    factor = sweep.step_factor > 1
-    step = f"{sweep.step_factor}(factor)" if factor else f"{sweep.step_bytes}(bytes)"
-    return (
-        f"minBytes {sweep.minimum} maxBytes {sweep.maximum} step: {step} warmup iters: {sweep.warmup}"
-        f" iters: {sweep.iterations} validation: {sweep.checks}"
-    )
 
 
 def table(run: CollectiveRun, series: CollectiveSeries) -> Iterator[str]:
@@ -159,46 +151,30 @@ def comparison(run: CollectiveRun) -> str:
     Behind it in parentheses: the same of the fastest rounds, which other work on the machine disturbed least.
     """
     measured = [series for series in run.series if series.results]
-    if len(measured) < 2:
+    if not measured:
         return ""
-    first, others = measured[0], measured[1:]
-    columns = [(place, other) for place in ("out_of_place", "in_place") for other in others]
-    shown = [(place, other) for place, other in columns if _any_ratio(first, other, place)]
-    if not shown:
+    first, columns = measured[0], dict[str, list[str]]()
+    for place in ("out_of_place", "in_place"):
+        for other in measured[1:]:
+            known = {result.size: getattr(result, place) for result in reversed(other.results)}
+            cells = [_ratios(getattr(one, place), known.get(one.size)) for one in first.results]
+            if any(cells):
+                columns[f"{other.implementation} {place.replace('_', '-')}"] = cells
+    if not columns:
         return ""
-    names = [f"{other.implementation} {place.replace('_', '-')}" for place, other in shown]
     name = first.implementation
+    title = f"# Time of others over {name}'s, in parentheses of the fastest rounds; above 1: {name} is faster"
+    rows = [[str(result.size) for result in first.results], *columns.values()]
     lines = [
-        f"# Time of others over {name}'s, in parentheses of the fastest rounds; above 1: {name} is faster"
+        f"# {size:>10}" + "".join(f"  {cell or 'N/A':>18}" for cell in cells)
+        for size, *cells in [("size", *columns), *zip(*rows, strict=True)]
     ]
-    lines.append("# " + f"{'size':>10}" + "".join(f"  {name:>18}" for name in names))
-    for result in first.results:
-        cells = [_cell(result, _same_size(other, result), place) for place, other in shown]
-        lines.append(f"# {result.size:>10}" + "".join(f"  {cell:>18}" for cell in cells))
-    return "\n".join(lines) + "\n"
+    return "\n".join([title, *lines]) + "\n"
 
 
-def _same_size(series: CollectiveSeries, result: CollectiveResult) -> CollectiveResult | None:
-    return next((one for one in series.results if one.size == result.size), None)
-
-
-def _any_ratio(first: CollectiveSeries, other: CollectiveSeries, place: str) -> bool:
-    return any(_ratio(one, _same_size(other, one), place) is not None for one in first.results)
-
-
-def _cell(own: CollectiveResult, other: CollectiveResult | None, place: str) -> str:
-    mean, fastest = _ratio(own, other, place), _ratio(own, other, place, fastest=True)
-    if mean is None:
-        return "N/A"
-    return f"{mean:.2f}" if fastest is None else f"{mean:.2f} ({fastest:.2f})"
-
-
-def _ratio(
-    own: CollectiveResult, other: CollectiveResult | None, place: str, *, fastest: bool = False
-) -> float | None:
-    mine: Timing | None = getattr(own, place)
-    theirs: Timing | None = getattr(other, place) if other is not None else None
-    if mine is None or theirs is None:
-        return None
-    over, under = (theirs.low, mine.low) if fastest else (theirs.seconds, mine.seconds)
-    return over / under if over and under else None
+def _ratios(mine: Timing | None, theirs: Timing | None) -> str:
+    """Return ``2.00 (1.95)``: times as long, and of the fastest rounds; empty where one was not measured."""
+    if mine is None or theirs is None or not mine.seconds or not theirs.seconds:
+        return ""
+    fastest = f" ({theirs.low / mine.low:.2f})" if mine.low and theirs.low else ""
+    return f"{theirs.seconds / mine.seconds:.2f}{fastest}"

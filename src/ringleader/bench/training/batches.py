@@ -1,4 +1,4 @@
-"""Batches of one rank by the number of the step: every arm sees the same ones."""
+"""Batches of one rank by the number of the step: every variant sees the same ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from ringleader.bench.training.data_folder import DataError, DataFiles, find_data
-from ringleader.bench.training.model_table import MODELS
 from ringleader.bench.training.models import WIDTH, WORDS
-from ringleader.bench.training.training_plan import SYNTHETIC, TrainingPlan
+from ringleader.bench.training.training_plan import MODELS, SYNTHETIC, TrainingPlan
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets, on the rank's device."""
@@ -101,7 +100,7 @@ class PictureBatches:
 
     def of(self, step: int) -> Batch:
         """See `Batches`."""
-        if step not in self._ahead:  # another arm's turn
+        if step not in self._ahead:  # another variant is trained
             self._ahead.clear()
             self._read(step)
         self._read(step + 1)

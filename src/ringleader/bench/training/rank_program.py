@@ -8,7 +8,7 @@ arms       {"ringleader": "", "ddp-nccl": "NCCL needs a GPU for each rank"}     
 host       {"hostname": …, "cpu": …, "cores": …, "python": …, "torch": …, "machine": …, "transport": …,
             "device": "cpu", "threads": 1}
 model      {"parameters": …}
-turn       {"arm": "ringleader", "repetition": 2}   begins; 0: warm-up
+round      {"arm": "ringleader", "repetition": 2}   begins; 0: warm-up
 times      {"arm": …, "repetition": …, "times": a ``RankTimes``}
 layers     [a ``LayerTime``, …]                  of rank 0
 digests    {"ringleader": "8c1f…"}               of the weights, at the end
@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -29,13 +28,13 @@ import ringleader.torch as hvd
 from ringleader.agents.training_progress import context_of
 from ringleader.bench.training.batches import Batches, open_batches
 from ringleader.bench.training.data_folder import DataError
-from ringleader.bench.training.layer_times import layer_times
-from ringleader.bench.training.training_arms import TrainingArm, missing_arms
-from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, order_of
+from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms
+from ringleader.bench.training.variants import TrainedVariant, missing_variants
+from ringleader.dataclass_json import document, from_document
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
 from ringleader.measurements.training import ALONE, COUPLED, DDP_GLOO, DDP_NCCL, UNCOUPLED
+from ringleader.metrics import in_round
 
 LAYER_STEPS = 10
 """Steps in which layers are timed, at most."""
@@ -47,7 +46,7 @@ class Ranks:
     """All ranks of the job."""
 
     def __init__(self, wait_seconds: float) -> None:
-        """Make a communicator of its own: the engine's is the engine's. Collective."""
+        """Make a communicator beside the engine's. Collective."""
         from mpi4py import MPI
 
         self._comm, self._wait = MPI.COMM_WORLD.Dup(), wait_seconds
@@ -83,15 +82,15 @@ def device_of(plan: TrainingPlan, ranks: Ranks) -> tuple[torch.device, str]:
 
 
 class Rounds:
-    """The arms of this rank, trained in turns."""
+    """The variants of this rank; in each round every one is trained."""
 
     def __init__(self, plan: TrainingPlan, ranks: Ranks, batches: Batches, device: torch.device) -> None:
         """Nothing is built yet."""
         self._plan, self._ranks, self._batches, self._device = plan, ranks, batches, device
-        self.arms: dict[str, TrainingArm] = {}
+        self.variants: dict[str, TrainedVariant] = {}
 
     def build(self, names: tuple[str, ...]) -> None:
-        """Build the arms. Collective."""
+        """Build the variants. Collective."""
         groups: dict[str, Any] = {}
         if {DDP_GLOO, DDP_NCCL} & set(names):
             wait = timedelta(seconds=self._plan.wait_seconds)
@@ -101,45 +100,46 @@ class Rounds:
                 groups[DDP_NCCL] = torch.distributed.new_group(backend="nccl", timeout=wait)
         for name in names:
             if name != ALONE or self._ranks.rank == 0:
-                self.arms[name] = TrainingArm(name, self._plan, self._batches, self._device, groups.get(name))
+                own = (self._plan, self._batches, self._device, groups.get(name))
+                self.variants[name] = TrainedVariant(name, *own)
 
     def measure(self, names: tuple[str, ...]) -> None:
         """Warm up, then make all repetitions. Collective."""
         for name in names:
-            self._turn(name, 0)
+            self._train(name, 0)
         for repetition in range(1, self._plan.repeats + 1):
-            for name in order_of(names, repetition - 1):
-                self._turn(name, repetition)
+            for name in in_round(names, repetition - 1):
+                self._train(name, repetition)
 
-    def _turn(self, name: str, repetition: int) -> None:
-        """Train one arm for as many steps as the plan says; the first one, in cold caches, does not count."""
-        send("turn", {"arm": name, "repetition": repetition})
-        arm = self.arms.get(name)
-        if arm is not None and (self._plan.warmup or repetition):
-            arm.run(1 if repetition else self._plan.warmup)
+    def _train(self, name: str, repetition: int) -> None:
+        """Make as many steps as the plan says; the first one, in cold caches, does not count."""
+        send("round", {"arm": name, "repetition": repetition})
+        variant = self.variants.get(name)
+        if variant is not None and (self._plan.warmup or repetition):
+            variant.run(1 if repetition else self._plan.warmup)
         if name == ALONE:
-            self._ranks.stand_still()  # nobody comes out of another arm while rank 0 is timed
+            self._ranks.stand_still()  # nobody comes out of another variant while rank 0 is timed
         else:
             hvd.barrier()
-        if repetition and arm is not None:
-            times = arm.run(self._plan.steps)
-            send("times", {"arm": name, "repetition": repetition, "times": asdict(times)})
+        if repetition and variant is not None:
+            times = variant.run(self._plan.steps)
+            send("times", {"arm": name, "repetition": repetition, "times": document(times)})
         self._ranks.stand_still()
 
     def time_layers(self) -> None:
         """Time the layers on rank 0, where it has trained alone. Collective."""
-        arm = self.arms.get(ALONE if self._ranks.size > 1 else UNCOUPLED)
-        if arm is not None and self._ranks.rank == 0:
-            send("layers", [asdict(one) for one in layer_times(arm, min(LAYER_STEPS, self._plan.steps))])
+        variant = self.variants.get(ALONE if self._ranks.size > 1 else UNCOUPLED)
+        if variant is not None and self._ranks.rank == 0:
+            send("layers", document(variant.layer_times(min(LAYER_STEPS, self._plan.steps))))
         self._ranks.stand_still()
 
     def digests(self) -> dict[str, str]:
         """Return digests of what coupled ranks have made of the weights."""
-        return {name: arm.digest() for name, arm in self.arms.items() if name in COUPLED}
+        return {name: one.digest() for name, one in self.variants.items() if name in COUPLED}
 
 
 def prepare(plan: TrainingPlan, ranks: Ranks) -> tuple[torch.device, Batches, tuple[str, ...]] | None:
-    """Return where this rank computes, what it trains on, and the arms; ``None`` where a rank cannot.
+    """Return where this rank computes, what it trains on, and the variants; ``None`` where a rank cannot.
 
     Collective.
     """
@@ -149,7 +149,7 @@ def prepare(plan: TrainingPlan, ranks: Ranks) -> tuple[torch.device, Batches, tu
         batches = open_batches(plan, ranks.rank, ranks.size, device)
     except DataError as error:
         faults.append(f"--data: {error}")
-    missing = {name: why for one in ranks.gather(missing_arms(device)) for name, why in one.items()}
+    missing = {name: why for one in ranks.gather(missing_variants(device)) for name, why in one.items()}
     arms, wrong = chosen_arms(plan, ranks.size, missing)
     if ranks.rank == 0:
         faults += [f"{fault.where}: {fault.what}" for fault in wrong]
@@ -176,7 +176,7 @@ def run(plan: TrainingPlan) -> None:
     send("host", {**context_of(), **told, "transport": str(PROCESS.get().engine.transport.name)})
     rounds = Rounds(plan, ranks, batches, device)
     rounds.build(names)
-    weights = sum(p.numel() for p in next(iter(rounds.arms.values())).model.parameters())
+    weights = sum(p.numel() for p in next(iter(rounds.variants.values())).model.parameters())
     send("model", {"parameters": weights})
     rounds.measure(names)
     rounds.time_layers()

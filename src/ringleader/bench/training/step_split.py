@@ -4,7 +4,7 @@ A step of a rank is cut at five moments: the batch is there, the loss is there, 
 gradients are those of all ranks, the weights are new. Between the third and the fourth nothing is computed:
 that is exposed communication, e_r on rank r. How much of it is waiting for the slowest rank
 
-* is told by the engine, which has a clock around its barrier (``told``);
+* is reported by the engine, which has a clock around its barrier (``told``);
 * else follows from the ranks together: who comes last waits for nobody, so in each step
   exchange = min over r of e_r, and waiting = e_r − that. No clocks of two hosts are compared.
 """
@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringleader.dataclass_json import bounded
 from ringleader.measurements.training import PARTS, StepSplit
 
 
@@ -33,7 +34,7 @@ class RankTimes:
     """Part of ``exposed`` that the engine says was waiting; empty: nobody says."""
     totals: tuple[float, ...] = ()
     """Whole steps."""
-    losses: tuple[float, ...] = ()
+    losses: tuple[float, ...] = bounded((), any_float=True)
 
     @property
     def steps(self) -> int:
@@ -98,20 +99,24 @@ def mean_split(splits: Sequence[StepSplit]) -> StepSplit | None:
     return StepSplit(**{name: statistics.fmean(getattr(one, name) for one in splits) for name in PARTS})
 
 
+def layer_of(parameter: str) -> str:
+    """Return what a parameter's name has before its last dot."""
+    return parameter.rpartition(".")[0] or parameter
+
+
 def layer_order(ready: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
     """Return (layer, seconds) in the order of forward, from when parameters' gradients were ready.
 
     ``ready``: for each step (name of a parameter, seconds since backward began), in the order in which they
-    became ready. A layer is what a parameter's name has before its last dot. It took the time since the
-    gradient before it: what has no parameters counts to the layer whose gradients come next. The median over
-    the steps.
+    became ready. A layer took the time since the gradient before it: what has no parameters counts to the
+    layer whose gradients come next. The median over the steps.
     """
     found: dict[str, list[float]] = {}
     for step in ready:
         took: dict[str, float] = {}
         last = 0.0
         for name, at in step:
-            layer = name.rpartition(".")[0] or name
+            layer = layer_of(name)
             took[layer] = took.get(layer, 0.0) + max(0.0, at - last)
             last = max(last, at)
         for layer, value in took.items():

@@ -1,15 +1,54 @@
-"""What the ranks of ``ringleader bench train`` are to measure, and all that is wrong with it. Pure."""
+"""What ranks of ``ringleader bench train`` measure, the models there are, and what is wrong with it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.bench.training.model_table import MODELS
 from ringleader.errors import Fault
 from ringleader.measurements.training import ARMS, SHARDED
 from ringleader.option_fields import BEYOND, WrongValueError, faults_of_values, option
 
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What is known of a model before it is built."""
+
+    unit: str
+    """What its rates count: ``images``, ``tokens`` or ``samples``."""
+    batch: int
+    """Samples of a step unless ``--batch`` says otherwise."""
+    data: tuple[str, ...] = ()
+    """What ``--data DIR`` may hold for it: ``pictures``, ``mnist``; empty: synthetic alone."""
+    image_size: int | None = None
+    """Height and width in pixels unless ``--image-size`` says otherwise; ``None``: it takes no images."""
+    smallest: int = 0
+    """Least height and width that its layers accept."""
+    resizable: bool = False
+    """It takes images of any size from ``smallest`` on."""
+    classes: int | None = None
+    """Classes unless ``--num-classes`` says otherwise; ``None``: it has no classes."""
+    seq_len: int | None = None
+    """Tokens of a sequence unless ``--seq-len`` says otherwise; ``None``: it takes no sequences."""
+
+
+_RESNET = ModelFacts(
+    unit="images",
+    batch=32,
+    data=("pictures",),
+    image_size=224,
+    smallest=32,
+    resizable=True,
+    classes=1000,
+)
+MODELS: dict[str, ModelFacts] = {
+    "mlp": ModelFacts(unit="samples", batch=64, classes=10),
+    "mnist": ModelFacts(unit="images", batch=64, data=("mnist",), image_size=28, smallest=28, classes=10),
+    "resnet18": _RESNET,
+    "resnet50": _RESNET,
+    "gpt": ModelFacts(unit="tokens", batch=8, seq_len=128),
+}
+"""What each is, is in `models`."""
 PRECISIONS = ("float32", "bfloat16", "float16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 DEVICES = ("auto", "cpu", "cuda")
@@ -33,7 +72,7 @@ def _count(help: str, default: int, least: int, most: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What every rank is told; fields with an option are options of ``ringleader bench train``."""
+    """What every rank does; fields with an option are options of ``ringleader bench train``."""
 
     model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS), choices=MODELS)
     batch: int = _count("Samples of one rank's step. [default: the model's]", 0, 1, 2**31 - 1)
@@ -102,7 +141,12 @@ class TrainingPlan:
 
 def faults_of(plan: TrainingPlan) -> list[Fault]:
     """Return everything wrong with a plan that can be seen without asking any machine."""
-    found = [*faults_of_values(plan), *_arms(plan)]
+    found = faults_of_values(plan)
+    hint = f"use some of {', '.join(arm.replace(' ', '-') for arm in ARMS)}"
+    unknown = [arm for arm in dict.fromkeys(plan.arms) if arm not in ARMS]
+    found += [Fault(where="--arms", what=f"{arm!r} is unknown", hint=hint) for arm in unknown]
+    twice = sorted({arm for arm in plan.arms if plan.arms.count(arm) > 1})
+    found += [Fault(where="--arms", what=f"{arm} is named twice") for arm in twice]
     if plan.model in MODELS:
         found += _shapes(plan)
     if plan.precision == "float16" and plan.device == "cpu":
@@ -111,16 +155,12 @@ def faults_of(plan: TrainingPlan) -> list[Fault]:
     return found
 
 
-def _arms(plan: TrainingPlan) -> list[Fault]:
-    hint = f"use some of {', '.join(arm.replace(' ', '-') for arm in ARMS)}"
-    unknown = [arm for arm in dict.fromkeys(plan.arms) if arm not in ARMS]
-    found = [Fault(where="--arms", what=f"{arm!r} is unknown", hint=hint) for arm in unknown]
-    twice = sorted({arm for arm in plan.arms if plan.arms.count(arm) > 1})
-    return found + [Fault(where="--arms", what=f"{arm} is named twice") for arm in twice]
-
-
 def _shapes(plan: TrainingPlan) -> list[Fault]:
-    facts, found = MODELS[plan.model], []
+    facts, found = MODELS[plan.model], list[Fault]()
+
+    def add(where: str, what: str, hint: str = "") -> None:
+        found.append(Fault(where=where, what=what, hint=hint))
+
     takes = (
         ("--image-size", plan.image_size, facts.image_size, "images"),
         ("--num-classes", plan.num_classes, facts.classes, "classes"),
@@ -128,24 +168,21 @@ def _shapes(plan: TrainingPlan) -> list[Fault]:
     )
     for where, value, own, what in takes:
         if own is None and value:
-            found.append(Fault(where=where, what=f"{plan.model} has no {what}", hint=f"leave {where} out"))
-    if facts.image_size is not None and plan.image_size != facts.image_size:
-        if not facts.resizable:
-            what = f"{plan.model} takes images of {facts.image_size} pixels only"
-            found.append(Fault(where="--image-size", what=what))
-        elif not facts.smallest <= plan.image_size <= 4096:
-            what = f"{plan.image_size}: {plan.model} takes {facts.smallest} to 4096 pixels"
-            found.append(Fault(where="--image-size", what=what))
+            add(where, f"{plan.model} has no {what}", f"leave {where} out")
+    if facts.image_size not in (None, plan.image_size) and not facts.resizable:
+        add("--image-size", f"{plan.model} takes images of {facts.image_size} pixels only")
+    elif facts.image_size not in (None, plan.image_size) and not facts.smallest <= plan.image_size <= 4096:
+        add("--image-size", f"{plan.image_size}: {plan.model} takes {facts.smallest} to 4096 pixels")
     if facts.resizable and plan.batch == 1 and plan.image_size < 2 * facts.smallest:
         what = f"{plan.image_size} leaves one pixel to normalise over with --batch 1"
-        found.append(Fault(where="--image-size", what=what, hint="take --batch 2 or more"))
+        add("--image-size", what, "take --batch 2 or more")
     if facts.classes is not None and not 2 <= plan.num_classes <= 1_000_000:
-        found.append(Fault(where="--num-classes", what=f"{plan.num_classes} is not from 2 to 1000000"))
+        add("--num-classes", f"{plan.num_classes} is not from 2 to 1000000")
     if facts.seq_len is not None and not 2 <= plan.seq_len <= 65536:
-        found.append(Fault(where="--seq-len", what=f"{plan.seq_len} is not from 2 to 65536"))
+        add("--seq-len", f"{plan.seq_len} is not from 2 to 65536")
     if plan.data != SYNTHETIC and not facts.data:
         what = f"{plan.model} trains on synthetic data only"
-        found.append(Fault(where="--data", what=what, hint="leave --data out, or take another --model"))
+        add("--data", what, "leave --data out, or take another --model")
     return found
 
 
@@ -165,8 +202,3 @@ def chosen_arms(
         return {arm: "" for arm in ARMS if arm in plan.arms}, found
     shown = [arm for arm in ARMS if arm != SHARDED or not reasons.get(arm)]
     return {arm: reasons.get(arm, "") for arm in shown}, []
-
-
-def order_of(arms: tuple[str, ...], repetition: int) -> tuple[str, ...]:
-    """Return the order of the arms in a repetition (from 0): every second time backwards."""
-    return arms[::-1] if repetition % 2 else arms

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.bench import run_file
-from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
+from ringleader.bench.collective_job import PROGRAM, measure, most_seconds
 from ringleader.bench.collective_plan import DTYPES, REDOPS, REDUCING, CollectivePlan, cases, faults_of
 from ringleader.bench.measurement_job import rank_program_job
 from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
@@ -41,7 +41,7 @@ from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, refuse
-from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.collective import CollectiveRun, Sweep
 from ringleader.option_fields import Changes, group, option
 from ringleader.plan.job import Job
 from ringleader.text_files import printed
@@ -89,6 +89,13 @@ class CollectiveOptions:
     )
     shared: BenchOptions = group(BenchOptions)
 
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The factor between two sizes, and the bytes; one of both counts."""
+        if self.stepbytes is not None:
+            return 1, int(self.stepbytes)
+        return self.stepfactor or FACTOR, 0
+
 
 def hidden(operation: str) -> Changes:
     """Return the parameters without a meaning for an operation: the help hides them, and they are refused."""
@@ -125,7 +132,7 @@ def make_plan(
         faults.add("--root", f"{operation} has no root", "leave it out")
     if options.stepfactor is not None and options.stepbytes is not None:
         faults.add("-f and -i", "a factor and bytes between two sizes", "give one of them")
-    _, factor, step = steps_of(options)
+    factor, step = options.steps
     sizes: tuple[int, ...] = ()
     of_sizes = {"--minbytes", "--maxbytes", "--stepfactor", "--stepbytes", "-f and -i"}
     if of_sizes.isdisjoint(fault.where for fault in faults.found):  # else defaults stand in for wrong words
@@ -160,14 +167,6 @@ def words_of(plan: CollectivePlan, options: CollectiveOptions, ranks: int) -> tu
     usual = ("host", "auto")
     rest = (word for name, value in named.items() if value not in usual for word in (f"--{name}", value))
     return ("bench", plan.operation, *map(str, (*sizes, *counts, *measured, *rest)))
-
-
-def steps_of(options: CollectiveOptions) -> tuple[int, int, int]:
-    """Return the largest size, the factor and the bytes between two (one of both counts)."""
-    largest = int(options.maxbytes)
-    if options.stepbytes is not None:
-        return largest, 1, int(options.stepbytes)
-    return largest, options.stepfactor or FACTOR, 0
 
 
 def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tuple[CollectiveRun, ...]:
@@ -242,8 +241,28 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         ours = rank_program_job(job, PROGRAM, plan, seconds=most_seconds(plan, ranks))
         print(dry_run_text(ours, environ=os.environ), end="")
         return 0
-    maximum, factor, step = steps_of(options)
-    context = starting_context(options.shared, job, words_of(plan, options, ranks))
+    factor, step = options.steps
+    sweep = Sweep(
+        minimum=min(plan.sizes),
+        maximum=int(options.maxbytes),
+        step_factor=factor,
+        step_bytes=step,
+        warmup=plan.warmup,
+        iterations=plan.iterations,
+        checks=plan.checks,
+    )
+    empty = CollectiveRun(
+        name=name,
+        context=starting_context(options.shared, job, words_of(plan, options, ranks)),
+        operation=plan.operation,
+        ranks=ranks,
+        per_host=0 if job.hosts else ranks,
+        dtype=plan.dtype,
+        redop=plan.redop,
+        root=plan.root,
+        memory=plan.memory,
+        sweep=sweep,
+    )
     run, _ = measured_into_directory(
         options.shared,
         name,
@@ -251,9 +270,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         lambda keep: measure(
             job,
             plan,
-            context,
-            name=name,
-            sweep=sweep_of(plan, maximum=maximum, factor=factor, step=step),
+            empty,
             environ=os.environ,
             progress=line.show,
             link=_lab_link(options),

@@ -1,7 +1,8 @@
-"""``ringleader bench train``: training steps of a known model, coupled in several ways in turns."""
+"""``ringleader bench train``: training steps of a known model, coupled in several ways, round by round."""
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import statistics
@@ -15,8 +16,7 @@ from ringleader.agents.usable_cores import usable_cpus
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
 from ringleader.bench.training.measured_profile import profile_text
-from ringleader.bench.training.model_table import MODELS
-from ringleader.bench.training.training_plan import SYNTHETIC, TrainingPlan, faults_of, order_of
+from ringleader.bench.training.training_plan import MODELS, SYNTHETIC, TrainingPlan, faults_of
 from ringleader.cli import interrupts
 from ringleader.cli.bench import bench_options
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
@@ -31,15 +31,14 @@ from ringleader.cli.typed_command import Command
 from ringleader.confidence_interval import Interval, RatioComparison, interval_of_mean
 from ringleader.errors import refuse
 from ringleader.measurements.training import ALONE, ARMS, IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
-from ringleader.metrics import Spread
+from ringleader.metrics import Spread, in_round
 from ringleader.option_fields import group, option
 from ringleader.plan.job import Job
-from ringleader.report.number_format import plural, seconds, thousands
-from ringleader.report.run_summary import NONE
+from ringleader.report.number_format import NONE, plural, seconds, thousands
 from ringleader.text_files import write_text
 
 if TYPE_CHECKING:
-    from ringleader.bench.training.training_answers import TrainingAnswers
+    from ringleader.bench.training.training_job import TrainingAnswers
 
 
 FEWEST_STEPS, ONE_RANK, LONG_WAIT = 20, 0.8, 0.02
@@ -189,6 +188,32 @@ def _range(interval: Interval | None) -> str:
     return NONE if interval is None else f"{thousands(interval.low)}–{thousands(interval.high)}"
 
 
+def _tf_cnn_row(step: int, seconds: Sequence[float], batch: int, loss: float) -> str:
+    rates = [batch / each for each in seconds]
+    rate = batch / statistics.fmean(seconds)
+    uncertainty = statistics.pstdev(rates) / math.sqrt(len(rates))
+    middle = statistics.median(rates)
+    jitter = 1.4826 * statistics.median([abs(each - middle) for each in rates])
+    return f"{step}\timages/sec: {rate:.1f} +/- {uncertainty:.1f} (jitter = {jitter:.1f})\t{loss:.3f}"
+
+
+def tf_cnn_lines(
+    seconds: Sequence[float], losses: Sequence[float], *, batch: int, ranks: int, every: int = 10
+) -> list[str]:
+    """Return the step times of one rank as tf_cnn_benchmarks prints them, after the configuration.
+
+    Rows of the first step and every tenth, and the total. From tensorflow/benchmarks, benchmark_cnn.py: of
+    the steps since the warm-up, the rate is batch over the mean step; ``+/-`` the standard deviation of the
+    steps' rates over √n; jitter 1.4826 times the median distance from their median. Rows are the rate of this
+    process. The last line is that of all of them: the mean rate over the whole time, times their number.
+    """
+    shown = [n for n in range(1, len(seconds) + 1) if n == 1 or n % every == 0]
+    rows = [_tf_cnn_row(n, seconds[:n], batch, losses[n - 1]) for n in shown]
+    rule = "-" * 64
+    total = ranks * batch * len(seconds) / sum(seconds)
+    return ["Done warm up", "Step\tImg/sec\ttotal_loss", *rows, rule, f"total images/sec: {total:.2f}", rule]
+
+
 TABLE, TF_CNN = "table", "tf_cnn"
 
 
@@ -225,7 +250,7 @@ def training_plan(options: TrainOptions, faults: Faults) -> TrainingPlan:
 
 
 def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
-    """Return OMP_NUM_THREADS of each rank where all hosts share so many cores: an equal part of them.
+    """Return OMP_NUM_THREADS of each rank where all hosts share ``cores``: an equal part of them.
 
     ``None`` where the user's own reaches the ranks, or where how many ranks there will be is not known yet.
     """
@@ -265,8 +290,8 @@ def command(options: TrainOptions) -> int:
         return 0
     with interrupts.held():
         from ringleader.bench.training import training_job
-        from ringleader.bench.training.training_answers import TrainingAnswers
-    answers = TrainingAnswers(plan=plan)
+    context = bench_options.starting_context(options.shared, job, _words(plan))
+    answers = training_job.TrainingAnswers(name=name, context=context, plan=plan)
     _, code = bench_options.measured_into_directory(
         options.shared,
         name,
@@ -274,9 +299,6 @@ def command(options: TrainOptions) -> int:
         lambda keep: training_job.measure(
             answers,
             job,
-            bench_options.starting_context(options.shared, job, _words(plan)),
-            name=name,
-            seconds=plan.wait_seconds,
             environ=os.environ,
             progress=line.show,
             keep=keep,
@@ -294,9 +316,9 @@ def _print_plan(plan: TrainingPlan, job: Job) -> None:
     print(f"arms\t{', '.join(arms)}{'' if plan.arms else ' (those that can run on the ranks)'}")
     print(f"warm-up\t{plan.warmup} steps of each")
     for repetition in range(1, plan.repeats + 1):
-        print(f"{repetition}\t{', '.join(order_of(arms, repetition - 1))}, {plan.steps} steps of each")
+        print(f"{repetition}\t{', '.join(in_round(arms, repetition - 1))}, {plan.steps} steps of each")
     sys.stdout.flush()
-    print(dry_run_text(job_of(plan, job, plan.wait_seconds), environ=os.environ), end="")
+    print(dry_run_text(job_of(plan, job), environ=os.environ), end="")
 
 
 def _words(plan: TrainingPlan) -> tuple[str, ...]:
@@ -312,13 +334,11 @@ def _show(
     options: TrainOptions, run: TrainingRun, answers: TrainingAnswers, directory: Path, result: Result
 ) -> None:
     """Print what was measured, and write the profile beside it."""
-    from ringleader.bench.training.tf_cnn_lines import lines
-
     text = as_text(run)
     first = next((arm.name for arm in run.arms if arm.rates), None)
     if options.format == TF_CNN and first is not None:
         steps, losses = answers.rank_zero(first)
-        text = "\n".join(lines(steps, losses, batch=answers.plan.batch, ranks=run.ranks)) + "\n"
+        text = "\n".join(tf_cnn_lines(steps, losses, batch=answers.plan.batch, ranks=run.ranks)) + "\n"
     bench_options.show(run, directory, result, lambda: text)
     _write_profile(run, directory)
     if run.failure and (options.shared.json.json or options.format == TF_CNN):

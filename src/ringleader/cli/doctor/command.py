@@ -18,7 +18,7 @@ from ringleader.cli import interrupts
 from ringleader.cli.doctor import stored_facts
 from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
 from ringleader.cli.options.host_options import PLACES, HostOptions, overridden
-from ringleader.cli.options.kubernetes_options import ClusterOptions, NicOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions, Result, result_to, show
@@ -27,6 +27,7 @@ from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command, misplaced
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, RefusedError, refuse
+from ringleader.kubernetes.jobs.pod_options import NicOptions
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option, spellings_set
 from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text

@@ -49,12 +49,13 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
     import asyncio  # doctor of hosts starts without it
 
     with needs_kubernetes():
-        from ringleader.kubernetes.client.client import RestCluster
-        from ringleader.kubernetes.client.credential_sources import credentials
+        from ringleader.kubernetes.client.cluster import Cluster
+        from ringleader.kubernetes.client.kubeconfig import credentials
 
     async def doing() -> Result:
         found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
-        cluster = RestCluster(found)
+        with needs_kubernetes():
+            cluster = Cluster(found)
         try:
             namespace = options.namespace or found.namespace
             return await do(Connection(cluster=cluster, namespace=namespace, options=again(options)))
@@ -72,16 +73,10 @@ def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> s
     if options.namespace is not None:
         return options.namespace
     with needs_kubernetes():
-        from ringleader.kubernetes.client.credential_sources import in_cluster
-        from ringleader.kubernetes.client.kubeconfig_files import choose, files_of, read
+        from ringleader.kubernetes.client.kubeconfig import namespace_of
     namespace = ""
     with collected(faults):
-        config = read(files_of(options.kubeconfig, os.environ))
-        if config.is_empty and not options.context:
-            found = in_cluster(os.environ)
-            namespace = found.namespace if found is not None else "default"
-        else:
-            namespace = choose(config, options.context).namespace or "default"
+        namespace = namespace_of(options.kubeconfig, options.context, os.environ)
     return namespace
 
 

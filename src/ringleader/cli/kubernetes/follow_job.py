@@ -15,10 +15,10 @@ from ringleader.cli.kubernetes.connection import Connection
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, OutputError, RingleaderError
-from ringleader.kubernetes.jobs.exit_status import End
+from ringleader.kubernetes.jobs.job_diagnosis import End, Progress
 from ringleader.kubernetes.jobs.job_follower import Follower, Listener
-from ringleader.kubernetes.jobs.job_snapshot import JobView
-from ringleader.kubernetes.jobs.progress_line import Progress
+from ringleader.kubernetes.jobs.job_state import JobView
+from ringleader.kubernetes.jobs.job_submission import Work
 
 
 class JobTerminal:
@@ -76,8 +76,10 @@ class JobTerminal:
     async def ask(self, question: str) -> str:
         """Show a question and return the line that is typed; what the job writes meanwhile is held back.
 
-        Standard input must be a terminal. The empty text: it was closed.
+        The empty text: there is nobody to ask, or standard input was closed.
         """
+        if not _can_ask():
+            return ""
         self._begin_line()
         self._write(f"ringleader: {question} ")
         self._held = []
@@ -111,11 +113,10 @@ def job_terminal(name: str, *, quiet: bool = False, output_to_stderr: bool = Fal
     )
 
 
-def can_ask() -> bool:
-    """Say whether there is somebody to answer a question."""
+def _can_ask() -> bool:
     try:
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    except ValueError:
+    except ValueError:  # closed
         return False
 
 
@@ -146,20 +147,6 @@ SENDING = 30.0
 QUESTION = "Delete the job? y: delete it, n: leave it running, c: go on following [n]"
 
 
-class Work(Protocol):
-    """What is done with a job on one kind of cluster."""
-
-    @property
-    def cleans_up(self) -> bool:
-        """Whether nothing of the job may be left when we leave: then nobody is asked."""
-
-    async def send(self) -> JobView:
-        """Bring the job onto the cluster."""
-
-    async def remove(self) -> None:
-        """Take away everything of it that is there, also after half a ``send``."""
-
-
 class Terminal(Listener, Protocol):
     """Whoever is told how the job goes, and may be asked."""
 
@@ -178,26 +165,43 @@ class Interrupts:
         self._came: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self.is_leaving = asyncio.Event()
         """Set by the second Ctrl-C."""
-        self._count = 0
-
-    async def next(self) -> signal.Signals:
-        """Wait for one."""
-        return await self._came.get()
+        self.count = 0
 
     def came(self, number: signal.Signals) -> None:
         """Note one."""
-        self._count += 1
-        if self._count > 1:
+        self.count += 1
+        if self.count > 1:
             self.is_leaving.set()
         self._came.put_nowait(number)
 
-    def put_back(self, number: signal.Signals) -> None:
-        """Keep one that nothing was done about for whoever waits next."""
-        self._came.put_nowait(number)
+    async def first(self, work: asyncio.Future[Any]) -> signal.Signals | None:
+        """Wait for work or for a signal; return the signal if that was first (else it waits)."""
+        press = asyncio.ensure_future(self._came.get())
+        both: set[asyncio.Future[Any]] = {work, press}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not press.done():
+                return None
+            if not work.done():
+                return press.result()
+            self._came.put_nowait(press.result())
+            return None
+        finally:
+            press.cancel()
 
-    def forgive(self) -> None:
-        """Count from the beginning: the user wants to go on."""
-        self._count = 0
+    async def until_leaving(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return what work returns, or ``None`` where the user presses Ctrl-C once more."""
+        doing = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self.is_leaving.wait())
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        return doing.result() if doing.done() else await _cancelled(doing)
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await work
 
 
 @contextlib.contextmanager
@@ -215,12 +219,7 @@ def interrupts() -> Iterator[Interrupts]:
 
 
 async def attend(
-    connection: Connection,
-    work: Work,
-    terminal: Terminal,
-    options: FollowOptions,
-    *,
-    name: str,
+    connection: Connection, work: Work, terminal: Terminal, options: FollowOptions, *, name: str
 ) -> End:
     """Send a job of this name and stay with it. Raises what the sending and the following raise."""
     with interrupts() as pressed:
@@ -232,7 +231,10 @@ async def attend(
             await session.leave()
             raise
         except RingleaderError as error:
-            raise await session.left_after(error) from error
+            hints = await session.leave()
+            if hints:
+                error.faults = (*error.faults, Fault(where="", what=hints))
+            raise
 
 
 class _Session:
@@ -251,7 +253,7 @@ class _Session:
 
     async def run(self) -> End:
         sending = asyncio.ensure_future(self._work.send())
-        number = await self._first(sending)
+        number = await self._pressed.first(sending)
         if number is not None:
             return await self._stop_sending(sending, number)
         job = sending.result()
@@ -266,36 +268,12 @@ class _Session:
             await self._remove()
         return end
 
-    async def left_after(self, error: RingleaderError) -> RingleaderError:
-        """Clean up after an error, or add to it what is left."""
-        if not self._is_sent and not self._work.cleans_up:
-            return error
-        hints = await self.leave()
-        if hints:
-            error.faults = (*error.faults, Fault(where="", what=hints))
-        return error
-
     async def leave(self) -> str:
         """Leave the job alone, or take it away where nothing of it may be left; return how to go on."""
         if self._work.cleans_up:
             await self._remove()
             return ""
         return self._how_to_go_on() if self._is_sent else ""
-
-    async def _first(self, work: asyncio.Future[Any]) -> signal.Signals | None:
-        """Wait for work or for a signal; return the signal if that was first (else it waits)."""
-        press = asyncio.ensure_future(self._pressed.next())
-        both: set[asyncio.Future[Any]] = {work, press}
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not press.done():
-                return None
-            if not work.done():
-                return press.result()
-            self._pressed.put_back(press.result())
-            return None
-        finally:
-            press.cancel()
 
     async def _stop_sending(self, sending: asyncio.Future[JobView], number: signal.Signals) -> End:
         """End while the job is on its way: what has begun is undone, or it is said that it went out."""
@@ -319,35 +297,32 @@ class _Session:
         return await self._stop(number) or _stopped(number)
 
     async def _follow(self, job: JobView) -> End:
+        shows_log = not self._options.quiet
         follower = Follower(
-            self._connection.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
+            self._connection.cluster, job, self._terminal, clock=time.time, shows_log=shows_log
         )
         following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
         try:
-            while True:
-                number = await self._first(following)
-                if number is None:
-                    return following.result()
+            while (number := await self._pressed.first(following)) is not None:
                 end = await self._stop(number)
                 if end is not None:
                     return end
+            return following.result()
         finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await following
+            await _cancelled(following)
 
     async def _stop(self, number: signal.Signals) -> End | None:
         """Do what a signal asks for; ``None``: go on."""
         if self._work.cleans_up:
             await self._remove()
             return _stopped(number)
-        answer = "n"
-        if number == signal.SIGINT and can_ask():
-            answer = await self._until_leaving(self._terminal.ask(QUESTION)) or "n"
-        if answer[:1].lower() == "c":
-            self._pressed.forgive()
+        answer = ""
+        if number == signal.SIGINT:
+            answer = str(await self._pressed.until_leaving(self._terminal.ask(QUESTION)) or "")[:1].lower()
+        if answer == "c":
+            self._pressed.count = 0  # the user wants to continue
             return None
-        if answer[:1].lower() == "y":
+        if answer == "y":
             await self._remove()
         else:
             self._terminal.say(self._how_to_go_on())
@@ -355,33 +330,21 @@ class _Session:
 
     async def _remove(self) -> None:
         """Delete the job; a second Ctrl-C leaves at once and says what is left."""
+
+        async def removed() -> bool:
+            await self._work.remove()
+            return True
+
         self._terminal.say(f"deleting {self._name}")
-        done = None
+        is_done = False
         try:
-            done = await self._until_leaving(self._removed())
+            is_done = bool(await self._pressed.until_leaving(removed()))
         except RingleaderError as error:
             self._terminal.say(str(error))
-        if done is None:
+        if not is_done:
             self._terminal.say(
                 f"some of {self._name} may be left: ringleader delete {self._name}{self._connection.options}"
             )
-
-    async def _removed(self) -> bool:
-        await self._work.remove()
-        return True
-
-    async def _until_leaving(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Return what work returns, or ``None`` where the user presses Ctrl-C once more."""
-        doing = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(self._pressed.is_leaving.wait())
-        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        leaving.cancel()
-        if doing.done():
-            return doing.result()
-        doing.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await doing
-        return None
 
     def _how_to_go_on(self) -> str:
         name, words = self._name, self._connection.options

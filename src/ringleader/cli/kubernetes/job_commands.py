@@ -19,13 +19,17 @@ from ringleader.errors import Fault, RefusedError, RequestError, collected, refu
 from ringleader.finding import Level
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.retry import Outage, may_pass
-from ringleader.kubernetes.jobs import job_diagnosis
-from ringleader.kubernetes.jobs.job_deletion import remove, until_gone
-from ringleader.kubernetes.jobs.job_list import Overview
-from ringleader.kubernetes.jobs.job_lookup import find_job, find_jobs, gather, with_log_end
-from ringleader.kubernetes.jobs.job_snapshot import JobSnapshot, JobView
+from ringleader.kubernetes.jobs.job_diagnosis import explain, progress
+from ringleader.kubernetes.jobs.job_lookup import (
+    find_job,
+    find_jobs,
+    gather,
+    jobs_as_they_change,
+    with_log_end,
+)
+from ringleader.kubernetes.jobs.job_state import JobSnapshot, JobView
+from ringleader.kubernetes.jobs.job_submission import remove, until_gone
 from ringleader.kubernetes.jobs.pod_log import follow_log
-from ringleader.kubernetes.jobs.progress_line import progress
 from ringleader.kubernetes.jobs.status_table import job_json, pod_json, pod_rows, row, widths
 from ringleader.option_fields import LEAST, argument, flag, group, option
 
@@ -58,35 +62,38 @@ def status_command(options: StatusOptions) -> None:
     with_cluster(options.cluster, lambda connection: _status(connection, options))
 
 
+async def _known(connection: Connection, name: str) -> JobSnapshot:
+    """Return all that is known of a job now."""
+    found = await gather(connection.cluster, name, connection.namespace, now=time.time())
+    return await with_log_end(connection.cluster, found)
+
+
 async def _status(connection: Connection, options: StatusOptions) -> None:
-    cluster, json_options = connection.cluster, options.json
     everywhere = options.all_namespaces and not options.job
-    space, snapshot = "" if everywhere else connection.namespace, None
-    if options.job:
-        snapshot = await with_log_end(cluster, await gather(cluster, options.job, space, now=time.time()))
-    jobs = [snapshot.job] if snapshot is not None else await find_jobs(cluster, space)
+    space = "" if everywhere else connection.namespace
+    snapshot = await _known(connection, options.job) if options.job else None
+    jobs = [snapshot.job] if snapshot is not None else await find_jobs(connection.cluster, space)
     if options.watch:
         name = options.job or ""
-        await _watch(connection, space, everywhere=everywhere, as_json=json_options.json, name=name)
+        await _watch(connection, space, everywhere=everywhere, as_json=options.json.json, name=name)
         return
     rows = [row(job, now=time.time(), everywhere=everywhere) for job in (None, *jobs)] if jobs else []
     if snapshot is not None:
         pods = _pods_text(snapshot)
         value = job_json(snapshot.job)
         value |= {"pods": [pod_json(pod) for pod in (*snapshot.launchers, *snapshot.workers)]}
-        show(json_options, value, lambda: _table(rows) + pods)
+        show(options.json, value, lambda: _table(rows) + pods)
         return
-    show(json_options, [job_json(job) for job in jobs], lambda: _table(rows))
-    if not jobs and not json_options.json:
+    show(options.json, [job_json(job) for job in jobs], lambda: _table(rows))
+    if not jobs and not options.json.json:
         tell(f"no jobs {'on the cluster' if everywhere else f'in namespace {space}'}")
 
 
 async def _watch(connection: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
     """Print a line for each job that changes; with a name until that job has ended."""
-    overview = Overview(connection.cluster, space, name=name, tell=tell)
     columns: list[int] = []
     told: dict[tuple[str, str], tuple[str, ...]] = {}
-    async for jobs in overview.run():
+    async for jobs in jobs_as_they_change(connection.cluster, space, name=name, tell=tell):
         now = time.time()
         lines = {(job.namespace, job.name): row(job, now=now, everywhere=everywhere) for job in jobs}
         if not columns and not as_json:
@@ -112,7 +119,7 @@ def _line(cells: Sequence[str], columns: Sequence[int]) -> str:
 def _pods_text(snapshot: JobSnapshot) -> str:
     rows = pod_rows(snapshot, now=time.time())
     text = f"\n{_table(rows)}" if len(rows) > 1 else ""
-    found = job_diagnosis.explain(snapshot)
+    found = explain(snapshot)
     if found:
         text += f"\n{found[0].where}: {found[0].what}\n"
         text += f"    → {found[0].hint}\n" if found[0].hint else ""
@@ -142,12 +149,7 @@ class ExplainOptions:
 @Command.of("explain", ExplainOptions, help=EXPLAIN_HELP, no_args_is_help=True)
 def explain_command(options: ExplainOptions) -> None:
     """Explain the job."""
-
-    async def gathered(connection: Connection) -> JobSnapshot:
-        found = await gather(connection.cluster, options.job, connection.namespace, now=time.time())
-        return await with_log_end(connection.cluster, found)
-
-    snapshot = with_cluster(options.cluster, gathered)
+    snapshot = with_cluster(options.cluster, lambda connection: _known(connection, options.job))
     show(options.json, _explanation(snapshot), lambda: _explanation_text(snapshot))
     for what in () if options.json.json else snapshot.hidden:
         tell(f"not allowed to read {what}: there may be more to it")
@@ -155,40 +157,40 @@ def explain_command(options: ExplainOptions) -> None:
 
 def _explanation_text(snapshot: JobSnapshot) -> str:
     lines = [f"{snapshot.job.name}: {snapshot.job.state}"]
-    found = job_diagnosis.explain(snapshot)
+    found = explain(snapshot)
     for one in found:
-        lines.append(f"  {one.where}: {one.what}")
-        lines += [f"      → {one.hint}"] if one.hint else []
+        lines += [f"  {one.where}: {one.what}", *([f"      → {one.hint}"] if one.hint else [])]
     if not found:
         is_end = snapshot.job.state.is_end
         lines.append(f"  {progress(snapshot).text}" if is_end else "  nothing is in its way")
     if snapshot.log_end:
-        lines += [
-            f"  the log of {snapshot.launchers[-1].name} ends:",
-            *(f"    {one}" for one in snapshot.log_end),
-        ]
+        lines.append(f"  the log of {snapshot.launchers[-1].name} ends:")
+        lines += [f"    {one}" for one in snapshot.log_end]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _explanation(snapshot: JobSnapshot) -> dict[str, Any]:
+    findings = [
+        {
+            "kind": _KINDS.get(one.level, one.level.value),
+            "where": one.where,
+            "what": one.what,
+            "hint": one.hint,
+        }
+        for one in explain(snapshot)
+    ]
     return {
         "name": snapshot.job.name,
         "namespace": snapshot.job.namespace,
         "state": str(snapshot.job.state),
-        "findings": [
-            {
-                "kind": "failed" if one.level is Level.FAULT else one.level.value,
-                "where": one.where,
-                "what": one.what,
-                "hint": one.hint,
-            }
-            for one in job_diagnosis.explain(snapshot)
-        ],
+        "findings": findings,
         "log_end": list(snapshot.log_end),
         "not_allowed_to_read": list(snapshot.hidden),
     }
 
 
+_KINDS = {Level.FAULT: "failed"}
+"""What the JSON calls a level by another word."""
 LOOK_AGAIN = 0.5
 """Seconds between looks for a Pod that is not there yet."""
 
@@ -240,8 +242,8 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
             outage.began(error)
             await asyncio.sleep(LOOK_AGAIN)
             continue
-        pods = snapshot.launchers[-1:] if worker is None else snapshot.workers
-        for pod in pods if worker is None else [one for one in pods if one.index == worker]:
+        pods = [one for one in snapshot.workers if one.index == worker]
+        for pod in snapshot.launchers[-1:] if worker is None else pods:
             mains = [one for one in pod.containers if not one.is_init]
             if not waits or pod.phase != "Pending" or any(one.state != "waiting" for one in mains):
                 first = mains[0].name if mains else ""
@@ -256,10 +258,9 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
 
 
 def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
-    name = snapshot.job.name
-    if worker is not None and worker >= snapshot.job.workers:
-        last = snapshot.job.workers - 1
-        hint = f"the last one is {last}" if last >= 0 else "its launcher does all the work"
+    name, workers = snapshot.job.name, snapshot.job.workers
+    if worker is not None and worker >= workers:
+        hint = f"the last one is {workers - 1}" if workers else "its launcher does all the work"
         return RefusedError(f"{name} has no worker {worker}", where="--worker", hint=hint)
     who = "launcher" if worker is None else f"worker {worker}"
     what = f"there is no Pod of its {who} ({snapshot.job.state})"

@@ -7,15 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from ringleader.cli.kubernetes import option_syntax
-from ringleader.cli.options.kubernetes_options import LARGEST, JobOptions, NicOptions, PodOptions
+from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import elastic_options, variables_of
 from ringleader.errors import collected, refuse
-from ringleader.kubernetes.jobs.job_request import DEFAULT_SSH_PATH, JobRequest, Mount, Pairs
+from ringleader.kubernetes.jobs.job_request import (
+    DEFAULT_SSH_PATH,
+    JobRequest,
+    Pairs,
+    is_device,
+    named_amounts,
+)
 from ringleader.kubernetes.jobs.mpijob_builder import mpijob
+from ringleader.kubernetes.jobs.pod_options import LARGEST, NicOptions, PodOptions
 from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
-from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
+from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import check
 from ringleader.kubernetes.rdma.advice import advice_on
 from ringleader.kubernetes.rdma.allocation import NicAllocation, allocate
@@ -98,8 +104,8 @@ def request_of(
     ``suffix``: five random letters and digits for a name of our own making, or nothing. ``read`` is only used
     for the files of ``--env-file``.
     """
-    job, pods = given.job, given.pods
-    slots = given.slots_per_worker or max(1, pods.gpus or 0)
+    job, pods, policy = given.job, given.pods, given.policy
+    slots = policy.slots_per_worker or max(1, pods.gpus or 0)
     faults.found += (*job.faults, *faults_of_values(given), *faults_of_mpirun_words(job.extra_mpirun_args))
     elastic = _elastic(given, slots, faults)
     if job.timeout is not None and job.timeout != int(job.timeout):
@@ -108,46 +114,30 @@ def request_of(
         faults.add("--timeout", f"{job.timeout:g} seconds", "use a number above 0, at most 2^63-1")
     if job.workdir and not job.workdir.startswith("/"):
         faults.add("--workdir", f"{job.workdir!r} is not absolute", "a path in the image: /workspace")
-    request = JobRequest(
-        name=_name(given, suffix),
-        namespace=namespace,
-        command=_command(given, faults),
-        image=_image(given, faults),
-        np=job.np or _most_ranks(elastic, slots),
-        slots=slots,
-        elastic=elastic,
-        start_np=None if elastic is None else job.np,
-        mpi=MpiImplementation(pods.mpi_implementation),
-        mpirun=pods.mpirun or "mpirun",
-        mpirun_args=job.extra_mpirun_args,
-        by_node=job.placement is Placement.NODE,
-        env=_variables(given, environ, read, faults),
-        secret_env=tuple(map(option_syntax.secret_value, pods.secret_env)),
-        master_port=job.master_port or JobRequest.master_port,
-        workdir=job.workdir,
-        resources=_resources(pods, faults),
-        launcher_resources=_pairs(cpu=pods.launcher_cpu, memory=pods.launcher_memory),
-        mounts=_mounts(pods, faults),
-        shm_size="" if pods.shm_size is None else option_syntax.quantity_or_none(pods.shm_size),
-        pull_secrets=pods.image_pull_secret,
-        pull_policy=pods.image_pull_policy or "",
-        node_selector=tuple(map(option_syntax.label, pods.node_selector)),
-        tolerations=tuple(map(option_syntax.toleration, pods.toleration)),
-        priority_class=pods.priority_class or "",
-        service_account=pods.service_account or "",
-        labels=tuple(map(option_syntax.label, pods.label)),
-        annotations=tuple(map(option_syntax.annotation, pods.annotation)),
-        ssh_auth_mount_path=pods.ssh_auth_mount_path or DEFAULT_SSH_PATH,
-        queue=pods.queue or "",
-        gang=pods.gang or "",
-        run_launcher_as_worker=given.run_launcher_as_worker,
-        clean_pod_policy=CleanPodPolicy(given.clean_pod_policy),
-        ttl=given.ttl,
-        timeout=None if job.timeout is None else int(job.timeout),
-        backoff_limit=given.backoff_limit,
-        suspend=given.suspend,
-        spawn=pods.spawn or "",
-    )
+    shm_size = "" if pods.shm_size is None else None if pods.shm_size == "none" else pods.shm_size
+    worked_out = {
+        "name": _name(given, suffix),
+        "namespace": namespace,
+        "command": _command(given, faults),
+        "image": _image(given, faults),
+        "np": job.np or _most_ranks(elastic, slots),
+        "slots": slots,
+        "elastic": elastic,
+        "start_np": None if elastic is None else job.np,
+        "mpirun_args": job.extra_mpirun_args,
+        "by_node": job.placement is Placement.NODE,
+        "env": _variables(given, environ, read, faults),
+        "master_port": job.master_port or JobRequest.master_port,
+        "workdir": job.workdir,
+        "resources": _resources(pods, faults),
+        "shm_size": shm_size,
+        "timeout": None if job.timeout is None else int(job.timeout),
+        "nics": NicOptions(),  # they are in `rdma`
+    }
+    request = JobRequest(**(vars(pods) | vars(policy) | worked_out))
+    paths = [mount.path for mount in request.mounts]
+    for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
+        faults.add("--volume", f"two volumes are mounted at {path}")
     return _with_nics(request, pods, faults)
 
 
@@ -162,7 +152,7 @@ def _elastic(given: JobOptions, slots: int, faults: Faults) -> ElasticOptions | 
     if not found.min_hosts <= workers <= (found.max_hosts or workers):
         what = f"{workers} workers of {slots} slots are asked for"
         faults.add("--min-hosts, --max-hosts", what, "-n is the number of ranks to begin with")
-    if given.run_launcher_as_worker:
+    if given.policy.run_launcher_as_worker:
         what = "not for an elastic job: ranks in the launcher's Pod cannot leave it"
         faults.add("--run-launcher-as-worker", what, "leave it out")
     if given.pods.spawn == SPAWN_EXEC:
@@ -197,9 +187,9 @@ def _with_nics(request: JobRequest, given: PodOptions, faults: Faults) -> JobReq
         return request
     for name in {nics.resource, *dict(nics.profile.more)} & set(resources):
         faults.add("--resource", f"{name} is asked for twice: it comes with --rdma {nics.profile.name}")
-    if nics.networks and NETWORKS in dict(request.annotations):
+    if nics.networks and NETWORKS in dict(request.annotation):
         faults.add(f"--annotation {NETWORKS}", "is what --rdma-network writes", "leave out one of the two")
-    for name in dict(request.annotations):
+    for name in dict(request.annotation):
         if name.startswith(RDMA):
             faults.add(f"--annotation {name}", "stands beside --rdma", "leave out one of the two")
     if nics.makes_template and nics.gpus and given.gpu_resource != PodOptions.gpu_resource:
@@ -234,14 +224,14 @@ def remarks_on(request: JobRequest) -> tuple[str, ...]:
     if request.rdma is None:
         return ()
     # Where the keys do not lie in root's home, the image's user is another.
-    is_root = None if request.ssh_auth_mount_path == DEFAULT_SSH_PATH else False
+    is_root = None if request.ssh_path == DEFAULT_SSH_PATH else False
     return advice_on(request.rdma, is_root=is_root)
 
 
 def _name(given: JobOptions, suffix: str) -> str:
     """Return the job's name: as given, or made of the script's or the program's."""
-    if given.name is not None:
-        return given.name
+    if given.policy.name is not None:
+        return given.policy.name
     command = given.job.command
     scripts = (word for word in command if word.endswith((".py", ".sh")))
     base = PurePosixPath(next(scripts, command[0] if command else "job")).stem
@@ -269,28 +259,16 @@ def _image(given: JobOptions, faults: Faults) -> str:
 
 
 def _resources(given: PodOptions, faults: Faults) -> Pairs:
-    found = _pairs(cpu=given.cpu, memory=given.memory)
+    found = named_amounts(cpu=given.cpu, memory=given.memory)
     if given.gpus:
         found += ((given.gpu_resource, str(given.gpus)),)
-        if not option_syntax.is_device(given.gpu_resource):
+        if not is_device(given.gpu_resource):
             what = f"{given.gpu_resource!r} is not a resource of a device plugin"
             faults.add("--gpu-resource", what, "such as nvidia.com/gpu")
-    found += tuple(map(option_syntax.resource, given.resource))
+    found += given.resource
     names = [name for name, _ in found]
     for name in {name for name in names if names.count(name) > 1}:
         faults.add("--resource", f"{name} is asked for twice")
-    return found
-
-
-def _pairs(*, cpu: str | None, memory: str | None) -> Pairs:
-    return tuple((name, amount) for name, amount in (("cpu", cpu), ("memory", memory)) if amount)
-
-
-def _mounts(given: PodOptions, faults: Faults) -> tuple[Mount, ...]:
-    found = (*map(option_syntax.claim, given.claim), *map(option_syntax.volume, given.volume))
-    paths = [mount.path for mount in found]
-    for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
-        faults.add("--volume", f"two volumes are mounted at {path}")
     return found
 
 

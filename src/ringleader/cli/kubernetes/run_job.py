@@ -15,9 +15,10 @@ from ringleader.cli.kubernetes.connection import (
     Connection,
     namespace_without_cluster,
     needs_kubernetes,
+    tell,
     with_cluster,
 )
-from ringleader.cli.kubernetes.follow_job import Work, attend, job_terminal
+from ringleader.cli.kubernetes.follow_job import attend, job_terminal
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import (
@@ -30,10 +31,9 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import result_to
 from ringleader.cli.typed_command import misplaced
 from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
-from ringleader.kubernetes.jobs.exit_status import End
+from ringleader.kubernetes.jobs.job_diagnosis import End
 from ringleader.kubernetes.jobs.job_request import JobRequest
-from ringleader.kubernetes.jobs.mpijob_submission import MpiJobSubmission
-from ringleader.kubernetes.jobs.operatorless_job import OperatorlessSubmission
+from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, OperatorlessSubmission, Work
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.mpijob.model import MPIJob
@@ -62,18 +62,39 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
         if follow.dry_run or cluster.namespace is not None
         else ""
     )
-    request = request_of(
-        options.job,
-        faults=faults,
-        namespace=namespace,
-        suffix=_five_letters(),
-        environ=os.environ,
-        read=read_text,
-    )
-    check_claims(request, faults)
-    made = job_of(request, faults)
-    tell(request)
+    _, made = requested_job(options.job, faults, namespace=namespace, suffix=_five_letters(), is_sent=True)
     return run_job(on, cluster, made, follow)
+
+
+def requested_job(
+    given: JobOptions,
+    faults: Faults,
+    *,
+    namespace: str,
+    suffix: str = "",
+    is_sent: bool = False,
+    follow: FollowOptions | None = None,
+) -> tuple[JobRequest, MPIJob]:
+    """Return the job that options make. RequestError with ``faults``; remarks go to standard error.
+
+    A job without a name is called after its script: without a ``suffix`` the same options always make the
+    same job. ``follow``: no operator is there for it.
+    """
+    request = request_of(
+        given, faults=faults, namespace=namespace, suffix=suffix, environ=os.environ, read=read_text
+    )
+    if is_sent:
+        check_claims(request, faults)
+    job = job_of(request, faults)
+    if follow is not None:
+        check_operatorless(job, follow)
+    told = [
+        f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
+        for name in readable_secrets(request)
+    ]
+    for text in (*told, *remarks_on(request)):
+        tell(text)
+    return request, job
 
 
 def check_claims(request: JobRequest, faults: Faults) -> None:
@@ -88,16 +109,6 @@ def placed(connection: Connection, job: MPIJob) -> tuple[Connection, MPIJob]:
     space = job.metadata.namespace or connection.namespace
     here = replace(job, metadata=replace(job.metadata, namespace=space))
     return replace(connection, namespace=space), here
-
-
-def tell(request: JobRequest) -> None:
-    """Tell the user what he should know of his request, on standard error."""
-    found = [
-        f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
-        for name in readable_secrets(request)
-    ]
-    for text in (*found, *remarks_on(request)):
-        print(f"ringleader: {text}", file=sys.stderr)
 
 
 def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions) -> int:

@@ -282,7 +282,7 @@ def _text(documents: Mapping[str, dict[str, Any]]) -> str:
 
 def _new_keys(built: Application) -> Keys:
     with needs_kubernetes():
-        from ringleader.kubernetes.client import ssh_keys
+        from ringleader.kubernetes.objects import ssh_keys
         from ringleader.render.compose.application_files import KeyPair, Keys
 
         found = [ssh_keys.generate("ed25519", ()) for _ in range(len(built.containers) + 1)]

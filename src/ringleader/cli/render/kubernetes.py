@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.kubernetes.connection import namespace_without_cluster, needs_kubernetes
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions, as_written
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
 from ringleader.errors import refuse
+from ringleader.kubernetes.jobs.pod_options import read_by
 from ringleader.kubernetes.rdma.resource_claims import template
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.kubernetes.jobs.job_request import JobRequest
@@ -32,25 +31,10 @@ JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
 
 
-def job_of_options(
-    options: JobOptions, *, namespace: str, faults: Faults, follow: FollowOptions | None = None
-) -> tuple[JobRequest, MPIJob]:
-    """Return the job that the options make. RequestError with ``faults``; remarks go to standard error.
-
-    A job without a name is called after its script: the same options always print the same. ``follow``: no
-    operator is there for it.
-    """
+def _requested_job(given: JobOptions, faults: Faults, **how: Any) -> tuple[JobRequest, MPIJob]:
     with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_from_options import job_of, request_of
-        from ringleader.cli.kubernetes.run_job import check_operatorless, tell
-    request = request_of(
-        options, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text
-    )
-    job = job_of(request, faults)
-    if follow is not None:
-        check_operatorless(job, follow)
-    tell(request)
-    return request, job
+        from ringleader.cli.kubernetes.run_job import requested_job
+    return requested_job(given, faults, **how)
 
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
@@ -76,7 +60,7 @@ class MpiJobOptions:
     namespace: str | None = option(
         "Namespace. [default: none is said, and kubectl takes its own]",
         metavar="NAME",
-        read=as_written("namespace"),
+        read=read_by("namespace"),
     )
     job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
@@ -116,7 +100,7 @@ def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     faults = Faults()
     if options.convert:
         faults.add("--convert and --image", "a job made of options is of the newest version")
-    request, job = job_of_options(options.job, namespace=options.namespace or "", faults=faults)
+    request, job = _requested_job(options.job, faults, namespace=options.namespace or "")
     return [*claim_templates(request), write(as_requested(job))]
 
 
@@ -199,7 +183,7 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     faults = Faults()
     namespace = namespace_without_cluster(options.cluster, faults.found)
-    request, job = job_of_options(options.job, namespace=namespace, faults=faults, follow=options.follow)
+    request, job = _requested_job(options.job, faults, namespace=namespace, follow=options.follow)
     from ringleader.cli.kubernetes.run_job import objects
 
     return [*claim_templates(request), *objects("pods", job, options.follow)]
@@ -213,5 +197,5 @@ def single(options: PodsOptions) -> list[dict[str, Any]]:
     what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"
     faults.found += misplaced(_OF_MPI.__contains__, what, hint)
     asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
-    request, _ = job_of_options(asked, namespace=options.cluster.namespace or "", faults=faults)
+    request, _ = _requested_job(asked, faults, namespace=options.cluster.namespace or "")
     return [*claim_templates(request), single_pod(request)]

@@ -7,67 +7,68 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ringleader.bench import run_file
-from ringleader.bench.grid import hosts_for
-from ringleader.bench.scale import job_of, scale
-from ringleader.bench.size_command import placeholders
+from ringleader.bench.scale.measurement import job_of, measure, runs_left
+from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import overridden
-from ringleader.cli.output import Result, result_to
-from ringleader.cli.scale.read_sitting import Sitting, read_sitting, with_threads
-from ringleader.cli.scale.scale_options import ScaleOptions, hosts_text
+from ringleader.cli.output import Result, dumped, result_to
+from ringleader.cli.scale.options import ScaleOptions
+from ringleader.cli.scale.session import Session, read_session, with_threads
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
+from ringleader.plan.job import Host
 from ringleader.report.number_format import plural
-from ringleader.scaling import Run
+from ringleader.scaling import Run, Size
 from ringleader.text_files import write_text
-
-if TYPE_CHECKING:
-    from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
 
 def write_reports(run: Run, directory: Path, *, page: bool) -> None:
     """Write report.md, report.json and, with ``page``, report.html."""
-    from ringleader.report.table import as_json, as_markdown
+    from ringleader.report.scaling import document
+    from ringleader.report.text import runs_text
 
-    texts = {"report.md": as_markdown(run), "report.json": as_json(run)}
+    texts = {"report.md": runs_text([run], "markdown"), "report.json": dumped(document(run))}
     if page:
         from ringleader.predict.speedup_curve import speedup_curve
         from ringleader.report.page import render
 
-        texts["report.html"] = render(run, speedup_curve(run))
+        texts["report.html"] = render(run, predictions={0: speedup_curve(run)})
     for name, text in texts.items():
         write_text(directory / name, text)
 
 
-def _print_plan(sitting: Sitting) -> None:
-    """Print every run in its order; with its command where that differs from size to size."""
-    wanted = sitting.wanted
-    if sitting.cluster is not None:
-        _print_cluster_plan(sitting, sitting.cluster)
+def hosts_text(hosts: Sequence[Host], size: Size) -> str:
+    """``h1:2,h2:2`` of a size."""
+    return ",".join(f"{host.name}:{size.slots}" for host in hosts) or f"localhost:{size.slots}"
+
+
+def _print_plan(session: Session) -> None:
+    """Print every run in its order; with its command where that differs from size to size.
+
+    On Kubernetes the runs are comments, and what would be sent for each size is YAML.
+    """
+    job, cluster = session.asked.job, session.cluster
+    left = runs_left(session.asked.run)
+    for number, one in enumerate(left, 1):
+        words = [f"# {number}" if cluster else str(number), str(one), plural(one.size.ranks, "rank")]
+        if cluster is None:
+            own = job_of(one, session.asked)
+            words.append(hosts_text(own.hosts, one.size))
+            words += [shlex.join(own.command)] if placeholders(job.command) else []
+        print("\t".join(words))
+    if cluster is None:
+        threads = "the user's" if job.threads is None else job.threads
+        print(f"command\t{shlex.join(job.command)}\nthreads\t{threads}\nbind\t{job.bind}")
         return
-    differs = bool(placeholders(wanted.job.command))
-    for number, turn in enumerate(sitting.turns_left(sitting.stored), 1):
-        job = job_of(turn, wanted)
-        words = [str(number), str(turn), plural(turn.size.ranks, "rank"), hosts_text(job.hosts, turn.size)]
-        print("\t".join([*words, shlex.join(job.command)] if differs else words))
-    threads = "the user's" if wanted.job.threads is None else wanted.job.threads
-    print(f"command\t{shlex.join(wanted.job.command)}\nthreads\t{threads}\nbind\t{wanted.job.bind}")
-
-
-def _print_cluster_plan(sitting: Sitting, cluster: ClusterJobs) -> None:
-    """Print the runs as comments, and what would be sent for each size, as YAML."""
-    left = sitting.turns_left(sitting.stored)
-    for number, turn in enumerate(left, 1):
-        print(f"# {number}\t{turn}\t{plural(turn.size.ranks, 'rank')}")
-    for size, turn in {turn.size: turn for turn in left}.items():
+    for size, one in {one.size: one for one in left}.items():
         print(f"---\n# {size}")
-        print(cluster.yaml(job_of(turn, sitting.wanted), os.environ).rstrip())
+        print(cluster.yaml(job_of(one, session.asked), os.environ).rstrip())
 
 
 @Command.of(
@@ -92,10 +93,10 @@ def command(options: ScaleOptions) -> None:
       ringleader scale --resume runs/NAME --repeats 5
     """
     line = ProgressLine(prefix="")
-    sitting = read_sitting(options, line)
+    session = read_session(options, line)
+    asked, job = session.asked, session.asked.job
     if options.sizes:
-        for size in sitting.wanted.grid:
-            job = sitting.wanted.job
+        for size in asked.sizes:
             hosts = hosts_for(size, job.hosts, oversubscribe=job.oversubscribe) or ()
             print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
         return
@@ -103,17 +104,17 @@ def command(options: ScaleOptions) -> None:
         from ringleader.report.page import check_installed
 
         check_installed()
-    sitting = with_threads(sitting, line)
+    session = with_threads(session, line)
     if options.dry_run:
         line.clear()
-        _print_plan(sitting)
+        _print_plan(session)
         return
-    wanted = sitting.wanted
-    if wanted.strong and not placeholders(wanted.job.command) & {"batch", "ranks"}:
+    if asked.run.strong and not placeholders(job.command) & {"batch", "ranks"}:
         line.keep("ringleader: --strong: the script must share out its batch, nothing in its words changes")
     with result_to(options.json) as result:
-        directory = sitting.directory or make_directory(options.output, wanted.name, replace=options.replace)
-        _measure(sitting, options, directory, line, result)
+        name = asked.run.name
+        directory = session.directory or make_directory(options.output, name, replace=options.replace)
+        _measure(session, options, directory, line, result)
 
 
 NOT_ON_A_CLUSTER = (
@@ -123,16 +124,16 @@ NOT_ON_A_CLUSTER = (
 
 
 def _measure(
-    sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, result: Result
+    session: Session, options: ScaleOptions, directory: Path, line: ProgressLine, result: Result
 ) -> None:
     with interrupts.held():
         from ringleader.launch import signals
         from ringleader.launch.launch_job import launch
-        from ringleader.report.table import as_text, document
+        from ringleader.report.scaling import document
+        from ringleader.report.text import runs_text
 
-    stored = sitting.stored
-    kept = [] if stored is None else [stored]
-    if not sitting.turns_left(stored):
+    kept = [session.asked.run] if session.directory else []
+    if not runs_left(session.asked.run):
         line.keep(f"ringleader: nothing is left to measure in {directory}; --repeats or --grid adds to it")
 
     def keep(run: Run) -> None:
@@ -142,15 +143,15 @@ def _measure(
     def say(text: str) -> None:
         (line.keep if text.endswith("\n") else line.show)(text.rstrip("\n"))
 
-    cluster = sitting.cluster
+    cluster = session.cluster
     if cluster is not None:
         line.keep(f"ringleader: {NOT_ON_A_CLUSTER}")
-    # Between two jobs there is no rank to tell; those on a cluster are followed with handlers of their own.
+    # Between two jobs no rank gets a signal; those on a cluster are followed with their own handlers.
     caught = signals.caught(signals.FORWARDED) if cluster is None else contextlib.nullcontext()
     try:
         with caught:
-            scale(
-                sitting.wanted,
+            measure(
+                session.asked,
                 launch=cluster or launch,
                 environ=os.environ,
                 now=time.monotonic,
@@ -158,15 +159,14 @@ def _measure(
                 say=say,
                 warn=lambda text: line.keep(f"ringleader: {text}"),
                 keep=keep,
-                stored=stored,
             )
     finally:
         line.clear()
-        if kept and sitting.turns_left(kept[-1]):
+        if kept and runs_left(kept[-1]):
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: go on with it: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):
-            result.show(document(kept[-1]), lambda: as_text(kept[-1]))
+            result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
             write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:

@@ -6,11 +6,9 @@ import json
 import os
 import ssl
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kubernetes.client.tls import certificate_failure
 
 _REASONS = {
     400: "BadRequest",
@@ -50,10 +48,6 @@ class ApiError(RefusedError):
         self.where = where
         self.retry_after = retry_after
         super().__init__(Fault(where=where, what=f"{message or reason} (HTTP {status} {reason})".strip()))
-
-    def __reduce__(self) -> Any:
-        names = ("status", "reason", "message", "where", "retry_after")
-        return (partial(ApiError, **{name: getattr(self, name) for name in names}), ())
 
     @property
     def is_missing(self) -> bool:
@@ -96,7 +90,7 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, where: 
         return status_error(said, where, status=status, retry_after=pause)
     text = " ".join(body.decode(errors="replace").split())
     message = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    if 300 <= status < 400:
+    if status < 400:
         message = f"sends us to {headers.get('Location', 'nowhere')}, which no API server does"
     return ApiError(
         status=status, reason=_status_reason(status), message=message, where=where, retry_after=pause
@@ -140,8 +134,12 @@ def _connection_failure(error: Exception) -> tuple[str, str]:
     """Return what happened and what to do about it."""
     import aiohttp  # loaded already where a connection can fail; errors alone are used without it
 
+    broken = "the connection broke off"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return certificate_failure(error.certificate_error)
+        wrong = error.certificate_error
+        said = getattr(wrong, "verify_message", "") or str(wrong)
+        hint = "see certificate-authority-data and tls-server-name in the context's cluster"
+        return f"its certificate is not trusted: {said}", hint
     if isinstance(error, aiohttp.ClientSSLError):
         return f"TLS failed: {error.os_error}", "is this the API server's port, and does it speak TLS?"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
@@ -156,7 +154,7 @@ def _connection_failure(error: Exception) -> tuple[str, str]:
     if isinstance(error, aiohttp.ServerTimeoutError):
         return "no connection: timed out", _CONNECT
     if isinstance(error, OSError) and error.errno:
-        return f"the connection broke off: {os.strerror(error.errno)}", ""
+        return f"{broken}: {os.strerror(error.errno)}", ""
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
-        return "the connection broke off", ""
-    return f"the connection broke off: {error or type(error).__name__}", ""
+        return broken, ""
+    return f"{broken}: {error or type(error).__name__}", ""

@@ -48,67 +48,34 @@ class Resource:
         return self.path(namespace, name, subresource)
 
 
-PODS = Resource(group="", version="v1", plural="pods", kind="Pod")
-SERVICES = Resource(group="", version="v1", plural="services", kind="Service")
-CONFIG_MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap")
-SECRETS = Resource(group="", version="v1", plural="secrets", kind="Secret")
-SERVICE_ACCOUNTS = Resource(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
-EVENTS = Resource(group="", version="v1", plural="events", kind="Event")
-NAMESPACES = Resource(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
-JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job")
-ROLES = Resource(group="rbac.authorization.k8s.io", version="v1", plural="roles", kind="Role")
-ROLE_BINDINGS = Resource(
-    group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding"
-)
-LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
-PRIORITY_CLASSES = Resource(
-    group="scheduling.k8s.io",
-    version="v1",
-    plural="priorityclasses",
-    kind="PriorityClass",
-    namespaced=False,
-)
-CRDS = Resource(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-)
-ACCESS_REVIEWS = Resource(
-    group="authorization.k8s.io",
-    version="v1",
-    plural="selfsubjectaccessreviews",
-    kind="SelfSubjectAccessReview",
-    namespaced=False,
-)
-MPIJOBS = Resource(group="kubeflow.org", version="v2beta1", plural="mpijobs", kind="MPIJob")
-VOLCANO_POD_GROUPS = Resource(
-    group="scheduling.volcano.sh", version="v1beta1", plural="podgroups", kind="PodGroup"
-)
-PLUGIN_POD_GROUPS = Resource(
-    group="scheduling.x-k8s.io", version="v1alpha1", plural="podgroups", kind="PodGroup"
-)
+def _resource(api: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    group, _, version = api.rpartition("/")
+    return Resource(group=group, version=version, plural=plural, kind=kind, namespaced=namespaced)
 
-ALL = (
-    PODS,
-    SERVICES,
-    CONFIG_MAPS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    EVENTS,
-    NAMESPACES,
-    JOBS,
-    ROLES,
-    ROLE_BINDINGS,
-    LEASES,
-    PRIORITY_CLASSES,
-    CRDS,
-    ACCESS_REVIEWS,
-    MPIJOBS,
-    VOLCANO_POD_GROUPS,
-    PLUGIN_POD_GROUPS,
+
+PODS = _resource("v1", "pods", "Pod")
+SERVICES = _resource("v1", "services", "Service")
+CONFIG_MAPS = _resource("v1", "configmaps", "ConfigMap")
+SECRETS = _resource("v1", "secrets", "Secret")
+SERVICE_ACCOUNTS = _resource("v1", "serviceaccounts", "ServiceAccount")
+EVENTS = _resource("v1", "events", "Event")
+NAMESPACES = _resource("v1", "namespaces", "Namespace", namespaced=False)
+JOBS = _resource("batch/v1", "jobs", "Job")
+ROLES = _resource("rbac.authorization.k8s.io/v1", "roles", "Role")
+ROLE_BINDINGS = _resource("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+LEASES = _resource("coordination.k8s.io/v1", "leases", "Lease")
+PRIORITY_CLASSES = _resource("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
+CRDS = _resource(
+    "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
+ACCESS_REVIEWS = _resource(
+    "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+MPIJOBS = _resource("kubeflow.org/v2beta1", "mpijobs", "MPIJob")
+VOLCANO_POD_GROUPS = _resource("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
+PLUGIN_POD_GROUPS = _resource("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+ALL = tuple(one for one in list(globals().values()) if isinstance(one, Resource))
+"""All of these kinds."""
 
 _BY_KIND = {f"{resource.api_version} {resource.kind}": resource for resource in ALL}
 

@@ -21,8 +21,7 @@ from typing import Any, Literal
 
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.kubernetes.client import rfc3339
-from ringleader.kubernetes.client.credentials import Identity
-from ringleader.kubernetes.client.tls import KeyPair
+from ringleader.kubernetes.client.credentials import Identity, KeyPair
 
 API = "client.authentication.k8s.io/"
 _KILLED_S = 5.0

@@ -1,20 +1,47 @@
-"""An API server's address and how we authenticate to it: headers, certificates and their renewal."""
+"""An API server's address and how we authenticate to it: headers, certificates, TLS, the proxy on the way.
+
+`kubeconfig` reads which of it is meant, `credential_plugin` runs programs that give credentials.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
+import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from ringleader.errors import Fault, RefusedError
-from ringleader.kubernetes.client.proxy import is_loopback
-from ringleader.kubernetes.client.tls import KeyPair, Trust, client_context
+from ringleader.errors import Fault, RefusedError, RequestError
 
 _REREAD_S = 10.0
 """How old a token read from a file may be. The kubelet rewrites it long before the old one ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyPair:
+    """A client's certificate and its key, in PEM. ``repr`` shows neither."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "KeyPair(…)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """What a server's certificate must hold against."""
+
+    authority: str = ""
+    """Certificates of authorities, in PEM; empty: those of the system."""
+    is_blind: bool = False
+    """``insecure-skip-tls-verify``: any certificate will do."""
+    where: str = ""
+    """Where the user said so, for error texts."""
 
 
 class Identity:
@@ -132,3 +159,90 @@ class Credentials:
     def forget(self) -> bool:
         """Drop what the server refused (401). True where it is worth trying again."""
         return self._is_private and self.identity.forget()
+
+
+def client_context(trust: Trust, pair: KeyPair | None) -> ssl.SSLContext:
+    """Return the TLS settings of a client. RequestError for a certificate or key that cannot be used."""
+    if trust.is_blind:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context = _trusting(trust)
+    # Certificates that kubeadm and others made for years lack what Python 3.13 began to insist on.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if pair is not None:
+        _show(context, pair, trust.where)
+    return context
+
+
+def _trusting(trust: Trust) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cadata=trust.authority or None)
+    except (ssl.SSLError, ValueError):
+        raise RequestError(
+            Fault(where=trust.where, what="the certificate authority is not a certificate in PEM")
+        )
+
+
+def _show(context: ssl.SSLContext, pair: KeyPair, where: str) -> None:
+    """Load a key pair. OpenSSL reads files only: they live in a folder of ours for just that long."""
+    with tempfile.TemporaryDirectory(prefix="ringleader-") as folder:
+        chain, key = Path(folder) / "chain", Path(folder) / "key"
+        chain.write_bytes(pair.certificate)
+        key.touch(mode=0o600)
+        key.write_bytes(pair.key)
+        try:
+            # An encrypted key would make OpenSSL ask on the terminal: an empty password makes it fail.
+            context.load_cert_chain(chain, key, password="")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            what = "the client certificate and its key cannot be used"
+            raise RequestError(Fault(where=where, what=f"{what}: {_reason(error)}"))
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason or error).replace("_", " ").lower()
+
+
+def proxy_of(server: str, environ: Mapping[str, str]) -> str:
+    """Return the proxy's URL, empty for none. Loopback is never reached through one."""
+    parts = urlsplit(server)
+    host = (parts.hostname or "").lower()
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name.upper()) or environ.get(name, "")
+    if not proxy or not host or is_loopback(server):
+        return ""
+    excluded = environ.get("NO_PROXY") or environ.get("no_proxy", "")
+    if any(_covers(word.strip().lower(), host) for word in excluded.split(",")):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def is_loopback(server: str) -> bool:
+    """True where a server's address never leaves this machine."""
+    host = (urlsplit(server).hostname or "").lower()
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def _covers(word: str, host: str) -> bool:
+    """True where an item of NO_PROXY means a host: ``*``, an address, a range of them, a domain."""
+    if not word:
+        return False
+    if word == "*":
+        return True
+    address = _address(host)
+    if address is not None:
+        try:
+            return address in ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            return False
+    return host == word.lstrip(".") or host.endswith("." + word.removeprefix("*").lstrip("."))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

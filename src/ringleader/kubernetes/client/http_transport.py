@@ -1,4 +1,7 @@
-"""Requests to one API server over HTTP: credentials, rate, deadlines, and what can go wrong on the way."""
+"""Requests to one API server over HTTP: credentials, rate, deadlines, and what can go wrong on the way.
+
+``Limiter`` says how many requests a client sends, ``Slots`` how many are under way. `cluster` makes them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +27,6 @@ from ringleader.kubernetes.client.api_errors import (
     response_error,
 )
 from ringleader.kubernetes.client.credentials import Credentials
-from ringleader.kubernetes.client.rate_limit import Limiter, Slots
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _CONNECT_S = 10.0
@@ -38,6 +40,11 @@ _KEEPALIVE = (
     ),
 )
 """A stream whose other side has vanished ends within a minute."""
+
+
+SLOW_S = 1.0
+"""A write that takes longer says that the server has too many of ours at a time."""
+_LEAST = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +70,18 @@ class Transport:
     def __init__(
         self,
         credentials: Credentials,
-        *,
         limiter: Limiter,
         timeout: float,
+        *,
         connections: int,
-        user_agent: str,
+        agent: str,
     ) -> None:
         """``timeout`` is in seconds for one call, its repetitions included, its wait for a turn not."""
         self._credentials, self._limiter = credentials, limiter
         self.timeout = timeout
         """Seconds that a call may take."""
         self._slots = Slots(connections)
-        self._user_agent = user_agent
+        self._agent = agent
         self._session: aiohttp.ClientSession | None = None
 
     async def call(self, request: Request, warn: Callable[[str], None] | None = None) -> Any:
@@ -118,13 +125,11 @@ class Transport:
         try:
             async with (
                 asyncio.timeout(deadline - time.monotonic()),
-                await self._send(request, headers) as answer,
+                await self._answer(request, headers) as answer,
             ):
                 body = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, self.timeout)
-        if answer.status >= 300:
-            raise response_error(answer.status, answer.headers, body, request.where)
         if warn is not None:
             for text in warnings_of(answer.headers.getall("Warning", ())):
                 warn(text)
@@ -157,13 +162,7 @@ class Transport:
             headers = await self._credentials.headers()
             try:
                 async with asyncio.timeout(self.timeout):
-                    answer = await self._send(request, headers)
-                    if answer.status < 300:
-                        return answer
-                    async with answer:
-                        raise response_error(
-                            answer.status, answer.headers, await answer.read(), request.where
-                        )
+                    return await self._answer(request, headers)
             except (aiohttp.ClientError, OSError) as error:
                 raise self._fault(request, error, self.timeout)
             except ApiError as error:
@@ -184,12 +183,22 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, silence or 0.0)
 
-    async def _send(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
+    async def _answer(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Send a request and return an answer that is not a refusal."""
+        if self._session is None:  # made with the first request, as it needs a running loop
+            self._session = aiohttp.ClientSession(
+                # Streams would eat up a bounded pool: `_slots` bounds all else.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": self._agent, "Accept": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            )
         if request.data is not None:
             headers["Content-Type"] = request.content_type
-        return await self.session().request(
+        words = f"?{urlencode(request.query)}" if request.query else ""
+        answer = await self._session.request(
             request.method,
-            self.url(request),
+            URL(f"{self._credentials.server}{request.path}{words}", encoded=True),
             data=request.data,
             headers=headers,
             allow_redirects=False,
@@ -197,23 +206,10 @@ class Transport:
             server_hostname=self._credentials.server_name or None,
             proxy=self._credentials.proxy or None,
         )
-
-    def url(self, request: Request) -> URL:
-        """Return the URL of a request."""
-        words = f"?{urlencode(request.query)}" if request.query else ""
-        return URL(f"{self._credentials.server}{request.path}{words}", encoded=True)
-
-    def session(self) -> aiohttp.ClientSession:
-        """Return the pool of connections; made with the first request, as it needs a running loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                # Streams would eat up a bounded pool: `_slots` bounds all else.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": self._user_agent, "Accept": "application/json"},
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            )
-        return self._session
+        if answer.status < 300:
+            return answer
+        async with answer:
+            raise response_error(answer.status, answer.headers, await answer.read(), request.where)
 
     def _fault(self, request: Request, error: Exception, seconds: float) -> UnreachableError:
         """Return what a failed connection means; ``seconds`` were given for the answer."""
@@ -244,3 +240,72 @@ def warnings_of(headers: Iterable[str]) -> list[str]:
             if text and text not in found:
                 found.append(text)
     return found
+
+
+class Limiter:
+    """So many requests per second in the long run, so many at once after a rest."""
+
+    def __init__(
+        self,
+        qps: float,
+        burst: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """``qps`` is in requests per second, 0 for no limit; ``burst`` at least 1; ``clock`` in seconds."""
+        self._gap = 1.0 / qps if qps > 0 else 0.0
+        self._slack = (max(1, burst) - 1) * self._gap
+        self._clock, self._sleep = clock, sleep
+        self._due = clock()
+
+    async def take(self) -> float:
+        """Wait for our turn; return the seconds waited."""
+        wait = self.reserve()
+        if wait > 0:
+            await self._sleep(wait)
+        return wait
+
+    def reserve(self) -> float:
+        """Take the next turn and return the seconds until it comes.
+
+        ``_due`` is when the next request would be due if they all came evenly (virtual scheduling form of a
+        token bucket): a request may come earlier by as much as the burst allows.
+        """
+        now = self._clock()
+        due = max(self._due, now)
+        self._due = due + self._gap
+        return max(0.0, due - self._slack - now)
+
+
+class Slots:
+    """How many calls are under way at a time: fewer while the server is slow, so that it answers others.
+
+    A slow write halves the number, once for all that were under way with it; as many quick ones as the
+    number says add one. Reads do not count: a long listing is slow by itself.
+    """
+
+    def __init__(self, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with ``most``, the number that is never exceeded."""
+        self._most, self._clock = most, clock
+        self.limit = float(most)
+        self._free, self._withheld = asyncio.Semaphore(most), 0
+        self._cut_at = clock()
+
+    @asynccontextmanager
+    async def one(self, *, is_write: bool) -> AsyncGenerator[None, None]:
+        """Wait for a slot and hold it inside this context."""
+        await self._free.acquire()
+        began = self._clock()
+        try:
+            yield
+        finally:
+            now = self._clock()
+            if is_write and now - began <= SLOW_S:
+                self.limit = min(float(self._most), self.limit + 1.0 / self.limit)
+            elif is_write and began >= self._cut_at:
+                self.limit, self._cut_at = max(float(min(_LEAST, self._most)), self.limit / 2.0), now
+            self._withheld += 1
+            while self._withheld > self._most - int(self.limit):
+                self._withheld -= 1
+                self._free.release()

@@ -1,8 +1,11 @@
-"""One kind of object, kept up to date in memory: listed once, watched from then on.
+"""One kind of object, kept up to date in memory: listed, watched from then on, our own writes laid over it.
 
 Of each object only what ``project`` makes of it is kept. Watches that end, break off, go silent or become too
 old are opened anew: from the last version where the server still knows it, else with a new list, whose
 difference to what was known is told like any other change.
+
+A decision must not rest on memory that has not seen yet what was written before it: whoever writes hands on
+what the server answered (``wrote``, ``deleted``, ``missing``), which counts until the watch knows better.
 """
 
 from __future__ import annotations
@@ -11,8 +14,10 @@ import asyncio
 import logging
 import sys
 import time
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ringleader.errors import Fault, RefusedError
@@ -28,11 +33,31 @@ Key = tuple[str, str]
 _PAGE = 250
 """Objects per page: what parsing one takes up stays for good."""
 _STABLE_S = 5.0
-"""A watch that lived so long was sound: the next pause is a short one again."""
+"""A watch that lived for this time was sound: the next pause is a short one again."""
 _DOUBTS = 3
-"""After so many answers in a row that are errors the version itself is doubted: list anew."""
+"""After as many answers in a row that are errors the version itself is doubted: list anew."""
+_REMEMBERED = 20_000
+"""Objects that are gone whose uid is remembered, for answers to writes that come later than the watch."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept(Generic[T]):
+    """One object as it is kept."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    """``resourceVersion``."""
+    group: str
+    """What it is looked up by besides its name, such as its job; empty for nothing."""
+    value: T
+    is_seen: bool = True
+    """The watch has shown this very object; until then only our own write has."""
+    written_at: float | None = None
+    """When this version was written by us; ``None``: the watch showed it."""
 
 
 class Informer(Generic[T]):
@@ -47,7 +72,11 @@ class Informer(Generic[T]):
         labels: str = "",
         fields: str = "",
         project: Callable[[Object], T],
-        changed: Callable[[str, str, T | None], None] = lambda namespace, name, value: None,
+        group: Callable[[Object], str] = lambda document: "",
+        mark_deleting: Callable[[T], T] = lambda value: value,
+        changed: Callable[[Kept[T] | None, Kept[T] | None], None] = lambda before, now: None,
+        news: asyncio.Event | None = None,
+        patience: float = 60.0,
         outage: Outage | None = None,
         watch_timeout: float = 300.0,
         silence: float = 90.0,
@@ -57,9 +86,14 @@ class Informer(Generic[T]):
     ) -> None:
         """Nothing is asked before ``run``.
 
-        ``changed`` hears namespace, name and the new value (``None``: it is gone) whenever the value differs
-        from the one before. A watch is opened anew after ``watch_timeout`` seconds, or once it has told
-        nothing for ``silence`` seconds: servers tell at least the version about once a minute.
+        ``changed`` hears an object before and now (``None``: there was none, it is gone) whenever the watch
+        shows another value than is kept; the echo of our own write is not a change. ``news`` is set with each
+        change and once all is listed. ``mark_deleting`` makes of a value that of an object whose deletion the
+        server has taken. ``patience``: seconds until an object that we made and that no watch ever showed is
+        taken for gone.
+
+        A watch is opened anew after ``watch_timeout`` seconds, or once it has told nothing for ``silence``
+        seconds: servers tell at least the version about once a minute.
 
         ``outage``: for somebody who looks on. It is told when the server is away and when it is back, which a
         new list finds out at once; a refusal ends ``run`` as it is, whenever it comes.
@@ -68,10 +102,14 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         """Set once everything that there was at the start is known."""
         self._cluster, self._namespace, self._labels, self._fields = cluster, namespace, labels, fields
-        self._project, self._changed, self._outage = project, changed, outage
+        self._project, self._group, self._mark = project, group, mark_deleting
+        self._on_change, self._news, self._outage, self._patience = changed, news, outage, patience
         self._watch_timeout, self._silence = watch_timeout, silence
         self._backoff, self._clock, self._sleep = backoff, clock, sleep
-        self._values: dict[Key, T] = {}
+        self._kept: dict[Key, Kept[T]] = {}
+        self._groups: defaultdict[Key, set[str]] = defaultdict(set)
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._deleting: set[str] = set()
         self._version = ""
         self._failures, self._doubts = 0, 0
         self._opened: float | None = None
@@ -80,16 +118,51 @@ class Informer(Generic[T]):
 
     def __len__(self) -> int:
         """Objects that are known."""
-        return len(self._values)
+        return len(self._kept)
+
+    def kept(self, namespace: str, name: str) -> Kept[T] | None:
+        """Return an object; ``None`` where there is none."""
+        found = self._kept.get((namespace, name))
+        return None if found is None or self._is_doubtful(found) else found
 
     def get(self, namespace: str, name: str) -> T | None:
         """Return what is kept of an object; ``None`` where there is none."""
-        return self._values.get((namespace, name))
+        found = self.kept(namespace, name)
+        return None if found is None else found.value
 
-    def items(self) -> Iterator[tuple[str, str, T]]:
-        """Yield namespace, name and value of everything known."""
-        for (namespace, name), value in self._values.items():
-            yield namespace, name, value
+    def items(self) -> Iterator[Kept[T]]:
+        """Yield everything known."""
+        return (one for one in self._kept.values() if not self._is_doubtful(one))
+
+    def of_group(self, namespace: str, group: str) -> Iterator[Kept[T]]:
+        """Yield the objects of a group."""
+        every = (self.kept(namespace, name) for name in self._groups.get((namespace, group), ()))
+        return (one for one in every if one is not None)
+
+    def wrote(self, document: Object) -> None:
+        """Take over what a write of ours returned."""
+        now = self._read(document, written_at=self._clock())
+        before = self._kept.get((now.namespace, now.name))
+        if now.uid not in self._gone and (before is None or not is_newer(before.version, now.version)):
+            is_seen = before is not None and before.is_seen and before.uid == now.uid
+            self._put(before, replace(now, is_seen=is_seen))
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """Note that the server took our request to delete an object: it goes away, whatever is seen of it."""
+        found = self._kept.get((namespace, name))
+        if found is None or found.uid != uid:
+            return
+        if not found.is_seen:
+            self._drop(found)
+            return
+        self._deleting.add(uid)
+        self._kept[namespace, name] = replace(found, value=self._mark(found.value))
+
+    def missing(self, namespace: str, name: str, uid: str) -> None:
+        """Note that the server said that there is no such object."""
+        found = self._kept.get((namespace, name))
+        if found is not None and found.uid == uid:
+            self._drop(found)
 
     async def run(self) -> None:
         """Keep up to date until cancelled.
@@ -103,6 +176,8 @@ class Informer(Generic[T]):
                 if not self._version:
                     await self._list()
                     self.synced.set()
+                    if self._news is not None:
+                        self._news.set()
                     if self._outage is not None:
                         self._outage.over()
                 self._opened = self._clock()
@@ -149,9 +224,10 @@ class Informer(Generic[T]):
             async for page in pages:
                 version = page.resource_version
                 for document in page.items:
-                    listed.add(self._put(document))
-        for key in [key for key in self._values if key not in listed]:
-            self._drop(key)
+                    listed.add(self._see(document))
+        for found in [one for key, one in self._kept.items() if key not in listed]:
+            if found.is_seen or self._is_doubtful(found):
+                self._drop(found, is_told=True)
         self._version = version
 
     async def _watch(self) -> bool:
@@ -175,28 +251,91 @@ class Informer(Generic[T]):
                 if change is None:
                     return False
                 if change.type == "DELETED":
-                    key = _key(change.object)
-                    if key in self._values:  # its last state first: a Pod's exit code may come with its end
-                        self._put(change.object)
-                    self._drop(key)
+                    self._see_end(change.object)
                 elif change.type != "BOOKMARK":
-                    self._put(change.object)
+                    self._see(change.object)
                 # Whatever breaks next, this one got us on.
                 self._failures = self._doubts = 0
                 self._version = change.object["metadata"].get("resourceVersion") or self._version
 
-    def _put(self, document: Object) -> Key:
-        key, value = _key(document), self._project(document)
-        before = self._values.get(key)
-        if before is not None and before == value:
-            return key
-        self._values[key] = value
-        self._changed(*key, value)
+    def _see(self, document: Object) -> Key:
+        """Take over what the watch shows, unless what we wrote is newer."""
+        now = self._read(document)
+        key = (now.namespace, now.name)
+        before = self._kept.get(key)
+        if before is not None and before.written_at is not None:
+            if before.uid == now.uid and before.version == now.version:  # the echo of our own write
+                self._kept[key] = replace(before, is_seen=True, written_at=None)
+                return key
+            if is_newer(before.version, now.version):
+                if before.uid == now.uid:
+                    self._kept[key] = replace(before, is_seen=True)
+                return key
+        self._put(before, now)
+        if before is None or (before.uid, before.value) != (now.uid, now.value):
+            self._changed(before, now)
         return key
 
-    def _drop(self, key: Key) -> None:
-        if self._values.pop(key, None) is not None:
-            self._changed(*key, None)
+    def _changed(self, before: Kept[T] | None, now: Kept[T] | None) -> None:
+        self._on_change(before, now)
+        if self._news is not None:
+            self._news.set()
+
+    def _see_end(self, document: Object) -> None:
+        """Take over that an object is gone, its last state first: a Pod's exit code may come with its end."""
+        metadata = document["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        if key in self._kept and self._kept[key].uid == metadata.get("uid", ""):
+            self._see(document)
+            self._drop(self._kept[key], is_told=True)
+
+    def _read(self, document: Object, written_at: float | None = None) -> Kept[T]:
+        metadata, value = document["metadata"], self._project(document)
+        uid = metadata.get("uid", "")
+        return Kept(
+            namespace=sys.intern(metadata.get("namespace", "")),
+            name=metadata["name"],
+            uid=uid,
+            version=metadata.get("resourceVersion", ""),
+            group=sys.intern(self._group(document)),
+            value=self._mark(value) if uid in self._deleting else value,
+            written_at=written_at,
+        )
+
+    def _put(self, before: Kept[T] | None, now: Kept[T]) -> None:
+        if before is not None and before.uid != now.uid:
+            self._forget_uid(before.uid)
+        if before is not None and before.group != now.group:
+            self._leave(before)
+        self._kept[now.namespace, now.name] = now
+        if now.group:
+            self._groups[now.namespace, now.group].add(now.name)
+
+    def _drop(self, found: Kept[T], *, is_told: bool = False) -> None:
+        del self._kept[found.namespace, found.name]
+        self._leave(found)
+        self._forget_uid(found.uid)
+        if is_told:
+            self._changed(found, None)
+
+    def _leave(self, found: Kept[T]) -> None:
+        names = self._groups.get((found.namespace, found.group))
+        if names is not None:
+            names.discard(found.name)
+            if not names:
+                del self._groups[found.namespace, found.group]
+
+    def _forget_uid(self, uid: str) -> None:
+        self._deleting.discard(uid)
+        if uid:
+            self._gone[uid] = None
+        while len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+
+    def _is_doubtful(self, found: Kept[T]) -> bool:
+        if found.is_seen or found.written_at is None:
+            return False
+        return self._clock() - found.written_at > self._patience
 
     def _is_sound(self) -> bool:
         """Note a watch that worked for a while."""
@@ -232,6 +371,10 @@ class Informer(Generic[T]):
         return RefusedError(Fault(where=f"watching {plural}", what=str(error), hint=hint))
 
 
-def _key(document: Object) -> Key:
-    metadata = document["metadata"]
-    return sys.intern(metadata.get("namespace", "")), metadata["name"]
+def is_newer(one: str, other: str) -> bool:
+    """Say whether one resource version is newer than the other.
+
+    Servers of Kubernetes count them up and document that they compare as numbers; of any that are no numbers
+    the one that came last (``other``) counts as the newer.
+    """
+    return one.isdecimal() and other.isdecimal() and int(one) > int(other)

@@ -1,4 +1,4 @@
-"""Calls that are made again while an API server is away, and how long to wait between attempts."""
+"""Calls that are made again: while an API server is away, with which pauses, and what an attempt has left."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+from ringleader.kubernetes.client.api_resources import Resource
+from ringleader.kubernetes.client.cluster import Cluster, Object
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Pauses that double up to a limit, each cut by chance so that many clients do not come at once."""
+    """Pauses that grow up to a limit, each cut by chance so that many clients do not come at once."""
 
     first: float = 0.2
     """Seconds."""
     longest: float = 10.0
     """Seconds."""
+    growth: float = 2.0
+    """How many times as long each pause is as the one before."""
     spread: float = 0.5
     """By how much of itself a pause may be shorter, from 0 to 1."""
     dice: Callable[[], float] = random.random
@@ -30,8 +34,8 @@ class Backoff:
 
     def after(self, attempt: int) -> float:
         """Return the seconds to wait after so many attempts that failed in a row, counted from 1."""
-        # Doubling stops long before numbers overflow.
-        whole = min(self.longest, self.first * 2.0 ** min(attempt - 1, 60))
+        # Growth stops long before numbers overflow.
+        whole = min(self.longest, self.first * self.growth ** min(attempt - 1, 60))
         return whole * (1.0 - self.spread * self.dice())
 
 
@@ -93,3 +97,35 @@ async def with_retries(
             outage.over()
             return found
     raise AssertionError("counting does not end")
+
+
+async def create_or_find(
+    cluster: Cluster,
+    resource: Resource,
+    document: Object,
+    *,
+    is_ours: Callable[[Object], bool],
+    warn: Callable[[str], None] | None = None,
+) -> Object:
+    """Create an object, or return the one that has its name, if that is ours: made before, its answer lost.
+
+    ApiError as the server answered where it belongs to somebody else, or may not be read. ``warn`` hears the
+    server's warnings.
+    """
+    metadata = document["metadata"]
+    for is_last in (False, True):
+        try:
+            return await cluster.create(resource, document, warn=warn)
+        except ApiError as error:
+            if not error.is_there_already:
+                raise
+            try:
+                found = await cluster.get(resource, metadata["name"], metadata.get("namespace", ""))
+            except ApiError as hidden:
+                if hidden.is_missing and not is_last:
+                    continue  # it was there a moment ago
+                raise error if hidden.status in (403, 404) else hidden
+            if not is_ours(found):
+                raise
+            return found
+    raise AssertionError("the second attempt returns or raises")

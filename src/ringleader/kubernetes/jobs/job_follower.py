@@ -1,34 +1,34 @@
-"""A job on a cluster is followed to its end: progress, the launcher's log, the outcome."""
+"""A job on a cluster is followed to its end: progress, the launcher's log (`pod_log`), the outcome."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS
+from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
-from ringleader.kubernetes.client.pod_view import PodView
+from ringleader.kubernetes.client.informer import Kept
 from ringleader.kubernetes.client.retry import Outage
-from ringleader.kubernetes.jobs.exit_status import End, end_of, main_container
-from ringleader.kubernetes.jobs.job_diagnosis import explain
-from ringleader.kubernetes.jobs.job_lookup import age, events_of
-from ringleader.kubernetes.jobs.job_snapshot import EventView, JobSnapshot, JobView, State
-from ringleader.kubernetes.jobs.job_view import (
+from ringleader.kubernetes.jobs.job_diagnosis import End, Progress, end_of, explain, is_about_to_end, progress
+from ringleader.kubernetes.jobs.job_lookup import KINDS, events_of, watched
+from ringleader.kubernetes.jobs.job_state import (
+    EventView,
+    JobSnapshot,
+    JobView,
+    State,
+    age,
     as_pods_run,
     job_pod_view,
-    mpijob_view,
-    pods_job_view,
+    main_container,
     selector,
 )
 from ringleader.kubernetes.jobs.pod_log import follow_log
-from ringleader.kubernetes.jobs.progress_line import Progress, is_about_to_end, progress
-from ringleader.kubernetes.jobs.refusal_messages import refused
-from ringleader.kubernetes.jobs.watch_cache import tell_when_synced, values, watched
-from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.pod_view import PodView
+from ringleader.kubernetes.why_not_running import refused
 
 LOG_PATIENCE = 30.0
 """Seconds that the rest of the log may take once the job has ended."""
@@ -48,7 +48,7 @@ class Listener(Protocol):
         """Take how far the job has come."""
 
     def warning(self, text: str) -> None:
-        """Take something worth knowing although the job goes on."""
+        """Take something worth knowing although the job continues."""
 
 
 class Follower:
@@ -67,70 +67,63 @@ class Follower:
         self._cluster, self._listener, self._clock = cluster, listener, clock
         self._shows_log = shows_log
         self._first = job
-        self._news = asyncio.Event()
-        self._outage = Outage(listener.warning)
+        self._news, self._outage = asyncio.Event(), Outage(listener.warning)
         self._events: tuple[EventView, ...] = ()
-        self._may_read_events = True
-        resource, name, view = MPIJOBS, job.name, mpijob_view
-        if job.on == "pods":
-            resource, name, view = JOBS, object_names.launcher(job.name), pods_job_view
-        self._resource = resource
-        self._job = watched(
-            cluster,
-            resource,
-            job.namespace,
-            view=view,
-            changed=lambda _: self._news.set(),
-            outage=self._outage,
-            fields=f"metadata.name={name}",
-        )
         self._launchers: dict[str, PodView] = {}
         """Every Pod of the launcher as it was last seen, those that are gone among them."""
+        kind = KINDS[job.on]
+        self._job = watched(
+            cluster,
+            kind.resource,
+            job.namespace,
+            view=kind.view,
+            news=self._news,
+            outage=self._outage,
+            fields=f"metadata.name={kind.object_name(job.name)}",
+        )
         self._pods = watched(
             cluster,
             PODS,
             job.namespace,
             view=job_pod_view,
-            changed=self._pod_changed,
+            news=self._news,
             outage=self._outage,
             labels=selector(job.name),
+            changed=self._pod_changed,
         )
 
     @property
     def snapshot(self) -> JobSnapshot:
         """What is known now. The launcher's Pods that are gone are among the Pods: they had the exit code."""
-        present = values(self._pods)
-        before = tuple(
-            pod for name, pod in self._launchers.items() if name not in {one.name for one in present}
-        )
-        job = next(iter(values(self._job)), self._first)
+        present = {kept.name: kept.value for kept in self._pods.items()}
+        job = next((kept.value for kept in self._job.items()), self._first)
         if job.on == "pods":
-            job = as_pods_run(job, present)
+            job = as_pods_run(job, tuple(present.values()))
         return JobSnapshot(
             job=job,
-            pods=(*present, *before),
+            pods=tuple((present | {n: p for n, p in self._launchers.items() if n not in present}).values()),
             events=self._events,
             age=age(job.created_at, self._clock()),
         )
 
-    def _pod_changed(self, pod: PodView | None) -> None:
-        if pod is not None and pod.role == "launcher":
-            self._launchers[pod.name] = pod
-        self._news.set()
+    def _pod_changed(self, _before: Kept[PodView] | None, now: Kept[PodView] | None) -> None:
+        if now is not None and now.value.role == "launcher":
+            self._launchers[now.name] = now.value
 
     async def run(self, *, start_timeout: float | None = None) -> End:
         """Return how the job ended. Raises RefusedError: deleted meanwhile, late to start, forbidden."""
-        async with contextlib.AsyncExitStack() as stack:
-            start = _starter(stack)
-            watchers = [start(self._job.run()), start(self._pods.run())]
-            for informer in (self._job, self._pods):
-                start(tell_when_synced(informer, self._news.set))
-            start(self._look_at_events())
-            log = start(self._show_log())
+        watchers = [asyncio.create_task(one.run()) for one in (self._job, self._pods)]
+        events, log = asyncio.create_task(self._look_at_events()), asyncio.create_task(self._show_log())
+        try:
             end = await self._wait(watchers, log, start_timeout)
             if self._shows_log:
                 await self._rest_of(log)
             return end
+        finally:
+            for task in (log, events, *watchers):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
 
     async def _wait(
         self, watchers: list[asyncio.Task[None]], log: asyncio.Task[None], start_timeout: float | None
@@ -154,9 +147,8 @@ class Follower:
                     if not _lacks_code(end) or loop.time() >= late:
                         return end
                 now = progress(snapshot)
-                if now.text != told and not (
-                    snapshot.job.state is State.PENDING and is_about_to_end(snapshot)
-                ):
+                is_ending = snapshot.job.state is State.PENDING and is_about_to_end(snapshot)
+                if now.text != told and not is_ending:
                     told = now.text
                     self._listener.progress(now)
             if snapshot.job.state is State.RUNNING or snapshot.job.state.is_end:
@@ -174,27 +166,25 @@ class Follower:
         news.cancel()
 
     def _raise_from(self, watchers: list[asyncio.Task[None]]) -> None:
-        for watcher, resource in zip(watchers, (self._resource, PODS), strict=True):
-            if watcher.done():
-                error = watcher.exception()
-                if isinstance(error, ApiError):
-                    space = self._first.namespace
-                    raise refused(
-                        error, doing="watch", resource=resource, name="", namespace=space
-                    ) from error
-                if error is not None:
-                    raise error
+        for watcher, resource in zip(watchers, (self._job.resource, PODS), strict=True):
+            error = watcher.exception() if watcher.done() else None
+            if isinstance(error, ApiError):
+                space = self._first.namespace
+                raise refused(error, doing="watch", resource=resource, name="", namespace=space) from error
+            if error is not None:
+                raise error
 
     async def _look_at_events(self) -> None:
         """Keep the events of a job that does not run up to date; they tell what its Pods cannot."""
-        while self._may_read_events:
+        while True:
             snapshot = self.snapshot
             if snapshot.job.state in (State.PENDING, State.RESTARTING) and self._job.synced.is_set():
                 try:
                     self._events = await events_of(self._cluster, snapshot)
                     self._news.set()
                 except ApiError as error:
-                    self._may_read_events = error.is_passing
+                    if not error.is_passing:
+                        return
                 except UnreachableError:
                     pass
             await asyncio.sleep(LOOK_AGAIN)
@@ -204,9 +194,8 @@ class Follower:
         seen: set[str] = set()
         while self._shows_log:
             snapshot = self.snapshot
-            pod = next(
-                (one for one in snapshot.launchers if one.name not in seen and self._has_log(one)), None
-            )
+            name = snapshot.job.launcher_container
+            pod = next((p for p in snapshot.launchers if p.name not in seen and _has_log(p, name)), None)
             if pod is None:
                 if snapshot.job.state.is_end and self._pods.synced.is_set():
                     return
@@ -214,26 +203,18 @@ class Follower:
                 continue
             seen.add(pod.name)
             try:
-                await self._show(pod)
+                async for data in follow_log(
+                    self._cluster,
+                    pod.name,
+                    self._first.namespace,
+                    container=name,
+                    outage=self._outage,
+                    warn=self._listener.warning,
+                ):
+                    self._listener.output(data)
             except ApiError as error:
                 said = f"the log of {pod.name} cannot be read: {error.message or error.reason}"
                 self._listener.warning(said)
-
-    async def _show(self, pod: PodView) -> None:
-        name = self._first.namespace
-        async for data in follow_log(
-            self._cluster,
-            pod.name,
-            name,
-            container=self.snapshot.job.launcher_container,
-            outage=self._outage,
-            warn=self._listener.warning,
-        ):
-            self._listener.output(data)
-
-    def _has_log(self, pod: PodView) -> bool:
-        main = main_container(pod, self.snapshot.job.launcher_container)
-        return main is not None and (main.state != "waiting" or main.last_exit_code is not None)
 
     async def _rest_of(self, log: asyncio.Task[None]) -> None:
         done, _ = await asyncio.wait({log}, timeout=LOG_PATIENCE)
@@ -243,23 +224,9 @@ class Follower:
             raise error
 
 
-def _starter(
-    stack: contextlib.AsyncExitStack,
-) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
-    """Return what starts tasks that end with ``stack``."""
-
-    def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        stack.push_async_callback(_stop, task)
-        return task
-
-    return start
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task
+def _has_log(pod: PodView, container: str) -> bool:
+    main = main_container(pod, container)
+    return main is not None and (main.state != "waiting" or main.last_exit_code is not None)
 
 
 def _lacks_code(end: End) -> bool:

@@ -1,32 +1,38 @@
-"""What a cluster knows of a job is looked up: the job by name, its Pods and its events."""
+"""Jobs on a cluster are looked up: one by name with its Pods and events, or all of them as they change."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
-from typing import Literal, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from ringleader.errors import RefusedError
-from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
-from ringleader.kubernetes.client.cluster import Cluster, Object
+from ringleader.kubernetes.client.cluster import Cluster, Listing, Object
+from ringleader.kubernetes.client.informer import Informer
 from ringleader.kubernetes.client.object_fields import labels_of
-from ringleader.kubernetes.jobs.job_snapshot import EventView, JobSnapshot, JobView, State
-from ringleader.kubernetes.jobs.job_view import (
+from ringleader.kubernetes.client.retry import Backoff, Outage
+from ringleader.kubernetes.jobs.job_state import (
     ON_PODS,
+    EventView,
+    JobSnapshot,
+    JobView,
+    State,
+    age,
     event_view,
     job_pod_view,
     mpijob_view,
     pods_job_view,
     selector,
 )
-from ringleader.kubernetes.jobs.refusal_messages import is_unknown_kind, refused
 from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.why_not_running import is_unknown_kind, refused
 
 R = TypeVar("R")
+V = TypeVar("V")
 
 LOG_LINES = 10
 """Lines of a failed launcher's log that are shown."""
@@ -34,6 +40,55 @@ LOG_PATIENCE = 10.0
 """Seconds that reading them may take."""
 MOST_PODS = 3
 """Pods whose events are asked for: those in trouble mostly share one."""
+_BACKOFF = Backoff(first=0.5, longest=8.0, spread=0.0)
+"""Between attempts to reach a server that does not answer."""
+_WATCH = 60.0
+"""Seconds of one watch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobKind:
+    """One of the two kinds of object that a job is on a cluster."""
+
+    resource: Resource
+    view: Callable[[Object], JobView]
+    object_name: Callable[[str], str]
+    """Takes a job's name."""
+    labels: str = ""
+    """Which objects of the kind are jobs."""
+
+
+KINDS: Mapping[str, JobKind] = {
+    "kubernetes": JobKind(resource=MPIJOBS, view=mpijob_view, object_name=str),
+    "pods": JobKind(
+        resource=JOBS, view=pods_job_view, object_name=object_names.launcher, labels=f"{ON_PODS}=pods"
+    ),
+}
+"""``--on`` → its kind."""
+
+
+def watched(
+    cluster: Cluster,
+    resource: Resource,
+    namespace: str,
+    *,
+    view: Callable[[Object], V],
+    news: asyncio.Event,
+    outage: Outage,
+    **more: Any,
+) -> Informer[V]:
+    """Return an informer for a person who looks on, to be run; ``more``: its other arguments."""
+    return Informer(
+        cluster,
+        resource,
+        namespace=namespace,
+        project=view,
+        news=news,
+        outage=outage,
+        watch_timeout=_WATCH,
+        backoff=_BACKOFF,
+        **more,
+    )
 
 
 async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
@@ -59,15 +114,19 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
 async def find_jobs(cluster: Cluster, namespace: str) -> tuple[JobView, ...]:
     """Return every job of a namespace, or of all where it is empty, oldest first."""
     found: list[JobView] = []
-    where = namespace or "*"
-    listing = await _answer(cluster.list(MPIJOBS, namespace), is_unknown_kind, MPIJOBS, "list", where)
-    if not isinstance(listing, ApiError):
-        found += map(mpijob_view, listing.items)
-    jobs = cluster.list(JOBS, namespace, labels=f"{ON_PODS}=pods")
-    listing = await _answer(jobs, _is_forbidden, JOBS, "list", where)
-    if not isinstance(listing, ApiError):
-        found += map(pods_job_view, listing.items)
-    return tuple(sorted(found, key=lambda job: (job.created_at, job.namespace, job.name)))
+    for kind, may_be in ((KINDS["kubernetes"], is_unknown_kind), (KINDS["pods"], _is_forbidden)):
+        call = cluster.list(kind.resource, namespace, labels=kind.labels)
+        listing = await _answer(call, may_be, kind.resource, "list", namespace or "*")
+        found += map(kind.view, _items(listing))
+    return _ordered(found)
+
+
+def _ordered(jobs: list[JobView]) -> tuple[JobView, ...]:
+    return tuple(sorted(jobs, key=lambda job: (job.created_at, job.namespace, job.name)))
+
+
+def _items(listing: Listing | ApiError) -> tuple[Object, ...]:
+    return () if isinstance(listing, ApiError) else listing.items
 
 
 async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> JobSnapshot:
@@ -75,7 +134,7 @@ async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> 
     job = await find_job(cluster, name, namespace)
     listing = cluster.list(PODS, namespace, labels=selector(name))
     pods = await _answer(listing, _is_forbidden, PODS, "list", namespace)
-    views = () if isinstance(pods, ApiError) else tuple(map(job_pod_view, pods.items))
+    views = tuple(map(job_pod_view, _items(pods)))
     snapshot = JobSnapshot(job=job, pods=views, age=age(job.created_at, now))
     events = await _answer(events_of(cluster, snapshot), _is_forbidden, EVENTS, "list", namespace)
     hidden = [name for name, one in (("pods", pods), ("events", events)) if isinstance(one, ApiError)]
@@ -84,16 +143,14 @@ async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> 
 
 async def with_log_end(cluster: Cluster, snapshot: JobSnapshot) -> JobSnapshot:
     """Add the last lines of a failed job's launcher, as far as they can be read."""
-    pod = snapshot.launchers[-1] if snapshot.launchers else None
-    if pod is None or snapshot.job.state is not State.FAILED:
+    pod, job = snapshot.launcher, snapshot.job
+    if pod is None or job.state is not State.FAILED:
         return snapshot
     parts: list[bytes] = []
     with contextlib.suppress(ApiError, UnreachableError, TimeoutError):
         async with asyncio.timeout(LOG_PATIENCE):
-            job = snapshot.job
-            async for part in cluster.logs(
-                pod.name, job.namespace, container=job.launcher_container, tail=LOG_LINES
-            ):
+            log = cluster.logs(pod.name, job.namespace, container=job.launcher_container, tail=LOG_LINES)
+            async for part in log:
                 parts.append(part)
     return replace(snapshot, log_end=tuple(b"".join(parts).decode(errors="replace").splitlines()))
 
@@ -125,29 +182,65 @@ async def _answer(
 
 
 async def events_of(cluster: Cluster, snapshot: JobSnapshot) -> tuple[EventView, ...]:
-    """Return the events about a job, its launcher's Job and its first Pods that do not run."""
+    """Return the events about a job, its launcher's Job and its first Pods that do not run.
+
+    What was said about an older job of the same name is left out.
+    """
     job = snapshot.job
-    about: list[tuple[Literal["MPIJob", "Job", "Pod"], str]] = [("MPIJob", job.name)]
-    about.append(("Job", object_names.launcher(job.name)))
     stuck = [pod.name for pod in (*snapshot.workers, *snapshot.launchers) if pod.phase == "Pending"]
-    about += [("Pod", name) for name in stuck[:MOST_PODS]]
+    about = [("MPIJob", job.name), ("Job", object_names.launcher(job.name))]
     found: list[EventView] = []
-    for kind, name in about:
+    for kind, name in (*about, *(("Pod", name) for name in stuck[:MOST_PODS])):
         fields = f"involvedObject.kind={kind},involvedObject.name={name}"
-        listing = await cluster.list(EVENTS, job.namespace, fields=fields)
-        found += map(event_view, _since(listing.items, job.created_at))
+        for event in (await cluster.list(EVENTS, job.namespace, fields=fields)).items:
+            moment = event.get("lastTimestamp") or event.get("eventTime") or ""
+            if not moment or not job.created_at or str(moment)[:19] >= job.created_at[:19]:
+                found.append(event_view(event))
     return tuple(found)
 
 
-def _since(events: Iterable[Object], created_at: str) -> Iterable[Object]:
-    """Leave out what was said about an older job of the same name."""
-    for event in events:
-        moment = event.get("lastTimestamp") or event.get("eventTime") or ""
-        if not moment or not created_at or str(moment)[:19] >= created_at[:19]:
-            yield event
+async def jobs_as_they_change(
+    cluster: Cluster, namespace: str, *, name: str = "", tell: Callable[[str], None]
+) -> AsyncIterator[tuple[JobView, ...]]:
+    """Yield all jobs of a namespace (empty: of all), oldest first, now and at every change.
 
-
-def age(moment: str, now: float) -> float:
-    """Return the seconds since a moment in RFC 3339; 0 where it cannot be read."""
-    seconds = rfc3339.seconds_of(moment)
-    return 0.0 if seconds is None else max(0.0, now - seconds)
+    ``name``: that job only. ``tell`` hears of a server that is away. RefusedError where we may not look.
+    """
+    news, outage = asyncio.Event(), Outage(tell)
+    informers = [
+        watched(
+            cluster,
+            kind.resource,
+            namespace,
+            view=kind.view,
+            news=news,
+            outage=outage,
+            labels=kind.labels,
+            fields=f"metadata.name={kind.object_name(name)}" if name else "",
+        )
+        for kind in KINDS.values()
+    ]
+    tasks = {asyncio.create_task(one.run()): one.resource for one in informers}
+    try:
+        while True:
+            news.clear()
+            for task in [one for one in tasks if one.done()]:
+                resource, error = tasks.pop(task), task.exception()
+                if isinstance(error, ApiError):
+                    # One kind of job may be missing: no CRD here, or no right to read it.
+                    if (is_unknown_kind(error) or error.status == 403) and tasks:
+                        continue
+                    where = namespace or "*"
+                    raise refused(error, doing="watch", resource=resource, name="", namespace=where)
+                if error is not None:
+                    raise error
+            if any(one.synced.is_set() for one in informers):
+                yield _ordered([kept.value for one in informers for kept in one.items()])
+            waiting = asyncio.create_task(news.wait())
+            await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+    finally:
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task

@@ -1,56 +1,41 @@
-"""What a user asks of a cluster: a job made from options, as a value. Pure."""
+"""What a user asks of a cluster: a job made of options, and how single words of them are written. Pure.
+
+Each function reads one word, and raises WrongValueError for one that cannot be read; `pod_options` says which
+option is read by which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
+from ringleader.kubernetes.jobs.pod_options import Mount, PodOptions, PolicyOptions, SecretValue, Toleration
+from ringleader.kubernetes.mpijob import quantities
 from ringleader.kubernetes.mpijob.annotations import SPAWN_EXEC
-from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation
-from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.mpijob.model import MpiImplementation
+from ringleader.kubernetes.mpijob.object_names import is_namespace
+from ringleader.option_fields import WrongValueError
 from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.value_class import dataclass
+
+if TYPE_CHECKING:
+    from ringleader.kubernetes.rdma.allocation import NicAllocation
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""
-
 DEFAULT_SSH_PATH = "/root/.ssh"
-"""Where ssh keys lie unless the image wants them elsewhere."""
+"""Where ssh keys are unless the image wants them elsewhere."""
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+KINDS = ("claim", "config", "secret", "host", "nfs", "scratch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mount:
-    """A volume and where the job's containers see it."""
-
-    volume: Mapping[str, Any]
-    """The volume's source as a Pod has it: ``{"persistentVolumeClaim": {"claimName": "data"}}``."""
-    path: str
-    read_only: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Toleration:
-    """A taint that the Pods tolerate."""
-
-    key: str
-    value: str | None = None
-    """``None``: any value."""
-    effect: str = ""
-    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``; empty: every effect."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SecretValue:
-    """A variable whose value lies in a Secret."""
-
-    name: str
-    secret: str
-    key: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobRequest:
-    """A complete request for a job of ``np`` ranks."""
+class JobRequest(PodOptions, PolicyOptions):
+    """A complete request for a job of ``np`` ranks: its options, and what was worked out of them."""
 
     name: str
     namespace: str = ""
@@ -61,9 +46,6 @@ class JobRequest:
     np: int
     slots: int = 1
     """Ranks that a worker takes."""
-    mpi: MpiImplementation = MpiImplementation.OPENMPI
-    mpirun: str = "mpirun"
-    """The launcher's program, as the image finds it."""
     mpirun_args: tuple[str, ...] = ()
     elastic: ElasticOptions | None = None
     """Between which bounds the job may change; ``None``: it does not."""
@@ -72,7 +54,6 @@ class JobRequest:
     by_node: bool = False
     """Give ranks to the workers in turn instead of filling one after the other."""
     env: Pairs = ()
-    secret_env: tuple[SecretValue, ...] = ()
     master_port: int = 29500
     """Where ranks of ``torch.distributed`` meet, on the host of rank 0."""
     workdir: str = ""
@@ -81,36 +62,30 @@ class JobRequest:
     """What each worker gets: requested, and its limit too. ``nvidia.com/gpu``, ``cpu``, ``memory`` …"""
     rdma: NicAllocation | None = None
     """NICs of each worker."""
-    launcher_resources: Pairs = ()
-    """The same for the launcher, unless ranks run in it."""
-    mounts: tuple[Mount, ...] = ()
     shm_size: str | None = ""
     """Limit of /dev/shm in memory; empty: the container's memory limit. ``None``: the runtime's 64 MiB."""
-    pull_secrets: tuple[str, ...] = ()
-    pull_policy: str = ""
-    node_selector: Pairs = ()
-    tolerations: tuple[Toleration, ...] = ()
-    priority_class: str = ""
-    queue: str = ""
-    """Kueue's local queue; with ``gang`` ``volcano`` a queue of Volcano."""
-    gang: str = ""
-    """Scheduler that starts all Pods together or none; empty: as the operator was started."""
-    service_account: str = ""
-    run_launcher_as_worker: bool = False
-    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
-    """Workers that still run when the job has ended hold their GPUs: they go unless told otherwise."""
-    ttl: int | None = None
-    """Seconds that the job is kept after its end; ``None``: until somebody deletes it."""
     timeout: int | None = None
     """Seconds that the job may run."""
-    backoff_limit: int = 0
-    """How often a failed job is tried again; its code is what the caller waits for, so never by itself."""
-    suspend: bool = False
-    labels: Pairs = ()
-    annotations: Pairs = ()
-    spawn: str = ""
-    """``ssh`` or ``exec``; empty: what the operator does by itself."""
-    ssh_auth_mount_path: str = DEFAULT_SSH_PATH
+
+    @property
+    def mpi(self) -> MpiImplementation:
+        """The MPI in the image."""
+        return MpiImplementation(self.mpi_implementation)
+
+    @property
+    def launcher_resources(self) -> Pairs:
+        """What the launcher gets, unless ranks run in it."""
+        return named_amounts(cpu=self.launcher_cpu, memory=self.launcher_memory)
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """All volumes that the containers see."""
+        return (*self.claim, *self.volume)
+
+    @property
+    def ssh_path(self) -> str:
+        """Where ssh looks for keys in the image."""
+        return self.ssh_auth_mount_path or DEFAULT_SSH_PATH
 
     @property
     def ssh_port(self) -> int | None:
@@ -122,3 +97,149 @@ class JobRequest:
         """Workers that take all ranks; one less where the launcher takes its share."""
         hosts = -(-self.np // max(1, self.slots))
         return hosts - 1 if self.run_launcher_as_worker else hosts
+
+
+def named_amounts(**amounts: str | None) -> Pairs:
+    """Return the amounts that were given."""
+    return tuple((name, amount) for name, amount in amounts.items() if amount)
+
+
+def quantity(text: str, word: str = "") -> str:
+    """Read an amount such as ``500m`` or ``2Gi``; ``word``: of which it is a part."""
+    what = f"{text!r} is not a quantity" if text.startswith("-") else quantities.fault(text)
+    if what:
+        raise WrongValueError(what, "such as 4, 500m or 2Gi", word)
+    return text
+
+
+def quantity_or_none(text: str) -> str:
+    """Read an amount, or ``none``."""
+    return text if text == "none" else quantity(text)
+
+
+def name(text: str) -> str:
+    """Read the name of an object on the cluster."""
+    if not _NAME.fullmatch(text):
+        raise WrongValueError(f"{text!r} cannot be a name", "use a-z, 0-9 and -")
+    return text
+
+
+def namespace(text: str) -> str:
+    """Read the name of a namespace."""
+    if not is_namespace(text):
+        raise WrongValueError(f"{text!r} is not a namespace's name", "use a-z, 0-9 and -")
+    return text
+
+
+def path(text: str) -> str:
+    """Read a path in the image."""
+    if not text.startswith("/"):
+        raise WrongValueError(f"{text!r} is not absolute", "a path in the image: /workspace")
+    return text
+
+
+def is_device(word: str) -> bool:
+    """Say whether it names a resource of a device plugin: only Kubernetes' own have no domain."""
+    return "/" in word and _LABEL.fullmatch(word) is not None
+
+
+def label(word: str) -> tuple[str, str]:
+    """Read ``NAME=VALUE`` where both must be fit for a label."""
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise WrongValueError("there is no value", "write NAME=VALUE", word)
+    if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
+        hint = "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
+        raise WrongValueError("is not a label", hint, word)
+    return key, value
+
+
+def annotation(word: str) -> tuple[str, str]:
+    """Read ``NAME=VALUE`` where the value may be any text."""
+    key, equals, value = word.partition("=")
+    if not equals or not _LABEL.fullmatch(key):
+        raise WrongValueError("is not an annotation", "write NAME=TEXT", word)
+    return key, value
+
+
+def resource(word: str) -> tuple[str, str]:
+    """Read ``NAME=AMOUNT``."""
+    key, equals, value = word.partition("=")
+    if not equals or not _LABEL.fullmatch(key):
+        raise WrongValueError("is not a resource", "write NAME=AMOUNT, such as rdma/hca=1", word)
+    return key, quantity(value, key)
+
+
+def secret_value(word: str) -> SecretValue:
+    """Read ``NAME=SECRET/KEY``."""
+    variable, _, place = word.partition("=")
+    secret, _, key = place.partition("/")
+    if not (_VARIABLE.fullmatch(variable) and _NAME.fullmatch(secret) and key):
+        raise WrongValueError("cannot be read", "write NAME=SECRET/KEY", word)
+    return SecretValue(name=variable, secret=secret, key=key)
+
+
+def toleration(word: str) -> Toleration:
+    """Read ``KEY[=VALUE][:EFFECT]``."""
+    rest, colon, effect = word.partition(":")
+    key, equals, value = rest.partition("=")
+    if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
+        raise WrongValueError("cannot be read", "write KEY, KEY=VALUE or KEY=VALUE:NoSchedule", word)
+    if colon and effect not in EFFECTS:
+        raise WrongValueError(f"{effect!r} is not an effect", f"one of: {', '.join(EFFECTS)}", word)
+    return Toleration(key=key, value=value if equals else None, effect=effect)
+
+
+def claim(word: str) -> Mount:
+    """Read ``NAME:/PATH[:ro]``."""
+    return _mount(word, f"claim:{word}", "NAME:/PATH[:ro]")
+
+
+def volume(word: str) -> Mount:
+    """Read ``KIND:SOURCE:/PATH[:ro]``."""
+    kind = word.partition(":")[0]
+    if kind not in KINDS:
+        raise WrongValueError(f"{kind!r} is not a kind of volume", f"one of: {', '.join(KINDS)}", word)
+    return _mount(word, word, _FORMS[kind])
+
+
+def _mount(word: str, text: str, form: str) -> Mount:
+    kind, *parts = text.split(":")
+    is_read_only = bool(parts) and parts[-1] == "ro"
+    parts = parts[:-1] if is_read_only else parts
+    source = _source(kind, parts[:-1])
+    place = parts[-1] if parts else ""
+    if source is None or not place.startswith("/"):
+        raise WrongValueError("cannot be read", f"write {form}", word)
+    return Mount(volume=source, path=place, read_only=is_read_only)
+
+
+_FORMS = {
+    "claim": "claim:NAME:/PATH[:ro]",
+    "config": "config:NAME:/PATH",
+    "secret": "secret:NAME:/PATH",
+    "host": "host:/DIR:/PATH[:ro]",
+    "nfs": "nfs:SERVER:/DIR:/PATH[:ro]",
+    "scratch": "scratch:/PATH or scratch:10Gi:/PATH",
+}
+
+
+def _source(kind: str, parts: list[str]) -> dict[str, Any] | None:
+    """Return the volume's source as a Pod has it."""
+    match kind, parts:
+        case "claim", [name] if _NAME.fullmatch(name):
+            return {"persistentVolumeClaim": {"claimName": name}}
+        case "config", [name] if _NAME.fullmatch(name):
+            return {"configMap": {"name": name}}
+        case "secret", [name] if _NAME.fullmatch(name):
+            return {"secret": {"secretName": name}}
+        case "host", [directory] if directory.startswith("/"):
+            return {"hostPath": {"path": directory}}
+        case "nfs", [server, directory] if server and directory.startswith("/"):
+            return {"nfs": {"server": server, "path": directory}}
+        case "scratch", []:
+            return {"emptyDir": {}}
+        case "scratch", [size] if not quantities.fault(size):
+            return {"emptyDir": {"sizeLimit": size}}
+        case _:
+            return None

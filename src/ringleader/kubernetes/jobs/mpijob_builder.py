@@ -1,17 +1,23 @@
-"""A request becomes an MPIJob, and its launcher's command: mpirun in the user's image. Pure."""
+"""A request becomes an MPIJob, and its launcher's command: mpirun in the user's image. Pure.
+
+An elastic job's launcher is ``ringleader run``, which finds its hosts by itself: with the operator's
+script in the launcher's ConfigMap (`objects/config_map`), so its Pod needs no account and no right of the
+API's. The Pods' templates are made in `pod_template`.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ringleader.kubernetes.jobs.elastic_launcher import elastic_annotations, elastic_words
 from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.pod_template import Program, pod_template, unexpanded
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.annotations import GANG, SPAWN
+from ringleader.kubernetes.mpijob.annotations import GANG, MAX_WORKERS, MIN_WORKERS, SPAWN
 from ringleader.kubernetes.mpijob.model import (
+    CleanPodPolicy,
     LauncherCreationPolicy,
     LauncherSpec,
     Metadata,
@@ -25,10 +31,12 @@ from ringleader.kubernetes.mpijob.model import (
     WorkerSpec,
 )
 from ringleader.kubernetes.objects import ssh_secret
+from ringleader.kubernetes.objects.config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 from ringleader.kubernetes.rdma.allocation import NicAllocation
 from ringleader.kubernetes.rdma.pod_nics import add_nics
-from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.option_fields import words_of
+from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.render import jax_variables
 
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
@@ -54,6 +62,8 @@ own ports, so any will do; Open MPI 4 has set its own sign, which stays."""
 
 
 _MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+_MPI = {MpiImplementation.OPENMPI: "", MpiImplementation.MPICH: "mpich", MpiImplementation.INTEL: "intel"}
+"""Words of ``--mpi``. Open MPI: the embedded one, else what the image's PATH has."""
 
 
 def launcher_program(request: JobRequest) -> Program:
@@ -63,7 +73,7 @@ def launcher_program(request: JobRequest) -> Program:
     env = _rank_variables(request)
     ranks = _rank_words(request.command)
     if request.mpi is MpiImplementation.OPENMPI:
-        command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun)
+        command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun or "mpirun")
         secrets = (secret.name for secret in request.secret_env)
         exported = tuple(dict.fromkeys(("PATH", *(name for name, _ in env), *secrets)))
         args: tuple[str, ...] = ("--allow-run-as-root", "-n", str(request.np))
@@ -72,7 +82,7 @@ def launcher_program(request: JobRequest) -> Program:
         args += tuple(word for name in exported for word in ("-x", name))
     else:
         # Hydra carries the launcher's whole environment to the ranks.
-        command = (request.mpirun,)
+        command = (request.mpirun or "mpirun",)
         args = ("-n", str(request.np), *(("-ppn", "1") if request.by_node else ()))
         args += ("-bind-to", "none") if request.mpi is MpiImplementation.MPICH else ()
     words = (*args, *request.mpirun_args, *ranks)
@@ -97,13 +107,53 @@ def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
 def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:
     """Return how the launcher of an elastic job starts the ranks: it tells each where they meet."""
     env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
-    secrets = (secret.name for secret in request.secret_env)
-    words = elastic_words(request, elastic, tuple(dict.fromkeys((*env, *secrets))))
+    names = dict.fromkeys((*env, *(secret.name for secret in request.secret_env)))
+    # What was asked for; the rest is left to the defaults of `ringleader run` itself.
+    cooldown = COOLDOWN if elastic.cooldown is None else elastic.cooldown
+    said = replace(elastic, min_np=1, discovery_script=None, slots=None, cooldown=cooldown)
+    words = (
+        *("--host-discovery-script", DISCOVER_HOSTS_PATH),
+        *("--slots-per-host", str(request.slots)),  # other operators' scripts print hosts without them
+        *("--min-np", str(elastic.min_np)),
+        *words_of(said, ElasticOptions(cooldown=COOLDOWN)),
+        *_other_options(request),
+        # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
+        *("--bind", "none", "--no-prefix"),
+        *(word for name in names for word in ("-x", name)),
+        *("--", *request.command),
+    )
     return Program(
         command=tuple(map(unexpanded, ("sh", "-c", _RUN, "ringleader"))),
         args=tuple(map(unexpanded, words)),
         env=tuple((name, unexpanded(value)) for name, value in env.items()),
     )
+
+
+def _other_options(request: JobRequest) -> Iterator[str]:
+    """Yield how many ranks it begins with, and by which MPI and ssh."""
+    mpi = _MPI[request.mpi] if request.mpirun in (None, "mpirun") else request.mpirun
+    options = {"-n": request.start_np, "--ssh-port": request.ssh_port, "--mpi": mpi or None}
+    for option, value in options.items():
+        if value is not None:
+            yield from (option, str(value))
+    for word in request.mpirun_args:
+        yield from ("--mpirun-arg", word)
+
+
+def _elastic_annotations(request: JobRequest) -> dict[str, str]:
+    """Return the annotations that tell the operator how many workers the job may have."""
+    elastic = request.elastic
+    if elastic is None:
+        return {}
+
+    def workers(ranks: int) -> int:
+        return -(-ranks // max(1, request.slots))
+
+    found = {MIN_WORKERS: str(max(elastic.min_hosts, workers(elastic.min_np), 1))}
+    limits = (elastic.max_hosts, None if elastic.max_np is None else workers(elastic.max_np))
+    if any(one is not None for one in limits):
+        found[MAX_WORKERS] = str(min(one for one in limits if one is not None))
+    return found
 
 
 def _port(request: JobRequest) -> tuple[str, ...]:
@@ -163,22 +213,36 @@ def mpijob(request: JobRequest) -> MPIJob:
     worker = WorkerSpec(
         replicas=request.workers, template=pod_template(request, "worker", own, request.resources)
     )
+    of_volcano = SchedulingPolicy(queue=request.queue) if request.queue and request.gang == VOLCANO else None
+    kueue = request.queue if request.queue and of_volcano is None else ""
+    notes = {SPAWN: request.spawn, GANG: request.gang}
+    policy = RunPolicy(
+        clean_pod_policy=CleanPodPolicy(request.clean_pod_policy),
+        ttl_seconds_after_finished=request.ttl,
+        active_deadline_seconds=request.timeout,
+        backoff_limit=request.backoff_limit,
+        scheduling_policy=of_volcano,
+        # Kueue starts what it admits; a job that it does not know yet must not start by itself.
+        suspend=request.suspend or bool(kueue),
+    )
+    # The launcher of an elastic job waits for hosts by itself, but not for ever, and nobody knows how long
+    # Pods are queued: the operator makes it once the least number of workers is ready.
+    starts = LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
     job = MPIJob(
         metadata=Metadata(
             name=request.name,
             namespace=request.namespace,
-            labels=dict(request.labels) | ({KUEUE_QUEUE: request.queue} if _waits_for_kueue(request) else {}),
-            annotations=dict(request.annotations)
-            | ({SPAWN: request.spawn} if request.spawn else {})
-            | ({GANG: request.gang} if request.gang else {})
-            | elastic_annotations(request),
+            labels=dict(request.label) | ({KUEUE_QUEUE: kueue} if kueue else {}),
+            annotations=dict(request.annotation)
+            | {name: text for name, text in notes.items() if text}
+            | _elastic_annotations(request),
         ),
         spec=Spec(
             slots_per_worker=request.slots,
             run_launcher_as_worker=request.run_launcher_as_worker,
-            run_policy=_run_policy(request),
-            ssh_auth_mount_path=request.ssh_auth_mount_path,
-            launcher_creation_policy=_creation_policy(request),
+            run_policy=policy,
+            ssh_auth_mount_path=request.ssh_path,
+            launcher_creation_policy=starts if request.elastic else LauncherCreationPolicy.AT_STARTUP,
             mpi_implementation=request.mpi,
             mpi_replica_specs=ReplicaSpecs(launcher=launcher, worker=worker if request.workers else None),
         ),
@@ -189,54 +253,21 @@ def mpijob(request: JobRequest) -> MPIJob:
 def _with_nics(job: MPIJob, request: JobRequest, nics: NicAllocation) -> MPIJob:
     """Return a job whose templates of Pods in which ranks run have their NICs."""
     specs, port = job.spec.mpi_replica_specs, request.ssh_port
-    launcher, worker = specs.launcher, specs.worker
     role = "" if request.run_launcher_as_worker else "worker"
-    if worker is not None:
-        template = dict(worker.template)
-        add_nics(template, replace(nics, ssh_port=port), job=request.name, role=role)
+
+    def given(template: Mapping[str, Any], port: int | None) -> dict[str, Any]:
+        found = dict(template)
+        add_nics(found, replace(nics, ssh_port=port), job=request.name, role=role)
         if port is not None:
             # In words that every controller leaves as they are.
             args = [unexpanded(word) for word in (*ssh_secret.sshd_args(job), "-p", str(port))]
-            template["spec"]["containers"][0] |= {"command": list(ssh_secret.SSHD), "args": args}
-        worker = replace(worker, template=_ordered(template))
+            found["spec"]["containers"][0] |= {"command": list(ssh_secret.SSHD), "args": args}
+        # As people write it: metadata first.
+        return {name: found[name] for name in ("metadata", "spec") if name in found}
+
+    if specs.worker is not None:
+        specs = replace(specs, worker=replace(specs.worker, template=given(specs.worker.template, port)))
     if request.run_launcher_as_worker:
-        template = dict(launcher.template)
-        add_nics(template, replace(nics, ssh_port=None), job=request.name, role=role)
-        launcher = replace(launcher, template=_ordered(template))
-    return replace(
-        job, spec=replace(job.spec, mpi_replica_specs=replace(specs, launcher=launcher, worker=worker))
-    )
-
-
-def _ordered(template: dict[str, Any]) -> dict[str, Any]:
-    """Return a template as people write it: metadata first."""
-    return {name: template[name] for name in ("metadata", "spec") if name in template}
-
-
-def _waits_for_kueue(request: JobRequest) -> bool:
-    return bool(request.queue) and request.gang != VOLCANO
-
-
-def _creation_policy(request: JobRequest) -> LauncherCreationPolicy:
-    """Return when the launcher starts: that of an elastic job waits for hosts by itself, but not for ever.
-
-    Nobody knows how long Pods are queued: the operator makes it once the least number of workers is ready.
-    """
-    if request.elastic is not None:
-        return LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
-    return LauncherCreationPolicy.AT_STARTUP
-
-
-def _run_policy(request: JobRequest) -> RunPolicy:
-    scheduling = None
-    if request.queue and request.gang == VOLCANO:
-        scheduling = SchedulingPolicy(queue=request.queue)
-    return RunPolicy(
-        clean_pod_policy=request.clean_pod_policy,
-        ttl_seconds_after_finished=request.ttl,
-        active_deadline_seconds=request.timeout,
-        backoff_limit=request.backoff_limit,
-        scheduling_policy=scheduling,
-        # Kueue starts what it admits; a job that it does not know yet must not start by itself.
-        suspend=request.suspend or _waits_for_kueue(request),
-    )
+        launcher = replace(specs.launcher, template=given(specs.launcher.template, None))
+        specs = replace(specs, launcher=launcher)
+    return replace(job, spec=replace(job.spec, mpi_replica_specs=specs))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
-from ringleader.kubernetes.jobs.job_view import MPI, ON_PODS, SLOTS, WORKERS
+from ringleader.kubernetes.jobs.job_state import MPI, ON_PODS, SLOTS, WORKERS
 from ringleader.kubernetes.jobs.mpijob_builder import KUEUE_QUEUE
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob import object_metadata, object_names
@@ -99,7 +99,9 @@ def check_operatorless(job: MPIJob) -> None:
 def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> OperatorlessPlan:
     """Return what a job becomes. ``run`` marks this call."""
     waits = not settings.image
-    parts = [_service(job, by_readiness=waits), config_map.config_map(job, range(job.workers), settings)]
+    parts = [service.service(job), config_map.config_map(job, range(job.workers), settings)]
+    if waits:
+        parts[0]["spec"]["publishNotReadyAddresses"] = False
     if exec_spawn.is_exec(job):
         pods = [object_names.worker(job.metadata.name, index) for index in range(job.workers)]
         parts += [exec_spawn.service_account(job), exec_spawn.role(job, pods), exec_spawn.role_binding(job)]
@@ -150,30 +152,24 @@ def _waiting(job: MPIJob) -> str:
     )
 
 
-def _service(job: MPIJob, *, by_readiness: bool) -> Document:
-    document = service.service(job)
-    if by_readiness:
-        document["spec"]["publishNotReadyAddresses"] = False
-    return document
+_OPERATORS = {
+    (object_metadata.MANAGED_BY, object_metadata.MANAGER),
+    (object_metadata.OPERATOR_NAME, object_metadata.OPERATOR),
+}
+"""Labels that say that the operator looks after an object."""
 
 
 def _ours(document: Document) -> Document:
     """Return a document without an owner and with our name where the operator's was."""
-    found: Document = _renamed(document)
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {
+                key: MANAGER if isinstance(one, str) and (key, one) in _OPERATORS else renamed(one)
+                for key, one in value.items()
+            }
+        return [renamed(one) for one in value] if isinstance(value, list | tuple) else value
+
+    found: Document = renamed(document)
     found["metadata"].pop("ownerReferences", None)
     return found
-
-
-_NAMES = {
-    object_metadata.MANAGED_BY: object_metadata.MANAGER,
-    object_metadata.OPERATOR_NAME: object_metadata.OPERATOR,
-}
-
-
-def _renamed(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            key: MANAGER if _NAMES.get(key) == one and isinstance(one, str) else _renamed(one)
-            for key, one in value.items()
-        }
-    return [_renamed(one) for one in value] if isinstance(value, list | tuple) else value

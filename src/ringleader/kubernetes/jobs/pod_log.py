@@ -11,9 +11,9 @@ from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
-from ringleader.kubernetes.client.pod_view import pod_view
 from ringleader.kubernetes.client.retry import Backoff, Outage, may_pass
-from ringleader.kubernetes.jobs.exit_status import main_container
+from ringleader.kubernetes.jobs.job_state import main_container
+from ringleader.kubernetes.pod_view import pod_view
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) ")
 """What the kubelet writes before each line (Kubernetes 1.36, cri-client/pkg/logs/logs.go)."""

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs, Toleration
+from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs
+from ringleader.kubernetes.jobs.pod_options import Toleration
 from ringleader.kubernetes.mpijob.annotations import PREFIX
 from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
@@ -36,8 +37,8 @@ def unexpanded(text: str) -> str:
 
 def pod_template(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
     """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
-    annotations = {name: text for name, text in request.annotations if not name.startswith(PREFIX)}
-    metadata = _given({"labels": dict(request.labels), "annotations": annotations})
+    annotations = {name: text for name, text in request.annotation if not name.startswith(PREFIX)}
+    metadata = _given({"labels": dict(request.label), "annotations": annotations})
     spec = _pod(request, _container(request, role, program, resources), role)
     return _given({"metadata": metadata}) | {"spec": spec}
 
@@ -54,9 +55,9 @@ def _pod(request: JobRequest, container: dict[str, Any], role: str) -> dict[str,
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
     fields = {
         "volumes": volumes,
-        "imagePullSecrets": [{"name": name} for name in request.pull_secrets],
+        "imagePullSecrets": [{"name": name} for name in request.image_pull_secret],
         "nodeSelector": dict(request.node_selector),
-        "tolerations": [_toleration(one) for one in request.tolerations],
+        "tolerations": [_toleration(one) for one in request.toleration],
         "priorityClassName": request.priority_class,
         "serviceAccountName": request.service_account,
     }
@@ -65,7 +66,7 @@ def _pod(request: JobRequest, container: dict[str, Any], role: str) -> dict[str,
 
 def _container(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
     start: dict[str, Any] = {"name": role, "image": request.image}
-    start |= _given({"imagePullPolicy": request.pull_policy})
+    start |= _given({"imagePullPolicy": request.image_pull_policy})
     if program.command:
         start |= {"command": list(program.command), "args": list(program.args)}
     secrets = request.secret_env if program.command or program.env else ()

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringleader.kubernetes.client import rfc3339
-from ringleader.kubernetes.client.pod_view import PodView
-from ringleader.kubernetes.jobs.job_lookup import age
-from ringleader.kubernetes.jobs.job_snapshot import JobSnapshot, JobView
+from ringleader.kubernetes.jobs.job_state import JobSnapshot, JobView, age
+from ringleader.kubernetes.pod_view import PodView
 
 _HEADER = ("JOB", "STATE", "WORKERS", "SLOTS", "ON", "RAN", "AGE")
 
@@ -16,62 +15,43 @@ _HEADER = ("JOB", "STATE", "WORKERS", "SLOTS", "ON", "RAN", "AGE")
 def row(job: JobView | None, *, now: float, everywhere: bool) -> tuple[str, ...]:
     """Return a job's cells, or the header's."""
     if job is None:
-        cells = _HEADER
-    else:
-        active = job.active if job.active is not None else 0
-        workers = f"{active}/{job.workers}" if job.on == "kubernetes" else str(job.workers)
-        state = job.state if not job.is_deleting else f"{job.state}, deleting"
-        cells = (
-            job.name,
-            str(state),
-            workers,
-            str(job.slots),
-            job.on,
-            ran(job, now),
-            duration(age(job.created_at, now)) if job.created_at else "-",
-        )
-    if not everywhere:
-        return cells
-    return ("NAMESPACE" if job is None else job.namespace, *cells)
+        return ("NAMESPACE", *_HEADER) if everywhere else _HEADER
+    workers = f"{job.active or 0}/{job.workers}" if job.on == "kubernetes" else str(job.workers)
+    state = f"{job.state}, deleting" if job.is_deleting else str(job.state)
+    cells = (job.name, state, workers, str(job.slots), job.on, _ran(job, now), _age(job.created_at, now))
+    return (job.namespace, *cells) if everywhere else cells
 
 
-def ran(job: JobView, now: float) -> str:
+def _ran(job: JobView, now: float) -> str:
     """Return how long a job has run."""
     start, end = rfc3339.seconds_of(job.started_at), rfc3339.seconds_of(job.ended_at)
-    if start is None:
-        return "-"
-    return duration(max(0.0, (now if end is None else end) - start))
+    return "-" if start is None else duration(max(0.0, (now if end is None else end) - start))
+
+
+def _age(created_at: str, now: float) -> str:
+    return duration(age(created_at, now)) if created_at else "-"
 
 
 def duration(seconds: float) -> str:
     """Return seconds as ``kubectl`` shows them: 45s, 12m, 3h5m, 2d4h."""
-    whole = int(seconds)
-    if whole < 120:
-        return f"{whole}s"
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes}m"
-    if minutes < 24 * 60:
-        return f"{minutes // 60}h{minutes % 60}m" if minutes % 60 else f"{minutes // 60}h"
-    hours = minutes // 60
-    return f"{hours // 24}d{hours % 24}h" if hours % 24 else f"{hours // 24}d"
+    if seconds < 120:
+        return f"{int(seconds)}s"
+    days, hours, minutes = int(seconds) // 86400, int(seconds) // 3600 % 24, int(seconds) // 60 % 60
+    parts = ((days, "d"), (hours, "h")) if days else ((hours, "h"), (minutes, "m"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
 def pod_rows(snapshot: JobSnapshot, *, now: float) -> list[tuple[str, ...]]:
     """Return the header and a row for each Pod, the launcher first."""
     rows: list[tuple[str, ...]] = [("POD", "STATE", "RESTARTS", "NODE", "AGE")]
     for pod in (*snapshot.launchers, *snapshot.workers):
-        restarts = sum(container.restarts for container in pod.containers)
-        rows.append(
-            (
-                pod.name,
-                pod_state(pod),
-                str(restarts),
-                pod.node or "-",
-                duration(age(pod.created_at, now)) if pod.created_at else "-",
-            )
-        )
+        node, restarts = pod.node or "-", str(_restarts(pod))
+        rows.append((pod.name, pod_state(pod), restarts, node, _age(pod.created_at, now)))
     return rows
+
+
+def _restarts(pod: PodView) -> int:
+    return sum(container.restarts for container in pod.containers)
 
 
 def pod_state(pod: PodView) -> str:
@@ -80,18 +60,14 @@ def pod_state(pod: PodView) -> str:
         return "Terminating"
     if pod.reason:
         return pod.reason
-    for container in pod.containers:
-        if container.state == "waiting" and container.reason not in ("", "PodInitializing"):
-            return container.reason
-        if container.state == "terminated" and container.exit_code:
-            return (
-                container.reason if container.reason not in ("", "Error") else f"Exit {container.exit_code}"
-            )
+    for one in pod.containers:
+        if one.state == "waiting" and one.reason not in ("", "PodInitializing"):
+            return one.reason
+        if one.state == "terminated" and one.exit_code:
+            return one.reason if one.reason not in ("", "Error") else f"Exit {one.exit_code}"
     if pod.phase == "Running":
         return "Running" if pod.is_ready else "Running, not ready"
-    if pod.phase == "Pending" and pod.unschedulable:
-        return "Unschedulable"
-    return pod.phase
+    return "Unschedulable" if pod.phase == "Pending" and pod.unschedulable else pod.phase
 
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -101,6 +77,13 @@ def widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def job_json(job: JobView) -> dict[str, Any]:
     """Return a job for programs. Moments are RFC 3339, ``null`` is what has not happened."""
+    size = job.elastic
+    elastic = size and {
+        "workers": size.workers,
+        "changes": size.changes,
+        "last_change": size.last_change or None,
+        "last_change_time": size.last_change_time or None,
+    }
     return {
         "name": job.name,
         "namespace": job.namespace,
@@ -110,14 +93,7 @@ def job_json(job: JobView) -> dict[str, Any]:
         "deleting": job.is_deleting,
         "workers": job.workers,
         "active": job.active,
-        "elastic": None
-        if job.elastic is None
-        else {
-            "workers": job.elastic.workers,
-            "changes": job.elastic.changes,
-            "last_change": job.elastic.last_change or None,
-            "last_change_time": job.elastic.last_change_time or None,
-        },
+        "elastic": elastic,
         "slots_per_worker": job.slots,
         "mpi_implementation": job.mpi,
         "created": job.created_at or None,
@@ -139,5 +115,5 @@ def pod_json(pod: PodView) -> dict[str, Any]:
         "phase": pod.phase,
         "ready": pod.is_ready,
         "node": pod.node or None,
-        "restarts": sum(container.restarts for container in pod.containers),
+        "restarts": _restarts(pod),
     }

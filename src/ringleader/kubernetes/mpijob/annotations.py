@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 PREFIX = "ringleader/"
@@ -43,16 +44,10 @@ ready: it is not made to wait for them. Failed workers are made anew, as often a
 `ringleader/restart-limit` says otherwise."""
 MAX_WORKERS = "ringleader/max-workers"
 """Largest `replicas` of an elastic job. Without it: any number."""
-WORKERS = r"[1-9][0-9]{0,5}"
-"""What such a number looks like."""
 
 RESTART_LIMIT = "ringleader/restart-limit"
 """How often workers are made anew, or the job restarted, before it has failed. Without it:
 `runPolicy.backoffLimit`, or 6."""
-RESTARTS = r"[0-9]{1,9}"
-"""What such a number looks like."""
-SECONDS = r"[1-9][0-9]{0,8}"
-"""What a time limit looks like."""
 
 WAIT_FOR_WORKERS = "ringleader/wait-for-workers"
 """What the launcher waits for before mpirun is called."""
@@ -126,3 +121,18 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     RDMA_SPREAD: (),
 }
 """Annotation → the values it may have; an empty tuple where any text will do."""
+
+NUMBERS: Mapping[str, tuple[str, str, str]] = {
+    RESTART_LIMIT: (r"[0-9]{1,9}", "a number", 'a whole number in quotes: "3"'),
+    WAIT_LIMIT: (r"[1-9][0-9]{0,8}", "a number of seconds", 'above 0, in quotes: "3600"'),
+    MIN_WORKERS: (r"[1-9][0-9]{0,5}", "a number of workers", 'from 1, in quotes: "3"'),
+    MAX_WORKERS: (r"[1-9][0-9]{0,5}", "a number of workers", 'from 1, in quotes: "3"'),
+}
+"""Annotation → what its value looks like, what it is called, and how to write it."""
+
+
+def number_in(notes: Mapping[str, str], name: str) -> int | None:
+    """Return the number that an annotation gives; ``None`` where it is missing or wrong."""
+    text = notes.get(name)
+    is_right = isinstance(text, str) and re.fullmatch(NUMBERS[name][0], text)
+    return int(str(text)) if is_right else None

@@ -13,11 +13,9 @@ from typing import Any
 from ringleader.kubernetes.mpijob.field_schema import (
     FieldFlag,
     FieldSchema,
-    IntegerRange,
     JsonContent,
     descriptions,
     field_schemas,
-    is_model,
     summary,
 )
 from ringleader.kubernetes.mpijob.model import GROUP, KIND, VERSION, MPIJob, Spec
@@ -81,6 +79,26 @@ COLUMNS: tuple[tuple[str, str, str, int], ...] = (
 
 def crd() -> dict[str, Any]:
     """Return the CustomResourceDefinition as a document."""
+    replicas = ".spec.mpiReplicaSpecs.Worker.replicas"
+    active = ".status.replicaStatuses.Worker.active"
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema()},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": replicas,
+                "statusReplicasPath": active,
+                "labelSelectorPath": ".status.elastic.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
+            for name, kind, path, priority in COLUMNS
+        ],
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -96,7 +114,7 @@ def crd() -> dict[str, Any]:
                 "categories": list(CATEGORIES),
             },
             "scope": "Namespaced",
-            "versions": [_version()],
+            "versions": [version],
         },
     }
 
@@ -115,94 +133,61 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def _version() -> dict[str, Any]:
-    return {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema()},
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.mpiReplicaSpecs.Worker.replicas",
-                "statusReplicasPath": ".status.replicaStatuses.Worker.active",
-                "labelSelectorPath": ".status.elastic.selector",
-            },
-        },
-        "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
-            for name, kind, path, priority in COLUMNS
-        ],
-    }
-
-
 def _model_schema(model: Any) -> dict[str, Any]:
-    texts = descriptions(model)
-    found: dict[str, Any] = {"type": "object", "description": summary(model)}
-    required = [shape.name for shape in field_schemas(model) if shape.is_required]
-    if required:
-        found["required"] = required
-    found["properties"] = {
-        shape.name: _with(texts.get(shape.attribute), _field_schema(shape)) for shape in field_schemas(model)
+    fields, texts = field_schemas(model), descriptions(model)
+    required = [field.name for field in fields if field.is_required]
+    properties = {}
+    for field in fields:
+        one, text = _field_schema(field), texts.get(field.attribute)
+        properties[field.name] = {"type": one["type"], "description": text, **one} if text else one
+    return {
+        "type": "object",
+        "description": summary(model),
+        **({"required": required} if required else {}),
+        "properties": properties,
+        **({"x-kubernetes-validations": RULES[model]} if model in RULES else {}),
     }
-    if model in RULES:
-        found["x-kubernetes-validations"] = RULES[model]
-    return found
 
 
-def _with(text: str | None, found: dict[str, Any]) -> dict[str, Any]:
-    return {"type": found["type"], "description": text, **found} if text else found
-
-
-def _field_schema(shape: FieldSchema) -> dict[str, Any]:
-    one = _value_schema(shape)
-    if shape.is_list:
-        keys = ["type"] if shape.kind is Condition else []
-        by_key = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys} if keys else {}
-        return {"type": "array", "items": one, **by_key}
-    default = _stored_default(shape)
+def _field_schema(field: FieldSchema) -> dict[str, Any]:
+    one = _value_schema(field)
+    if field.is_list:
+        by_key = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        return {"type": "array", "items": one, **(by_key if field.kind is Condition else {})}
+    default = _stored_default(field)
     return one if default is None else {**one, "default": default}
 
 
-def _stored_default(shape: FieldSchema) -> object:
+def _stored_default(field: FieldSchema) -> object:
     """Return the default that the API server fills in, or ``None``: as the reference's CRD has them.
 
     Empty values are what a missing field reads as anyway, and defaults of status would be stored for nothing.
     """
-    if shape.has(FieldFlag.DEFAULT_NOT_STORED) or shape.has(FieldFlag.OMITTED) or is_model(shape.kind):
+    if field.has(FieldFlag.DEFAULT_NOT_STORED) or field.has(FieldFlag.OMITTED) or field.is_model:
         return None
-    if isinstance(shape.default, bool | int | StrEnum):
-        return str(shape.default) if isinstance(shape.default, StrEnum) else shape.default
-    return shape.default or None
+    if isinstance(field.default, StrEnum):
+        return str(field.default)
+    return field.default if isinstance(field.default, bool | int) else field.default or None
 
 
-def _value_schema(shape: FieldSchema) -> dict[str, Any]:
-    kind = shape.kind
-    if is_model(kind):
-        return _model_schema(kind)
-    content = shape.annotation(JsonContent)
-    if content is not None:
-        return _CONTENT[content]
-    if kind is bool:
+def _value_schema(field: FieldSchema) -> dict[str, Any]:
+    if field.is_model:
+        return _model_schema(field.kind)
+    if field.content is not None:
+        return _CONTENT[field.content]
+    if field.kind is bool:
         return {"type": "boolean"}
-    if kind is int:
-        return _number_schema(shape.annotation(IntegerRange) or IntegerRange())
-    if shape.has(FieldFlag.TIME):
+    if field.kind is int:
+        limits = {"minimum": field.limits.minimum, "maximum": field.limits.maximum}
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        return {"type": "integer", "format": f"int{field.limits.bits}", **given}
+    if field.has(FieldFlag.TIME):
         return {"type": "string", "format": "date-time"}
-    if kind is str:
+    if field.kind is str:
         return {"type": "string"}
     # Go programs write an empty string where a field with a default is not set.
-    empty = [""] if shape.has(FieldFlag.EMPTY_IS_DEFAULT) else []
-    return {"type": "string", "enum": [*(str(one) for one in kind), *empty]}
-
-
-def _number_schema(limits: IntegerRange) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "integer", "format": f"int{limits.bits}"}
-    if limits.minimum is not None:
-        found["minimum"] = limits.minimum
-    if limits.maximum is not None:
-        found["maximum"] = limits.maximum
-    return found
+    empty = [""] if field.has(FieldFlag.EMPTY_IS_DEFAULT) else []
+    return {"type": "string", "enum": [*(str(one) for one in field.kind), *empty]}
 
 
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ringleader.errors import Fault
@@ -101,3 +102,12 @@ def kind_of(value: object) -> str:
     if isinstance(value, Mapping):
         return "a map"
     return "a list" if isinstance(value, list | tuple) else type(value).__name__
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a misspelt one is closest to, or ``None``."""
+    names = {one.lower(): one for one in known}
+    if name.lower() in names:
+        return names[name.lower()]
+    found = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
+    return names[found[0]] if found else None

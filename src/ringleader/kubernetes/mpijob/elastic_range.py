@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, WORKERS
+from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, number_in
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.value_class import dataclass
 
@@ -22,14 +20,10 @@ class ElasticRange:
 def elastic_range(job: MPIJob) -> ElasticRange | None:
     """Return how many workers an elastic job may have; ``None``: the job is not elastic."""
     notes = job.metadata.annotations
-    least, most = _number(notes.get(MIN_WORKERS, "")), _number(notes.get(MAX_WORKERS, ""))
-    return None if least is None else ElasticRange(least=least, most=most)
+    least = number_in(notes, MIN_WORKERS)
+    return None if least is None else ElasticRange(least=least, most=number_in(notes, MAX_WORKERS))
 
 
 def is_elastic(job: MPIJob) -> bool:
     """Say whether a job goes on with fewer or more workers."""
     return elastic_range(job) is not None
-
-
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(WORKERS, text) else None

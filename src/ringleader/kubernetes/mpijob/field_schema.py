@@ -1,7 +1,7 @@
 """Fields of the API as data: what ``Annotated`` says of them beyond their Python types, and a model's fields.
 
-A dataclass with such fields is the one source: manifests are read and written, the CRD's schema is made and
-the reference page is printed by these field schemas, so they cannot disagree.
+A dataclass with such fields is the one source: ``parser`` reads and ``serializer`` writes manifests by these
+field schemas, ``crd`` makes the CRD's schema of them and ``scripts/mpijob_reference.py`` the reference page.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from itertools import pairwise
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-Found = TypeVar("Found")
+from ringleader.kubernetes.mpijob.document_faults import FieldPath
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerRange:
-    """Limits of a whole number."""
+    """Limits of an integer."""
 
     bits: int = 32
     """Size of the signed integer that the API keeps it in."""
@@ -46,7 +47,7 @@ class FieldFlag(Enum):
     EMPTY_IS_DEFAULT = "an empty string means the same as leaving the field out"
     DEFAULT_NOT_STORED = "the default is the controller's: the API server stores nothing for it"
     OMITTED = "left out of a written document while it has its default"
-    SET_BY_SERVER = "a server's word: it has no place in a request"
+    SET_BY_SERVER = "written by servers: it has no place in a request"
     TIME = "a moment as RFC 3339 text in UTC"
 
 
@@ -81,20 +82,25 @@ class FieldSchema:
     """It is a key of a map: a field path shows it in brackets."""
     kind: Any
     """``int``, ``bool``, ``str``, a StrEnum, a dataclass, ``Mapping``; for a list the kind of its items."""
+    is_model: bool
+    """The kind is a dataclass with fields of its own."""
     is_list: bool
-    annotations: tuple[object, ...]
-    """What ``Annotated`` says of the field, or for a list of its items."""
+    flags: frozenset[FieldFlag]
+    limits: IntegerRange
+    """Of an integer."""
+    content: JsonContent | None
+    """Of JSON that is kept as it is."""
     is_required: bool
     default: Any
     """``None`` where it is required or has none."""
 
     def has(self, flag: FieldFlag) -> bool:
         """Say whether the field has this flag."""
-        return flag in self.annotations
+        return flag in self.flags
 
-    def annotation(self, kind: type[Found]) -> Found | None:
-        """Return the field's annotation of a kind, or ``None``."""
-        return next((one for one in self.annotations if isinstance(one, kind)), None)
+    def below(self, path: FieldPath) -> FieldPath:
+        """Return where the field is, in an object at a path."""
+        return path.key(self.name) if self.is_key else path.field(self.name)
 
 
 @cache
@@ -109,13 +115,12 @@ def descriptions(model: type[Any]) -> dict[str, str]:
     """Return attribute → the text that stands under it in the source, on one line."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(tree, ast.ClassDef)
-    found = {}
-    for one, following in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            text = _text(following)
-            if text:
-                found[one.target.id] = " ".join(text.split())
-    return found
+    return {
+        one.target.id: " ".join(str(text.value.value).split())
+        for one, text in pairwise(tree.body)
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
 
 
 def summary(model: type) -> str:
@@ -123,27 +128,26 @@ def summary(model: type) -> str:
     return (inspect.getdoc(model) or "").partition("\n")[0]
 
 
-def camel_case(attribute: str) -> str:
-    """``slots_per_worker`` → ``slotsPerWorker``."""
-    first, *others = attribute.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
 def _field_schema(field: dataclasses.Field[Any], hint: Any) -> FieldSchema:
-    kind, is_list, annotations = _opened(hint)
-    key = next((one for one in annotations if isinstance(one, MapKey)), None)
-    default = None if field.default is dataclasses.MISSING else field.default
+    kind, is_list, notes = _opened(hint)
+    key = next((one.name for one in notes if isinstance(one, MapKey)), "")
+    default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
+    is_required = default is dataclasses.MISSING
+    first, *others = field.name.split("_")
     return FieldSchema(
         attribute=field.name,
-        name=key.name if key else camel_case(field.name),
-        is_key=key is not None,
+        name=key or first + "".join(word.capitalize() for word in others),
+        is_key=bool(key),
         kind=kind,
+        is_model=isinstance(kind, type) and dataclasses.is_dataclass(kind),
         is_list=is_list,
-        annotations=annotations,
-        is_required=field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
-        default=default,
+        flags=frozenset(one for one in notes if isinstance(one, FieldFlag)),
+        limits=next((one for one in notes if isinstance(one, IntegerRange)), IntegerRange()),
+        content=next((one for one in notes if isinstance(one, JsonContent)), None),
+        is_required=is_required,
+        default=None if is_required else default,
     )
 
 
@@ -151,23 +155,12 @@ def _opened(hint: Any) -> tuple[Any, bool, tuple[object, ...]]:
     """Take ``Annotated``, ``| None`` and ``tuple[…, ...]`` off a type: (kind, is a list, annotations)."""
     origin = get_origin(hint)
     if origin is Annotated:
-        kind, is_list, annotations = _opened(get_args(hint)[0])
-        return kind, is_list, (*annotations, *hint.__metadata__)
+        kind, is_list, notes = _opened(get_args(hint)[0])
+        return kind, is_list, (*notes, *hint.__metadata__)
     if origin in (Union, types.UnionType):
         (inner,) = (one for one in get_args(hint) if one is not type(None))
         return _opened(inner)
     if origin is tuple:
-        kind, _, annotations = _opened(get_args(hint)[0])
-        return kind, True, annotations
+        kind, _, notes = _opened(get_args(hint)[0])
+        return kind, True, notes
     return (hint if origin is None else origin), False, ()
-
-
-def _text(node: ast.stmt) -> str:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return str(node.value.value)
-    return ""
-
-
-def is_model(kind: Any) -> bool:
-    """Say whether a kind is a dataclass with fields of its own."""
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind)

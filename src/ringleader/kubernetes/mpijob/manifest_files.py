@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError, collected
-from ringleader.kubernetes.mpijob.conversion.conversion_notes import Change
-from ringleader.kubernetes.mpijob.conversion.convert import convert
+from ringleader.kubernetes.mpijob.conversion import Change, convert
 from ringleader.kubernetes.mpijob.document_faults import SourceLines
 from ringleader.kubernetes.mpijob.model import GROUP, KIND
 from ringleader.kubernetes.mpijob.parser import read, request
@@ -54,22 +53,17 @@ def render(documents: Iterable[Document], *, converting: bool, source: str = "")
 def items(document: Document) -> tuple[Document, ...]:
     """Return the items of a list with their lines, or the document itself."""
     value = document.value
-    if not isinstance(value, Mapping) or not str(value.get("kind", "")).endswith("List"):
-        return (document,)
-    inner = value.get("items")
+    is_list = isinstance(value, Mapping) and str(value.get("kind", "")).endswith("List")
+    inner = value.get("items") if is_list else None
     if not isinstance(inner, list):
         return (document,)
-    source, lines = document.places.source, document.places.lines
-    return tuple(
-        Document(
-            value=item,
-            places=SourceLines(
-                source=source,
-                lines={keys[2:]: line for keys, line in lines.items() if keys[:2] == ("items", index)},
-            ),
-        )
-        for index, item in enumerate(inner)
-    )
+    found = []
+    for index, item in enumerate(inner):
+        here = ("items", index)
+        lines = {keys[2:]: line for keys, line in document.places.lines.items() if keys[:2] == here}
+        places = SourceLines(source=document.places.source, lines=lines)
+        found.append(Document(value=item, places=places))
+    return tuple(found)
 
 
 def _one(document: Document, *, converting: bool) -> Rendered:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from enum import StrEnum
 from typing import Any
 
-from ringleader.kubernetes.mpijob.field_schema import FieldFlag, FieldSchema, field_schemas, is_model
+from ringleader.kubernetes.mpijob.field_schema import FieldFlag, FieldSchema, field_schemas
 from ringleader.kubernetes.mpijob.model import API_VERSION, KIND, MPIJob
 
 
@@ -17,22 +18,18 @@ def write(job: MPIJob) -> dict[str, Any]:
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a part of a job: empty text, maps and lists are left out, empty parts are not."""
-    found = {}
-    for shape in field_schemas(value.__class__):
-        one = getattr(value, shape.attribute)
-        if not _is_left_out(shape, one):
-            found[shape.name] = _plain(one)
-    return found
+    found = ((field, getattr(value, field.attribute)) for field in field_schemas(value.__class__))
+    return {field.name: _plain(one) for field, one in found if not _is_left_out(field, one)}
 
 
-def _is_left_out(shape: FieldSchema, value: object) -> bool:
-    if value is None or (isinstance(value, str | tuple | Mapping) and not value and not shape.is_required):
+def _is_left_out(field: FieldSchema, value: object) -> bool:
+    if value is None or (isinstance(value, str | tuple | Mapping) and not value and not field.is_required):
         return True
-    return shape.has(FieldFlag.OMITTED) and value == shape.default
+    return field.has(FieldFlag.OMITTED) and value == field.default
 
 
 def _plain(value: Any) -> Any:
-    if is_model(value.__class__):
+    if is_dataclass(value):
         return fields_of(value)
     if isinstance(value, StrEnum):
         return str(value)

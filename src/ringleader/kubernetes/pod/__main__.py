@@ -109,11 +109,11 @@ async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
         ssh = SshProbe(tuple(dict.fromkeys(ports)), by_address=by_address)
         await wait_for(hosts, ssh, limits, say=_say)
         return
-    from ringleader.kubernetes.client.client import RestCluster
-    from ringleader.kubernetes.client.credential_sources import credentials
+    from ringleader.kubernetes.client.cluster import Cluster
+    from ringleader.kubernetes.client.kubeconfig import credentials
     from ringleader.kubernetes.pod.wait_for_workers import PodProbe
 
-    cluster = RestCluster(await credentials())
+    cluster = Cluster(await credentials())
     try:
         probe = PodProbe(cluster, options.namespace, by_address=by_address)
         await wait_for(hosts, probe, Limits(timeout=options.timeout, total=options.limit), say=_say)

@@ -6,6 +6,7 @@ Rounds of probes with growing pauses, and a deadline.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,10 +18,12 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
+from ringleader.kubernetes.client.retry import Backoff
 
 AT_ONCE = 64
 """Hosts that are asked side by side."""
-FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.1, 1.5, 5.0
+LONGEST_PAUSE = 5.0
+PAUSES = Backoff(first=0.1, longest=LONGEST_PAUSE, growth=1.5, spread=0.0)
 REPORT_EVERY = 10.0
 NAMED = 5
 """Hosts that a line of progress names."""
@@ -88,8 +91,8 @@ async def wait_for(
         hosts, ProbeResult(readiness=Readiness.NO_ADDRESS, detail="not asked yet")
     )
     unanswered_since: dict[str, float] = {}
-    pause, told = FIRST_PAUSE, start
-    while waiting:
+    told = start
+    for attempt in itertools.count(1):
         began = clock()
         waiting = await _round(list(waiting), probe)
         if not waiting:
@@ -113,8 +116,7 @@ async def wait_for(
         if clock() - told >= REPORT_EVERY:
             told = clock()
             say(f"waiting for {len(waiting)} of {len(hosts)} workers: {_some(waiting)}")
-        await sleep(min(pause, left))
-        pause = min(pause * GROWTH, LONGEST_PAUSE)
+        await sleep(min(PAUSES.after(attempt), left))
     say(f"all {len(hosts)} workers are ready after {clock() - start:.1f} s")
 
 
@@ -150,8 +152,8 @@ def _late(waiting: dict[str, ProbeResult], count: int, limits: Limits) -> list[F
     )
     if limits.total is not None:
         what = f"{len(waiting)} of {count} workers were not ready after {limits.total:g} s"
-    faults = [Fault(where="", what=what, hint="kubectl describe pod shows what a worker waits for")]
-    return faults + [Fault(where=host, what=str(answer)) for host, answer in waiting.items()]
+    first = Fault(where="", what=what, hint="kubectl describe pod shows what a worker waits for")
+    return [first, *(Fault(where=host, what=str(answer)) for host, answer in waiting.items())]
 
 
 def port_in_ssh_config(ssh_config: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What passes between observing, deciding and applying. Pure values.
+"""What passes between observing, deciding and applying, and a decision while it is being built. Pure values.
 
 ``Observed`` is all that a decision may rest on, ``Decision`` all that it may bring about. Nothing is
 remembered between passes but what the cluster keeps and, as ``Rejection``, what it refused us last time.
@@ -7,13 +7,19 @@ remembered between passes but what the cluster keeps and, as ``Rejection``, what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
+from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import PODS, SECRETS, Resource, of_document
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting, uid_of
-from ringleader.kubernetes.client.pod_view import PodView
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.serializer import fields_of
+from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.operator.decide.conditions import find, shortened, with_condition, with_reason
+from ringleader.kubernetes.pod_view import PodView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,51 @@ class Observed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobPods:
+    """The Pods of one job."""
+
+    workers: Mapping[int, PodView]
+    """Those that are wanted, by index."""
+    surplus: tuple[PodView, ...]
+    """Workers beyond the number that is wanted."""
+    launchers: tuple[PodView, ...]
+    """Pods of the launcher's present Job, oldest first."""
+    remains: tuple[PodView, ...]
+    """Pods of an earlier launcher's Job of this name that is being cleared away: left alone."""
+    missing: tuple[int, ...]
+    """Indices of workers that are wanted and not there."""
+
+    @property
+    def running_workers(self) -> tuple[int, ...]:
+        """Indices of the wanted workers that run and are to stay."""
+        return tuple(
+            index
+            for index, pod in sorted(self.workers.items())
+            if pod.phase == "Running" and not pod.is_deleting
+        )
+
+    @property
+    def ready_workers(self) -> tuple[int, ...]:
+        """Indices of the wanted workers that are ready and are to stay."""
+        return tuple(index for index in self.running_workers if self.workers[index].is_ready)
+
+    @property
+    def are_ready(self) -> bool:
+        """Every wanted worker is ready and is to stay."""
+        return not self.missing and all(pod.is_ready and not pod.is_deleting for pod in self.workers.values())
+
+    @property
+    def has_launched(self) -> bool:
+        """A launcher has ended well: that its Job is complete is only a matter of time."""
+        return any(pod.phase == "Succeeded" for pod in self.launchers)
+
+    @property
+    def all_workers(self) -> tuple[PodView, ...]:
+        """Workers, wanted or not, in the order of their indices."""
+        return (*(pod for _, pod in sorted(self.workers.items())), *self.surplus)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Create:
     """Make an object. That it is there already is not an error: the next pass looks whose it is."""
 
@@ -101,11 +152,11 @@ class CreateKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Change fields of an object of ours: a merge patch, or a list of JSON-patch operations."""
+    """Change fields of an object of ours by a merge patch."""
 
     resource: Resource
     name: str
-    patch: Any
+    patch: Object
     subresource: str = ""
     uid: str = ""
     """Only that very one; empty: whatever has the name."""
@@ -200,3 +251,116 @@ class Decision:
     """Look again after so many seconds even if nothing happens; ``None``: only when something does."""
     is_blocked: bool = False
     """Something is in the way that no change of ours can cure: try again later, with growing pauses."""
+
+
+LONGEST_WAIT = 86400.0
+"""Seconds that a request to look again is cut to: no timer has to count years."""
+MESSAGE_LASTS = 60.0
+"""Seconds for which a message stays where only its words would change, such as a count of Pods."""
+
+
+@dataclass(kw_only=True)
+class DecisionBuilder:
+    """What is decided so far."""
+
+    job: MPIJob
+    now: float
+    """Seconds since the epoch."""
+    observed: Observed
+    """Without what is not the job's."""
+    pods: JobPods
+    settings: OperatorSettings
+    status: Status
+    """The status as it is to be."""
+    pauses: Mapping[tuple[Resource, str], float] = field(default_factory=dict)
+    """What was refused lately and is not to be tried for so many seconds, by resource and name."""
+    stages: list[tuple[Action, ...]] = field(default_factory=list)
+    events: list[JobEvent] = field(default_factory=list)
+    logs: list[LogRequest] = field(default_factory=list)
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    """Changes of the ConfigMap's annotations; ``None`` removes one."""
+    again: float | None = None
+    is_blocked: bool = False
+
+    @property
+    def launcher(self) -> Object | None:
+        """The launcher's Job, if it is there."""
+        return self.observed.launcher
+
+    @property
+    def at(self) -> str:
+        """Now, as the API writes it."""
+        return rfc3339.text_of(self.now)
+
+    @property
+    def title(self) -> str:
+        """What messages call the job."""
+        return f"MPIJob {self.job.metadata.namespace}/{self.job.metadata.name}"
+
+    def stage(self, actions: Iterable[Action]) -> bool:
+        """Add actions that run side by side, after those added before.
+
+        Those that were refused lately are left out. Says whether all that makes an object is in.
+        """
+        found: list[Action] = []
+        is_complete = True
+        for action in actions:
+            left = self.pauses.get(target(action)) if self.pauses else None
+            if left is None:
+                found.append(action)
+            else:
+                self.look_again(left)
+                is_complete &= isinstance(action, Patch | Delete)
+        if found:
+            self.stages.append(tuple(found))
+        return is_complete
+
+    def look_again(self, seconds: float) -> None:
+        """Decide again after so many seconds at the latest."""
+        self.again = min(max(seconds, 0.0), LONGEST_WAIT if self.again is None else self.again)
+
+    def event(self, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Add an event for ``kubectl describe``."""
+        self.events.append(JobEvent(type=type_, reason=reason, message=shortened(message)))
+
+    def set(self, type_: ConditionType, truth: Truth, reason: str, message: str) -> bool:
+        """Set a condition; say whether that changed anything."""
+        old = self.status.conditions
+        new = with_condition(old, type_, truth, reason, message, self.at)
+        self.status = replace(self.status, conditions=new)
+        return new is not old
+
+    def explain(self, reason: str, message: str) -> bool:
+        """Say in Created what the job waits for; say whether the reason is a new one.
+
+        Other words for the same reason wait until the present ones have stood for a while.
+        """
+        old = find(self.status.conditions, ConditionType.CREATED)
+        if old is None or (old.reason, old.message) == (reason, shortened(message)):
+            return False
+        written = rfc3339.seconds_of(old.last_update_time)
+        left = 0.0 if written is None else written + MESSAGE_LASTS - self.now
+        if old.reason == reason and left > 0:
+            self.look_again(left)
+            return False
+        changed = with_reason(self.status.conditions, ConditionType.CREATED, reason, message, self.at)
+        self.status = replace(self.status, conditions=changed)
+        return old.reason != reason
+
+    def count(self, *, launcher: ReplicaStatus | None, worker: ReplicaStatus, size: int = 0) -> None:
+        """Set how many Pods there are of each kind. ``size``: workers with which an elastic job trains."""
+        statuses = ReplicaStatuses(launcher=launcher, worker=worker)
+        elastic = self.status.elastic and replace(self.status.elastic, workers=size)
+        self.status = replace(self.status, replica_statuses=statuses, elastic=elastic)
+
+    def decision(self) -> Decision:
+        """Return what is decided."""
+        if self.logs:
+            return Decision(logs=tuple(self.logs))
+        return Decision(
+            stages=tuple(self.stages),
+            status=None if self.status == self.job.status else fields_of(self.status),
+            events=tuple(self.events),
+            again_after=self.again,
+            is_blocked=self.is_blocked,
+        )

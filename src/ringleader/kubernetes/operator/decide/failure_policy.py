@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.object_fields import annotations_of, labels_of
-from ringleader.kubernetes.client.pod_failure_reason import PodFailure
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.kubernetes.mpijob.status import Condition
 from ringleader.kubernetes.operator.decide import conditions, obstacles, restarts, status
-from ringleader.kubernetes.operator.decide.decision import Observed
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.decision import DecisionBuilder
 from ringleader.kubernetes.operator.decide.first_failure import (
     FIRST_FAILURE,
     annotation_of,
@@ -26,8 +23,8 @@ from ringleader.kubernetes.operator.decide.first_failure import (
     log_request,
     with_first_failure,
 )
-from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.restarts import RestartRecord
+from ringleader.kubernetes.pod_view import PodFailure, PodView
 
 BACKOFF = "BackoffLimitExceeded"
 EVICTED = "Evicted"
@@ -52,64 +49,60 @@ class FailureHistory:
         return {FIRST_FAILURE: annotation_of(self.first)} if self.first and self.is_new else {}
 
 
-def failure_history(
-    builder: DecisionBuilder, observed: Observed, pods: JobPods, *, has_logs: bool
-) -> FailureHistory:
+def failure_history(builder: DecisionBuilder) -> FailureHistory:
     """Gather what is known of failures; where a log is to be shown with it, the builder asks for the log."""
-    annotations = annotations_of(observed.config_map)
+    annotations = annotations_of(builder.observed.config_map)
     record = restarts.record_of(annotations)
-    kept, found = kept_failure(annotations), first_failure(pods)
+    kept, found = kept_failure(annotations), first_failure(builder.pods)
     if found is None or record.cause or not is_to_be_kept(found, kept):
         return FailureHistory(record=record, first=kept, is_new=False)
     request = log_request(found)
-    if has_logs and request is not None and request.pod not in observed.logs:
+    if builder.settings.has_log_tails and request is not None and request.pod not in builder.observed.logs:
         builder.logs.append(request)
-    found = replace(found, log=observed.logs.get(found.pod, ""))
+    found = replace(found, log=builder.observed.logs.get(found.pod, ""))
     return FailureHistory(record=record, first=found, is_new=True)
 
 
-def end_job(builder: DecisionBuilder, observed: Observed, pods: JobPods, failures: FailureHistory) -> bool:
+def end_job(builder: DecisionBuilder, failures: FailureHistory) -> bool:
     """End the job if it has come to its end; say whether nothing else is to be done."""
-    launcher = observed.launcher
+    launcher = builder.launcher
     if launcher is not None and status.job_condition(launcher, "Complete") is not None:
         status.set_succeeded(builder, launcher)
         return True
     failed = status.job_condition(launcher, "Failed")
     if failed is not None and not restarts.may_restart(builder.job, failed, failures.record):
-        left = _doubt_left(builder, failed, pods, failures)
+        left = _doubt_left(builder, failed, failures)
         if left > 0:
             builder.look_again(left)
         else:
-            status.set_failed(builder, observed, *_launcher_failed(builder, failed, pods, failures))
+            status.set_failed(builder, *_launcher_failed(builder, failed, failures))
         return True
-    found = _other_end(builder, observed, pods, failures)
+    found = _other_end(builder, failures)
     if found is None:
         return False
-    status.set_failed(builder, observed, *found)
+    status.set_failed(builder, *found)
     return True
 
 
-def _doubt_left(
-    builder: DecisionBuilder, failed: Condition, pods: JobPods, failures: FailureHistory
-) -> float:
+def _doubt_left(builder: DecisionBuilder, failed: Condition, failures: FailureHistory) -> float:
     """Return the seconds to wait for word of a worker that the launcher may have failed for.
 
     Jobs and Pods are watched apart, and each node tells of its Pods in its own time.
     """
     since = rfc3339.seconds_of(failed.last_transition_time)
-    is_known = failures.first is not None and (failures.first.role == WORKER or not pods.workers)
+    is_known = failures.first is not None and (failures.first.role == WORKER or not builder.pods.workers)
     if since is None or is_known or failed.reason == conditions.DEADLINE:
         return 0.0
     return since + DOUBT - builder.now
 
 
 def _launcher_failed(
-    builder: DecisionBuilder, failed: Condition, pods: JobPods, failures: FailureHistory
+    builder: DecisionBuilder, failed: Condition, failures: FailureHistory
 ) -> tuple[str, str]:
     """Return the reference controller's reason and message, and in the message who failed first."""
     reason = failed.reason or conditions.FAILED
     message = failed.message or f"{builder.title} has failed"
-    last = next((pod for pod in reversed(pods.launchers) if pod.phase == "Failed"), None)
+    last = next((pod for pod in reversed(builder.pods.launchers) if pod.phase == "Failed"), None)
     if reason == BACKOFF and last is not None:
         reason = f"{reason}/{last.reason or _word(last)}"
         message = f"{message}: {last.message}" if last.message else message
@@ -124,13 +117,14 @@ def _word(pod: PodView) -> str:
     return next((one.reason for one in pod.containers if one.state == "terminated" and one.exit_code), "")
 
 
-def _other_end(
-    builder: DecisionBuilder, observed: Observed, pods: JobPods, failures: FailureHistory
-) -> tuple[str, str] | None:
+def _other_end(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str, str] | None:
     """Return reason and message of an end that is not the launcher's Job's."""
     if builder.job.spec.run_policy.suspend:
         return None
-    workers, total = () if pods.has_launched else tuple(pods.workers.values()), builder.job.workers
+    workers, total = (
+        () if builder.pods.has_launched else tuple(builder.pods.workers.values()),
+        builder.job.workers,
+    )
     evicted = _evicted(builder.job, workers)
     if evicted:
         return conditions.EVICTED, with_first_failure(
@@ -145,10 +139,10 @@ def _other_end(
         return conditions.RESTART_LIMIT, with_first_failure(
             _limit_text(builder, new, failures.record), failures.first
         )
-    refused = obstacles.terminal(observed)
+    refused = obstacles.terminal(builder.observed)
     if refused:
         return conditions.FAILED, refused
-    return _deadline(builder, observed, failures) or _launcher_gone(builder, observed, failures)
+    return _deadline(builder, failures) or _launcher_gone(builder, failures)
 
 
 def _evicted(job: MPIJob, workers: Sequence[PodView]) -> list[PodView]:
@@ -166,16 +160,14 @@ def _limit_text(builder: DecisionBuilder, new: Sequence[PodView], record: Restar
     return f"{done}, and {new[0].name} failed{' again' if record.count else ''}"
 
 
-def _deadline(
-    builder: DecisionBuilder, observed: Observed, failures: FailureHistory
-) -> tuple[str, str] | None:
+def _deadline(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str, str] | None:
     """Say where a job has run for too long.
 
     The launcher's Job has a deadline of its own; this one counts where there is no Job yet, or not the first.
     """
     limit = builder.job.spec.run_policy.active_deadline_seconds
     start = rfc3339.seconds_of(builder.status.start_time)
-    is_jobs = observed.launcher is not None and not failures.record.count
+    is_jobs = builder.launcher is not None and not failures.record.count
     if limit is None or start is None or is_jobs:
         return None
     left = start + limit - builder.now
@@ -185,9 +177,7 @@ def _deadline(
     return conditions.DEADLINE, "Job was active longer than specified deadline"
 
 
-def _launcher_gone(
-    builder: DecisionBuilder, observed: Observed, failures: FailureHistory
-) -> tuple[str, str] | None:
+def _launcher_gone(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str, str] | None:
     """Another controller's Job that was there and is not may have ended: its time to live removes it then.
 
     Nobody knows how it ended. To launch it again could do finished work once more, over its results. Jobs
@@ -195,9 +185,9 @@ def _launcher_gone(
     """
     was_there = builder.job.status.replica_statuses.launcher is not None
     ttl = builder.job.spec.run_policy.ttl_seconds_after_finished
-    if observed.launcher is not None or not was_there or ttl is None:
+    if builder.launcher is not None or not was_there or ttl is None:
         return None
-    is_ours = labels_of(observed.config_map).get(MANAGED_BY) == MANAGER
+    is_ours = labels_of(builder.observed.config_map).get(MANAGED_BY) == MANAGER
     if is_ours or failures.record.cause or restarts.restarts_whole(builder.job):
         return None
     message = (

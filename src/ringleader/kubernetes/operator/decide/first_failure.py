@@ -10,10 +10,9 @@ import json
 from collections.abc import Mapping
 
 from ringleader.kubernetes.client import rfc3339
-from ringleader.kubernetes.client.pod_failure_reason import PodFailure, failure_of
 from ringleader.kubernetes.operator.decide.conditions import LONGEST_MESSAGE
-from ringleader.kubernetes.operator.decide.decision import LogRequest
-from ringleader.kubernetes.operator.decide.ownership import JobPods
+from ringleader.kubernetes.operator.decide.decision import JobPods, LogRequest
+from ringleader.kubernetes.pod_view import PodFailure, failure_of
 
 FIRST_FAILURE = "ringleader/first-failure"
 """Annotation of the ConfigMap: the first failure as JSON."""

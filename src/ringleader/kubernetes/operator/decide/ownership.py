@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import controller_of, is_deleting, map_in, metadata_of, uid_of
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import KIND, ManagedBy, MPIJob
-from ringleader.kubernetes.operator.decide.decision import Observed
+from ringleader.kubernetes.operator.decide.decision import JobPods, Observed
+from ringleader.kubernetes.pod_view import PodView
 
 PATIENCE = 60.0
 """Seconds that the remains of an earlier job of the same name may take to vanish."""
@@ -112,51 +112,6 @@ def is_worker_of(job: MPIJob, pod: PodView) -> bool:
 def is_launcher_of(job: MPIJob, pod: PodView) -> bool:
     """Say whether a Pod is of a launcher's Job of this name: the present one's uid tells which."""
     return pod.role == "launcher" and pod.owner_name == object_names.launcher(job.metadata.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobPods:
-    """The Pods of one job."""
-
-    workers: Mapping[int, PodView]
-    """Those that are wanted, by index."""
-    surplus: tuple[PodView, ...]
-    """Workers beyond the number that is wanted."""
-    launchers: tuple[PodView, ...]
-    """Pods of the launcher's present Job, oldest first."""
-    remains: tuple[PodView, ...]
-    """Pods of an earlier launcher's Job of this name that is being cleared away: left alone."""
-    missing: tuple[int, ...]
-    """Indices of workers that are wanted and not there."""
-
-    @property
-    def running_workers(self) -> tuple[int, ...]:
-        """Indices of the wanted workers that run and are to stay."""
-        return tuple(
-            index
-            for index, pod in sorted(self.workers.items())
-            if pod.phase == "Running" and not pod.is_deleting
-        )
-
-    @property
-    def ready_workers(self) -> tuple[int, ...]:
-        """Indices of the wanted workers that are ready and are to stay."""
-        return tuple(index for index in self.running_workers if self.workers[index].is_ready)
-
-    @property
-    def are_ready(self) -> bool:
-        """Every wanted worker is ready and is to stay."""
-        return not self.missing and all(pod.is_ready and not pod.is_deleting for pod in self.workers.values())
-
-    @property
-    def has_launched(self) -> bool:
-        """A launcher has ended well: that its Job is complete is only a matter of time."""
-        return any(pod.phase == "Succeeded" for pod in self.launchers)
-
-    @property
-    def all_workers(self) -> tuple[PodView, ...]:
-        """Workers, wanted or not, in the order of their indices."""
-        return (*(pod for _, pod in sorted(self.workers.items())), *self.surplus)
 
 
 def pods_of(job: MPIJob, observed: Observed) -> JobPods:

@@ -12,27 +12,25 @@ from dataclasses import dataclass
 
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import CONFIG_MAPS
-from ringleader.kubernetes.client.pod_failure_reason import PodFailure, failure_of
-from ringleader.kubernetes.client.pod_view import PodView
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import (
     KEEP,
     KNOWN,
+    NUMBERS,
     ON_WORKER_FAILURE,
     REPLACE,
     RESTART,
     RESTART_LIMIT,
-    RESTARTS,
+    number_in,
 )
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.status import Condition, ConditionType, Truth
 from ringleader.kubernetes.operator.decide import conditions
-from ringleader.kubernetes.operator.decide.decision import Action, Delete, Observed
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
+from ringleader.kubernetes.operator.decide.decision import Action, DecisionBuilder, Delete
 from ringleader.kubernetes.operator.decide.first_failure import FIRST_FAILURE
-from ringleader.kubernetes.operator.decide.ownership import JobPods
 from ringleader.kubernetes.operator.decide.status import job_condition
+from ringleader.kubernetes.pod_view import PodFailure, PodView, failure_of
 
 COUNT = "ringleader/restarts"
 """How often workers were replaced or the job was started anew."""
@@ -96,7 +94,7 @@ def restarts_whole(job: MPIJob) -> bool:
 
 def limit(job: MPIJob) -> int | None:
     """Return how often that may be done; ``None``: as often as it takes, as others train meanwhile."""
-    asked = _number(job.metadata.annotations.get(RESTART_LIMIT, ""))
+    asked = number_in(job.metadata.annotations, RESTART_LIMIT)
     if asked is None and is_elastic(job):
         return None
     backoff = job.spec.run_policy.backoff_limit
@@ -104,7 +102,7 @@ def limit(job: MPIJob) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(RESTARTS, text) else None
+    return int(text) if re.fullmatch(NUMBERS[RESTART_LIMIT][0], text) else None
 
 
 def may_restart(job: MPIJob, failed: Condition, record: RestartRecord) -> bool:
@@ -147,11 +145,7 @@ def counted_now(record: RestartRecord, new: Collection[PodView], there: Collecti
 
 
 def replace_failed(
-    builder: DecisionBuilder,
-    observed: Observed,
-    pods: JobPods,
-    record: RestartRecord,
-    first_failure: PodFailure | None,
+    builder: DecisionBuilder, record: RestartRecord, first_failure: PodFailure | None
 ) -> list[Action]:
     """Return the deletions of failed workers, or of everything where the job starts anew.
 
@@ -160,11 +154,11 @@ def replace_failed(
     """
     job = builder.job
     cannot_count = (CONFIG_MAPS, object_names.config(job.metadata.name)) in builder.pauses
-    if observed.config_map is None or cannot_count or pods.has_launched:
+    if builder.observed.config_map is None or cannot_count or builder.pods.has_launched:
         return []
     if record.cause:
-        return _start_anew(builder, observed, pods)
-    workers, is_whole = tuple(pods.workers.values()), restarts_whole(job)
+        return _start_anew(builder)
+    workers, is_whole = tuple(builder.pods.workers.values()), restarts_whole(job)
     counted = [pod for pod in workers if pod.phase == "Failed" and short(pod.uid) in record.counted]
     new = failed_workers(job, workers, record)
     disrupted = failed_workers(job, workers, record, disrupted=True)
@@ -172,17 +166,17 @@ def replace_failed(
         cause = f"worker {disrupted[0].name} was disrupted ({disrupted[0].disruption})"
         _forget_failures(builder, cause)
         _say_restarting(builder, f"{cause}; the job starts from its beginning, which counts as no failure")
-        return _start_anew(builder, observed, pods)
-    failed = job_condition(observed.launcher, "Failed")
+        return _start_anew(builder)
+    failed = job_condition(builder.launcher, "Failed")
     if not new and (failed is None or not may_restart(job, failed, record)):
-        _forget_counted(builder, pods, record)
+        _forget_counted(builder, record)
     elif builder.now < record.pause_over:
         builder.look_again(record.pause_over - builder.now)
     else:
         cause = _cause(new, first_failure)
-        _count(builder, pods, record, cause, new)
+        _count(builder, record, cause, new)
         if is_whole:
-            return _start_anew(builder, observed, pods)
+            return _start_anew(builder)
         counted += new
     return [*Delete.of_pods((*counted, *disrupted))]
 
@@ -192,9 +186,7 @@ def is_starting_anew(builder: DecisionBuilder, record: RestartRecord) -> bool:
     return bool(builder.annotations.get(CAUSE, record.cause))
 
 
-def _count(
-    builder: DecisionBuilder, pods: JobPods, record: RestartRecord, cause: str, new: Sequence[PodView]
-) -> None:
+def _count(builder: DecisionBuilder, record: RestartRecord, cause: str, new: Sequence[PodView]) -> None:
     """Count one restart, and say so."""
     number = record.count + 1
     builder.annotations |= {COUNT: str(number), LAST: builder.at}
@@ -202,7 +194,7 @@ def _count(
         _forget_failures(builder, cause)
         what = "the job starts from its beginning"
     else:
-        builder.annotations[COUNTED] = counted_now(record, new, pods.all_workers)
+        builder.annotations[COUNTED] = counted_now(record, new, builder.pods.all_workers)
         if is_elastic(builder.job):
             return  # it runs on, and its size tells of it
         what = "it is made anew" if len(new) == 1 else f"it and {len(new) - 1} more workers are made anew"
@@ -223,15 +215,19 @@ def _cause(new: Sequence[PodView], first_failure: PodFailure | None) -> str:
     return "the launcher failed" if found is None else found.sentence
 
 
-def _start_anew(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> list[Action]:
+def _start_anew(builder: DecisionBuilder) -> list[Action]:
     """Return the deletion of all old Pods; once they are gone the cause is forgotten and the job starts."""
-    if observed.launcher is None and not (*pods.all_workers, *pods.remains, *pods.launchers):
+    if builder.launcher is None and not (
+        *builder.pods.all_workers,
+        *builder.pods.remains,
+        *builder.pods.launchers,
+    ):
         builder.annotations[CAUSE] = None
-    return [*Delete.of(observed.launcher), *Delete.of_pods(pods.all_workers)]
+    return [*Delete.of(builder.launcher), *Delete.of_pods(builder.pods.all_workers)]
 
 
-def _forget_counted(builder: DecisionBuilder, pods: JobPods, record: RestartRecord) -> None:
+def _forget_counted(builder: DecisionBuilder, record: RestartRecord) -> None:
     """Forget counted Pods that are gone."""
-    left = counted_now(record, (), pods.all_workers)
+    left = counted_now(record, (), builder.pods.all_workers)
     if record.counted and left != " ".join(sorted(record.counted)):
         builder.annotations[COUNTED] = left or None

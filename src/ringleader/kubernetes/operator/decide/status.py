@@ -1,24 +1,47 @@
-"""A job's status: created, running, succeeded, failed, and how many Pods of each kind there are. Pure."""
+"""A job's status: conditions, how many Pods of each kind there are, an invalid spec, an elastic size. Pure.
+
+The rules for setting one condition are in ``conditions``; that a job has failed is decided in
+``failure_policy``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from ringleader.errors import RequestError
+from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
-from ringleader.kubernetes.mpijob.status import Condition, ConditionType, ReplicaStatus, Status, Truth
+from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.document_faults import ROOT, Faults
+from ringleader.kubernetes.mpijob.elastic_range import is_elastic
+from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, WORKER, selector
+from ringleader.kubernetes.mpijob.parser import struct
+from ringleader.kubernetes.mpijob.serializer import fields_of
+from ringleader.kubernetes.mpijob.status import (
+    Condition,
+    ConditionType,
+    ElasticStatus,
+    ReplicaStatus,
+    Status,
+    Truth,
+)
 from ringleader.kubernetes.operator.decide.conditions import (
     CORRECTED,
     CREATED,
     INVALID,
+    RESIZED,
     RUNNING,
     SUCCEEDED,
     find,
     holds,
+    shortened,
+    with_condition,
+    with_reason,
 )
-from ringleader.kubernetes.operator.decide.decision import Observed
-from ringleader.kubernetes.operator.decide.decision_builder import DecisionBuilder
-from ringleader.kubernetes.operator.decide.ownership import JobPods
+from ringleader.kubernetes.operator.decide.decision import Decision, DecisionBuilder, JobEvent, JobPods
+from ringleader.kubernetes.operator.decide.ownership import is_for_us
+from ringleader.kubernetes.pod_view import failure_of
 
 
 def is_finished(status: Status) -> bool:
@@ -81,9 +104,9 @@ def set_succeeded(builder: DecisionBuilder, launcher: Object) -> None:
     builder.event("Normal", SUCCEEDED, message)
 
 
-def set_failed(builder: DecisionBuilder, observed: Observed, reason: str, message: str) -> None:
+def set_failed(builder: DecisionBuilder, reason: str, message: str) -> None:
     """End a job as failed."""
-    launcher = observed.launcher
+    launcher = builder.launcher
     failed = int((launcher or {}).get("status", {}).get("failed") or 0)
     counted = None if launcher is None else ReplicaStatus(failed=failed)
     builder.count(launcher=counted, worker=ReplicaStatus())
@@ -137,3 +160,92 @@ def is_running(launcher: Object | None, pods: JobPods, least: int | None = None)
     if pods.missing:
         return False
     return running_launchers(pods) >= 1 and all(pod.phase == "Running" for pod in pods.workers.values())
+
+
+def note_size(builder: DecisionBuilder) -> None:
+    """Put the present size into the status; a change is told once, with its reason."""
+    if not is_elastic(builder.job):
+        return
+    now, known = len(builder.pods.ready_workers), builder.status.elastic
+    is_running = holds(builder.status.conditions, ConditionType.RUNNING)
+    if known is None or not is_running:
+        known = known or ElasticStatus(selector=_selector(builder))
+        builder.status = replace(builder.status, elastic=replace(known, workers=now))
+    elif known.workers != now:
+        reason, is_expected = _why(builder, known.workers, now)
+        found = replace(
+            known, workers=now, changes=known.changes + 1, last_change=reason, last_change_time=builder.at
+        )
+        builder.status = replace(builder.status, elastic=found)
+        message = f"{known.workers} → {now} workers: {reason} (change {found.changes})"
+        builder.event("Normal" if is_expected else "Warning", RESIZED, message)
+
+
+def _selector(builder: DecisionBuilder) -> str:
+    """Return the workers' labels as a selector."""
+    labels = {**selector(builder.job.metadata.name), JOB_ROLE: WORKER}
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
+def _why(builder: DecisionBuilder, before: int, now: int) -> tuple[str, bool]:
+    """Return why the size changed, and whether that is as it should be."""
+    job = builder.job
+    if now > before:
+        more = now - before
+        return f"{more} more worker{'s run' if more > 1 else ' runs'}", True
+    if job.workers < before:
+        return f"scaled to {job.workers}", True
+    for index in range(job.workers):
+        if index in builder.pods.ready_workers:
+            continue
+        pod = builder.pods.workers.get(index)
+        if pod is None:
+            return f"worker {object_names.worker(job.metadata.name, index)} is gone", False
+        found = failure_of(pod)
+        if pod.phase == "Failed" and found is not None:
+            return found.sentence, False
+        return f"worker {pod.name} {'is being deleted' if pod.is_deleting else 'is not ready'}", False
+    return "a worker is gone", False
+
+
+def decide_invalid(document: Object, error: RequestError, now: float) -> Decision:
+    """Return what to do about a job whose spec is invalid: say so, once, and leave everything as it is.
+
+    It has not failed: its Pods may be at work, and whoever gives out quota takes a failed job's for free.
+    """
+    status = status_of(document)
+    if is_finished(status) or not is_for_us(document):
+        return Decision()
+    return invalid(status, error, now)
+
+
+def invalid(status: Status, error: RequestError, now: float) -> Decision:
+    """Return what is said of a job with this status whose spec is wrong; nothing if it is said already."""
+    faults = (f"{one.where}: {one.what}" if one.where else one.what for one in error.faults)
+    message = shortened(f"Found validation errors: {', '.join(faults)}")
+    at = rfc3339.text_of(now)
+    kept = status.conditions
+    if holds(kept, ConditionType.FAILED):
+        kept = with_condition(
+            kept, ConditionType.FAILED, Truth.FALSE, CORRECTED, "The job has not failed.", at
+        )
+    before = find(kept, ConditionType.CREATED)
+    if before is None:
+        changed = with_condition(kept, ConditionType.CREATED, Truth.FALSE, INVALID, message, at)
+    elif (before.reason, before.message) == (INVALID, message):
+        changed = kept
+    else:
+        changed = with_reason(kept, ConditionType.CREATED, INVALID, message, at)
+    if changed == status.conditions:
+        return Decision()
+    return Decision(
+        status=fields_of(replace(status, conditions=changed)),
+        events=() if changed is kept else (JobEvent(type="Warning", reason=INVALID, message=message),),
+    )
+
+
+def status_of(document: Object) -> Status:
+    """Return the status in a document; an empty one where it cannot be read."""
+    faults = Faults(strict=False)
+    found = struct(Status, document.get("status") or {}, ROOT.field("status"), faults)
+    return found if isinstance(found, Status) else Status()

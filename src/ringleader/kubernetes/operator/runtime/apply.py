@@ -19,6 +19,7 @@ from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import controller_of
+from ringleader.kubernetes.client.retry import create_or_find
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import KIND, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
@@ -34,7 +35,7 @@ from ringleader.kubernetes.operator.decide.decision import (
     Rejection,
     target,
 )
-from ringleader.kubernetes.operator.decide.exec_rights import narrowed
+from ringleader.kubernetes.operator.decide.prerequisites import narrowed
 from ringleader.kubernetes.operator.runtime.caches import Caches
 
 REFUSALS = (400, 403, 404, 405, 409, 413, 415, 422)
@@ -149,42 +150,34 @@ class Applier:
                 assert_never(action)
 
     async def _create(self, job: MPIJob, resource: Resource, document: Object, outcome: Outcome) -> None:
-        name = document["metadata"]["name"]
-        try:
-            stored = await self._cluster.create(
-                resource, document, warn=lambda text: outcome.warnings.append((resource, name, text))
-            )
-        except ApiError as error:
-            if not error.is_there_already:
-                raise
-            stored = await self._find(job, resource, name, error)
-            outcome.has_found = True
-        self._caches.wrote(resource, stored, job.metadata.name)
-
-    async def _find(self, job: MPIJob, resource: Resource, name: str, error: ApiError) -> Object:
-        """Return the object that holds a name, if it is the job's; InTheWayError where it is about to go.
+        """Make an object, or take over the one that holds its name, if it is the job's.
 
         It is the job's where our request got through and the answer did not, or where another controller has
-        made it before us.
+        made it before us. InTheWayError where it is about to go.
         """
-        space = job.metadata.namespace
-        try:
-            found = await self._cluster.get(resource, name, space)
-        except ApiError as missing:
-            if missing.is_missing:
-                what = f"{resource.kind} {name} was there a moment ago"
-                raise InTheWayError(Fault(where=f"{space}/{name}", what=what)) from None
-            raise
-        owner = controller_of(found)
-        if owner.get("uid") == job.metadata.uid:
-            return await self._adopted(resource, found)
-        if resource != PODS:  # a foreign Pod is in no view: the refusal tells of it
-            self._caches.wrote(resource, found, job.metadata.name)
-        is_namesake = owner.get("kind") == KIND and owner.get("name") == job.metadata.name
-        if is_namesake or found["metadata"].get("deletionTimestamp"):
-            what = f"{resource.kind} {name} of an earlier job of this name is not cleared away yet"
-            raise InTheWayError(Fault(where=f"{space}/{name}", what=what))
-        raise error
+        name, title = document["metadata"]["name"], job.metadata.name
+
+        def is_ours(found: Object) -> bool:
+            owner = controller_of(found)
+            if owner.get("uid") == job.metadata.uid:
+                outcome.has_found = True
+                return True
+            if resource != PODS:  # a foreign Pod is in no view: the refusal tells of it
+                self._caches.wrote(resource, found, title)
+            is_namesake = owner.get("kind") == KIND and owner.get("name") == title
+            if is_namesake or found["metadata"].get("deletionTimestamp"):
+                what = f"{resource.kind} {name} of an earlier job of this name is not cleared away yet"
+                raise InTheWayError(Fault(where=f"{job.metadata.namespace}/{name}", what=what))
+            return False
+
+        stored = await create_or_find(
+            self._cluster,
+            resource,
+            document,
+            is_ours=is_ours,
+            warn=lambda text: outcome.warnings.append((resource, name, text)),
+        )
+        self._caches.wrote(resource, await self._adopted(resource, stored), title)
 
     async def find_launcher(self, job: MPIJob) -> None:
         """Look by name for a launcher that the status tells of and no watch shows.
@@ -212,7 +205,7 @@ class Applier:
         role = await self._caches.by_name.get(ROLES, space, object_names.launcher(name), name)
         if role is None or controller_of(role).get("uid") != uid:
             return
-        pods = (kept.value for kept in self._caches.pods.of_job(space, name))
+        pods = (kept.value for kept in self._caches.pods.of_group(space, name))
         own = {pod.name for pod in pods if pod.owner_uid == uid and not pod.is_deleting}
         left = narrowed(role.get("rules") or (), own)
         if left != (role.get("rules") or []):
@@ -225,11 +218,11 @@ class Applier:
         meta = found["metadata"]
         if resource not in (SERVICES, JOBS) or (meta.get("labels") or {}).get(MANAGED_BY) == MANAGER:
             return found
-        label = {"metadata": {"labels": {MANAGED_BY: MANAGER}}}
+        label = {"metadata": {"uid": meta["uid"], "labels": {MANAGED_BY: MANAGER}}}
         return await self._cluster.patch(resource, meta["name"], label, meta["namespace"])
 
     async def _create_keys(self, job: MPIJob, action: CreateKeys, outcome: Outcome) -> None:
-        from ringleader.kubernetes.client.ssh_keys import generate
+        from ringleader.kubernetes.objects.ssh_keys import generate
 
         keys = await asyncio.to_thread(generate, action.key_type, action.hosts)
         data = {name: b64encode(keys[name]).decode() for name in keys.keys() - action.kept}
@@ -242,6 +235,10 @@ class Applier:
     async def _patch(self, job: MPIJob, action: Patch) -> None:
         space = job.metadata.namespace
         patch = action.patch
+
+        def lost() -> None:
+            self._caches.missing(action.resource, space, action.name, "", job.metadata.name)
+
         if action.uid:
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": action.uid}}
         try:
@@ -250,9 +247,9 @@ class Applier:
             )
         except ApiError as error:
             if error.is_stale and action.uid:  # another object has the name by now: look anew whose it is
-                self._lost(job, action.resource, action.name)
+                lost()
             if error.is_missing and not action.subresource:
-                self._lost(job, action.resource, action.name)
+                lost()
                 what = f"{action.resource.kind} {action.name} is gone"
                 raise InTheWayError(Fault(where=f"{space}/{action.name}", what=what)) from None
             raise
@@ -268,11 +265,6 @@ class Applier:
             self._caches.missing(action.resource, space, name, action.uid, job.metadata.name)
         else:
             self._caches.deleted(action.resource, space, name, action.uid, job.metadata.name)
-
-    def _lost(self, job: MPIJob, resource: Resource, name: str) -> None:
-        space = job.metadata.namespace
-        uid = self._caches.uid(resource, space, name)
-        self._caches.missing(resource, space, name, uid, job.metadata.name)
 
 
 def _held(left: Iterable[Action], rejections: list[Rejection]) -> Iterator[Rejection]:

@@ -18,6 +18,7 @@ from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError
 from ringleader.kubernetes.client.api_resources import EVENTS
 from ringleader.kubernetes.client.cluster import Cluster, Object
+from ringleader.kubernetes.client.retry import Backoff
 from ringleader.kubernetes.client.rfc3339 import text_of
 from ringleader.kubernetes.mpijob.model import API_VERSION, KIND
 from ringleader.kubernetes.operator.decide.decision import JobEvent
@@ -41,7 +42,8 @@ class EventSender:
 
         ``first_pause``: seconds before an event is tried again; they double with each try.
         """
-        self._cluster, self._clock, self._first_pause = cluster, clock, first_pause
+        self._cluster, self._clock = cluster, clock
+        self._pauses = Backoff(first=first_pause, longest=60.0, spread=0.0)
         self._waiting: dict[str, deque[Object]] = {}
         self._turns: asyncio.Queue[str] = asyncio.Queue()
         self._sent: OrderedDict[str, None] = OrderedDict()
@@ -89,19 +91,18 @@ class EventSender:
 
     async def _send(self, event: Object) -> None:
         where = f"{event['metadata']['namespace']}/{event['involvedObject']['name']}"
-        for attempt in range(_TRIES):
+        for attempt in range(1, _TRIES + 1):
             try:
                 await self._cluster.create(EVENTS, event)
                 return
-            except ApiError as error:
-                if error.is_there_already:
-                    return
-                fault: RefusedError = error
-                if not error.is_passing:
-                    break
             except RefusedError as error:
                 fault = error
-            await asyncio.sleep(self._first_pause * 2**attempt)
+                if isinstance(error, ApiError):
+                    if error.is_there_already:
+                        return
+                    if not error.is_passing:
+                        break
+            await asyncio.sleep(self._pauses.after(attempt))
         _log.warning("event %s of %s was not sent: %s", event["reason"], where, fault)
 
 

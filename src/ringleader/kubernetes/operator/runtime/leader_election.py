@@ -95,6 +95,12 @@ class Leader:
         """The Lease as our last write left it: renewing it costs one request while nobody else writes."""
         self.is_leader = False
 
+    async def lead(self, taken: Callable[[], object]) -> None:
+        """Take the Lease, call ``taken``, and hold it until cancelled; what ``taken`` starts may be slow."""
+        await self.take()
+        taken()
+        await self.hold()
+
     async def take(self) -> None:
         """Wait until the Lease is ours. A refusal for good (no right to Leases) raises ApiError."""
         said = ""

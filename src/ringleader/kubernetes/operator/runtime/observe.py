@@ -27,22 +27,22 @@ from ringleader.kubernetes.client.object_fields import (
     annotations_of,
     controller_of,
     is_deleting,
+    labels_of,
     map_in,
     maps_in,
     text_in,
 )
-from ringleader.kubernetes.client.pod_view import PodView, pod_view
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.objects.gang_scheduling import VOLCANO, gang_of
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.decision import LogRequest, Observed, Rejection
-from ringleader.kubernetes.operator.decide.exec_rights import EXEC_RIGHTS
+from ringleader.kubernetes.operator.decide.prerequisites import EXEC_RIGHTS
 from ringleader.kubernetes.operator.decide.status import is_finished
-from ringleader.kubernetes.operator.runtime.by_name_cache import BRIEF, FRESH
-from ringleader.kubernetes.operator.runtime.caches import Caches
-from ringleader.kubernetes.operator.runtime.informer_cache import InformerCache
+from ringleader.kubernetes.operator.runtime.caches import BRIEF, FRESH, Caches
+from ringleader.kubernetes.pod_view import PodView, pod_view
 
 LINES = 20
 """Lines that are asked for. What a condition shows of them is the decision's business."""
@@ -50,6 +50,8 @@ LONGEST = 16 * 1024
 """Bytes of a log that are kept."""
 _READ = 256 * 1024
 """Bytes that are read of it at most: the server counts them from the first of the lines."""
+READ_BY_NAME = ("config_map", "secret", "pod_group", "service_account", "role", "role_binding")
+"""Fields of ``Observed``; a Service and a launcher's Job are watched."""
 PATIENCE = 5.0
 """Seconds for a log: a node that is gone must not hold up the word that the job failed."""
 
@@ -64,8 +66,8 @@ async def observe(
 ) -> Observed:
     """Return all that a decision on this job may rest on.
 
-    Reads by name only what the job may have
-    and what is not known freshly. Raises ApiError and UnreachableError.
+    Reads by name only what the job may have and what is not known freshly. Raises ApiError and
+    UnreachableError.
     """
     space, name = job.metadata.namespace, job.metadata.name
     wanted = _wanted(job, gang_of(job, settings))
@@ -73,7 +75,7 @@ async def observe(
         for resource, object_name in wanted.values():
             if resource != PRIORITY_CLASSES:
                 caches.by_name.assume_missing(resource, space, object_name, name)
-    pods = [kept.value for kept in caches.pods.of_job(space, name)]
+    pods = [kept.value for kept in caches.pods.of_group(space, name)]
     is_whole = sum(pod.role == "worker" for pod in pods) >= job.workers
     fresh = FRESH if is_whole and not any(pod.is_on_node_and_waits for pod in pods) else BRIEF
     found = await asyncio.gather(
@@ -83,18 +85,10 @@ async def observe(
     if "role" not in wanted and EXEC_RIGHTS in annotations_of(documents["config_map"]):
         documents["role"] = await _read(caches, ROLES, object_names.launcher(name), job, fresh)
     return Observed(
-        service=await _watched(caches, SERVICES, caches.services, object_names.service(name), job),
-        launcher=await _watched(caches, JOBS, caches.launchers, object_names.launcher(name), job),
-        config_map=documents.get("config_map"),
-        secret=documents.get("secret"),
-        pod_group=documents.get("pod_group"),
-        service_account=documents.get("service_account"),
-        role=documents.get("role"),
-        role_binding=documents.get("role_binding"),
-        pods=(
-            *pods,
-            *await _in_the_way(caches, job, rejections),
-        ),
+        **{name: documents.get(name) for name in READ_BY_NAME},
+        service=await _watched(caches, SERVICES, object_names.service(name), job),
+        launcher=await _watched(caches, JOBS, object_names.launcher(name), job),
+        pods=(*pods, *await _in_the_way(caches, job, rejections)),
         priorities=_priorities(documents),
         absent=await _absent(caches, job, pods),
         rejections=rejections,
@@ -102,23 +96,21 @@ async def observe(
     )
 
 
-async def _watched(
-    caches: Caches, resource: Resource, view: InformerCache[Object], name: str, job: MPIJob
-) -> Object | None:
+async def _watched(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:
     """Return an object of a watched kind; one without our label is in no watch and is read anew."""
-    space = job.metadata.namespace
-    kept = view.get(space, name)
-    if kept is not None and not kept.is_labelled:
-        if await caches.by_name.read(resource, space, name, job.metadata.name) is None:
-            view.missing(space, name, kept.uid)
-        kept = view.get(space, name)
-    return None if kept is None else kept.value
+    space, informer = job.metadata.namespace, caches.watched[resource]
+    kept = informer.kept(space, name)
+    if kept is not None and MANAGED_BY not in labels_of(kept.value):
+        found = await caches.by_name.read(resource, space, name, job.metadata.name)
+        if found is None:
+            informer.missing(space, name, kept.uid)
+    return informer.get(space, name)
 
 
 async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, ...]) -> list[PodView]:
     """Return the Pods of others that hold names of ours, as they are now: no watch of ours shows them."""
     space, name = job.metadata.namespace, job.metadata.name
-    known = {kept.value.name for kept in caches.pods.of_job(space, name)}
+    known = {kept.name for kept in caches.pods.of_group(space, name)}
     taken = [one.name for one in rejections if one.resource == PODS and one.status == 409]
     found = [await caches.by_name.read(PODS, space, one, name) for one in taken if one not in known]
     return [pod_view(document) for document in found if document is not None]

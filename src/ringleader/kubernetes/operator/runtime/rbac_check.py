@@ -1,34 +1,42 @@
-"""What the operator must be allowed to do, asked before it begins: all that is missing is said at once."""
+"""What the operator must be allowed to do, checked before it begins: all that is missing is reported at once.
+
+The rights are those that ``objects.operator_manifests`` grants.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError
-from ringleader.kubernetes.client.api_resources import (
-    ACCESS_REVIEWS,
-    CONFIG_MAPS,
-    EVENTS,
-    JOBS,
-    LEASES,
-    MPIJOBS,
-    PODS,
-    ROLE_BINDINGS,
-    ROLES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    Resource,
+from ringleader.kubernetes.client.api_resources import ACCESS_REVIEWS, MPIJOBS
+from ringleader.kubernetes.client.cluster import Cluster, Object
+from ringleader.kubernetes.objects.operator_manifests import (
+    EXEC_RULES,
+    JOB_RULES,
+    LEASE_RULES,
+    LOG_RULES,
 )
-from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 _HINT = "ringleader operator manifests | kubectl apply -f -"
+_MISSED_LATER = frozenset(
+    (
+        "delete mpijobs",
+        "patch pods",
+        "delete jobs",
+        "create events",
+        "patch jobs/status",
+        "get mpijobs/status",
+    )
+)
+"""Rights without which jobs run all the same: they are missed where they are used."""
+_NOT_ASKED = ("mpijobs/finalizers", "podgroups")
+"""Resources that only some clusters have or check."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,51 +44,45 @@ class Right:
     """One thing that one may be allowed to do."""
 
     verb: str
-    resource: Resource
-    subresource: str = ""
+    group: str
+    resource: str
+    """With its subresource: ``pods/log``."""
     is_needed: bool = True
-    """Without it no job could run; others are told of where they are missed."""
+    """Without it no job could run."""
 
     def __str__(self) -> str:
-        group = f".{self.resource.group}" if self.resource.group else ""
-        return f"{self.verb} {self.resource.plural}{group}{'/' if self.subresource else ''}{self.subresource}"
+        plural, slash, subresource = self.resource.partition("/")
+        return f"{self.verb} {plural}{'.' if self.group else ''}{self.group}{slash}{subresource}"
 
 
-RIGHTS = (
-    *(Right(verb=verb, resource=MPIJOBS) for verb in ("list", "watch", "get")),
-    Right(verb="patch", resource=MPIJOBS, subresource="status"),
-    Right(verb="delete", resource=MPIJOBS, is_needed=False),
-    *(Right(verb=verb, resource=PODS) for verb in ("list", "watch", "get", "create", "delete")),
-    Right(verb="patch", resource=PODS, is_needed=False),
-    *(Right(verb=verb, resource=JOBS) for verb in ("list", "watch", "get", "create", "patch")),
-    Right(verb="delete", resource=JOBS, is_needed=False),
-    *(Right(verb=verb, resource=SERVICES) for verb in ("list", "watch", "get", "create", "patch")),
-    *(Right(verb=verb, resource=CONFIG_MAPS) for verb in ("get", "create", "patch")),
-    *(Right(verb=verb, resource=SECRETS) for verb in ("get", "create", "patch")),
-    Right(verb="create", resource=EVENTS, is_needed=False),
-)
-"""Rights in the namespaces that are looked after."""
-LOG_RIGHTS = (Right(verb="get", resource=PODS, subresource="log", is_needed=False),)
-"""Besides, where ends of logs are to be shown."""
-EXEC_RIGHTS = (
-    *(Right(verb=verb, resource=SERVICE_ACCOUNTS, is_needed=False) for verb in ("get", "create")),
-    *(Right(verb=verb, resource=ROLES, is_needed=False) for verb in ("get", "create", "patch")),
-    *(Right(verb=verb, resource=ROLE_BINDINGS, is_needed=False) for verb in ("get", "create", "patch")),
-    *(Right(verb=verb, resource=PODS, subresource="exec", is_needed=False) for verb in ("get", "create")),
-)
-"""Besides, where jobs may spawn by exec."""
-LEASE_RIGHTS = tuple(Right(verb=verb, resource=LEASES) for verb in ("get", "create", "update"))
+def _rights(rules: Iterable[Object], *, is_needed: bool = True) -> tuple[Right, ...]:
+    return tuple(
+        Right(
+            verb=verb,
+            group=group,
+            resource=resource,
+            is_needed=is_needed and f"{verb} {resource}" not in _MISSED_LATER,
+        )
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource not in _NOT_ASKED
+    )
+
+
+LEASE_RIGHTS = _rights(LEASE_RULES)
 """Rights in the namespace of the Lease."""
 
 
 def required_rights(settings: OperatorSettings) -> tuple[Right, ...]:
-    """Return the rights that an operator with these settings takes where it looks after jobs."""
-    logs = LOG_RIGHTS if settings.has_log_tails else ()
-    return (*RIGHTS, *logs, *(EXEC_RIGHTS if settings.has_exec_spawn else ()))
+    """Return the rights that an operator with these settings needs where it looks after jobs."""
+    more = (*(LOG_RULES if settings.has_log_tails else ()), *(EXEC_RULES if settings.has_exec_spawn else ()))
+    return (*_rights(JOB_RULES), *_rights(more, is_needed=False))
 
 
 async def check(
-    cluster: Cluster, namespace: str, lock_namespace: str | None, rights: Sequence[Right] = RIGHTS
+    cluster: Cluster, namespace: str, lock_namespace: str | None, rights: Sequence[Right]
 ) -> None:
     """Raise RefusedError where the CRD or rights are missing.
 
@@ -92,12 +94,17 @@ async def check(
     if lock_namespace is not None:
         asked += [(right, lock_namespace) for right in LEASE_RIGHTS]
     answers = await asyncio.gather(*(_is_allowed(cluster, right, where) for right, where in asked))
-    missing = [(*one, why) for one, (is_allowed, why) in zip(asked, answers, strict=True) if not is_allowed]
-    faults = [_fault(right, where, why) for right, where, why in missing if right.is_needed]
+    faults = []
+    for (right, where), (is_allowed, why) in zip(asked, answers, strict=True):
+        place = f"namespace {where}" if where else "all namespaces"
+        if not is_allowed and right.is_needed:
+            what = f"not allowed to {right}{': ' if why else ''}{why}"
+            faults.append(Fault(where=place, what=what, hint=_HINT))
     if faults:
         raise RefusedError(faults)
-    for right, where, _ in missing:
-        _log.warning("not allowed to %s in %s", right, where or "all namespaces")
+    for (right, where), (is_allowed, _) in zip(asked, answers, strict=True):
+        if not is_allowed:
+            _log.warning("not allowed to %s in %s", right, where or "all namespaces")
 
 
 async def _check_crd(cluster: Cluster, namespace: str) -> None:
@@ -114,10 +121,11 @@ async def _check_crd(cluster: Cluster, namespace: str) -> None:
 
 
 async def _is_allowed(cluster: Cluster, right: Right, namespace: str) -> tuple[bool, str]:
+    resource, _, subresource = right.resource.partition("/")
     attributes = {
-        "group": right.resource.group,
-        "resource": right.resource.plural,
-        "subresource": right.subresource,
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
         "verb": right.verb,
         "namespace": namespace,
     }
@@ -134,8 +142,3 @@ async def _is_allowed(cluster: Cluster, right: Right, namespace: str) -> tuple[b
             raise
         return True, ""  # a server that does not say what it allows: the requests themselves will show
     return bool(status.get("allowed")), status.get("reason") or ""
-
-
-def _fault(right: Right, namespace: str, why: str) -> Fault:
-    where = f"namespace {namespace}" if namespace else "all namespaces"
-    return Fault(where=where, what=f"not allowed to {right}{': ' if why else ''}{why}", hint=_HINT)

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.kubernetes.client.api_errors import ApiError
-from ringleader.kubernetes.client.api_resources import Resource
+from ringleader.kubernetes.client.api_resources import MPIJOBS, Resource
 from ringleader.kubernetes.client.cluster import Cluster, Object
+from ringleader.kubernetes.client.informer import Kept
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import API_WARNING
 from ringleader.kubernetes.operator.decide.decision import Decision, JobEvent, Observed, Rejection
-from ringleader.kubernetes.operator.decide.invalid_spec import decide_invalid
 from ringleader.kubernetes.operator.decide.ownership import is_for_us
 from ringleader.kubernetes.operator.decide.policy_order import decide
-from ringleader.kubernetes.operator.decide.status import is_finished
+from ringleader.kubernetes.operator.decide.status import decide_invalid, is_finished
 from ringleader.kubernetes.operator.runtime.apply import Applier, Outcome, rejection
 from ringleader.kubernetes.operator.runtime.caches import Caches, StoredJob
 from ringleader.kubernetes.operator.runtime.events import EventSender
-from ringleader.kubernetes.operator.runtime.informer_cache import CachedObject
-from ringleader.kubernetes.operator.runtime.metrics import Metrics, true_conditions
+from ringleader.kubernetes.operator.runtime.monitoring import Metrics, true_conditions
 from ringleader.kubernetes.operator.runtime.observe import fetch_tails, observe
-from ringleader.kubernetes.operator.runtime.status_update import write_status
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
@@ -127,12 +126,12 @@ class Reconciler:
         except RefusedError as error:
             result = self._failure(key, error, run)
         word = "gone" if result.is_gone else "error" if result.error else "done"
-        self._metrics.passed(word, self._steady() - began)
+        self._metrics.passes.labels(word).observe(self._steady() - began)
         return replace(result, rest=min(4 * run.spent, 0.4))
 
     async def _rounds(self, key: Key, run: _Pass) -> PassResult:
         for _ in range(ROUNDS):
-            kept = self._caches.mpijobs.get(*key)
+            kept = self._caches.mpijobs.kept(*key)
             if kept is None:
                 return self._gone(key)
             result = await self._round(key, kept, run)
@@ -141,7 +140,7 @@ class Reconciler:
         what = f"the job did not settle in {ROUNDS} decisions: it is being changed all the time"
         return self._failure(key, RefusedError(Fault(where="/".join(key), what=what)), run)
 
-    async def _round(self, key: Key, kept: CachedObject[StoredJob], run: _Pass) -> PassResult | None:
+    async def _round(self, key: Key, kept: Kept[StoredJob], run: _Pass) -> PassResult | None:
         """Decide once and do it; ``None``: decide again at once."""
         document = kept.value.document
         if not is_for_us(document):
@@ -201,7 +200,7 @@ class Reconciler:
             decision = decide(job, observed, now, self._settings)
         spent = self._steady() - began
         run.spent += spent
-        self._metrics.decided(spent)
+        self._metrics.decisions.observe(spent)
         return decision
 
     def _warn(self, document: Object, memory: _Memory, outcome: Outcome) -> None:
@@ -223,8 +222,7 @@ class Reconciler:
     async def _report(self, document: Object, decision: Decision, run: _Pass) -> bool:
         """Write the status and submit the events; False where the job has changed meanwhile."""
         if decision.status is not None:
-            stored = await write_status(self._cluster, self._caches, document, decision.status)
-            if stored is None:
+            if not await self._write_status(document, decision.status):
                 return False
             run.progressed = True
             before = true_conditions(document.get("status") or {})
@@ -232,7 +230,36 @@ class Reconciler:
         self._events.submit(document, decision.events)
         return True
 
-    def _memory(self, key: Key, kept: CachedObject[StoredJob]) -> _Memory:
+    async def _write_status(self, document: Object, status: Mapping[str, Any]) -> bool:
+        """Write a whole status over the one in ``document``; False where the job has changed since.
+
+        The write holds for that very version of the job: if somebody has changed it, nothing is written, and
+        the changed job goes into the caches. Raises ApiError otherwise.
+        """
+        meta = document["metadata"]
+        space, name = meta["namespace"], meta["name"]
+        patch = {
+            "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+            "status": difference(document.get("status") or {}, status),
+        }
+        try:
+            try:
+                stored = await self._cluster.patch(MPIJOBS, name, patch, space, subresource="status")
+                is_written = True
+            except ApiError as error:
+                if not error.is_stale:
+                    raise
+                stored = await self._cluster.get(MPIJOBS, name, space)
+                is_written = False
+        except ApiError as error:
+            if not error.is_missing:
+                raise
+            self._caches.missing(MPIJOBS, space, name, meta["uid"], name)
+            return False
+        self._caches.wrote(MPIJOBS, stored, name)
+        return is_written
+
+    def _memory(self, key: Key, kept: Kept[StoredJob]) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != kept.uid:
             if memory is not None:
@@ -284,5 +311,18 @@ class Reconciler:
     def _gone(self, key: Key) -> PassResult:
         self._memories.pop(key, None)
         self._caches.by_name.forget(*key)
-        self._metrics.job_gone(key[0], object_names.launcher(key[1]))
+        self._metrics.job(key[0], object_names.launcher(key[1]), is_gone=True)
         return PassResult(is_gone=True)
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON merge patch (RFC 7386) that turns one object into another."""
+    patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if inner := difference(old, value):
+                patch[key] = inner
+        elif key not in before or old != value:
+            patch[key] = value
+    return patch

@@ -15,23 +15,21 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ringleader.kubernetes.client.retry import Backoff
+
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequeueBackoff:
+class RequeueBackoff(Backoff):
     """How long a key waits after errors, in seconds."""
 
     first: float = 0.1
-    """After the first error. It doubles with each further one."""
     longest: float = 60.0
+    spread: float = 0.0
     brisk: float = 1.0
     """A change of the job shortens a pause to this much, no further: a failing job cannot spin on changes
     that its own passes make."""
-
-    def after(self, failures: int) -> float:
-        """Return the pause after so many errors in a row."""
-        return float(min(self.longest, self.first * 2.0 ** min(failures - 1, 60)))
 
 
 class WorkQueue(Generic[K]):

@@ -1,0 +1,305 @@
+"""``ringleader scale --on kubernetes``: the same sizes, each a job that is deleted afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, job_of
+from ringleader.bench.scale.meter import LauncherLog, Meter
+from ringleader.bench.scale.sizes import host_words, parse_baseline, parse_grid
+from ringleader.cli.kubernetes import job_from_options
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.follow_job import SENDING, attend
+from ringleader.cli.kubernetes.run_job import (
+    Where,
+    check_claims,
+    check_operatorless,
+    dry_run_text,
+    placed,
+    work_of,
+)
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
+from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.output import JsonOptions
+from ringleader.cli.scale.options import ScaleOptions, make_request
+from ringleader.errors import RequestError, RingleaderError, collected
+from ringleader.fabric.facts import HostFacts as DeviceFacts
+from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.kubernetes.jobs.job_submission import Work, until_gone
+from ringleader.kubernetes.jobs.pod_options import PolicyOptions
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.plan.job import Host, Job, Mpi
+from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.scaling import Request, Run, Size
+from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.kubernetes.jobs.job_diagnosis import End, Progress
+    from ringleader.kubernetes.jobs.job_state import JobView
+
+START_TIMEOUT = 900.0
+"""Seconds that the Pods of a size may take to run: a sweep must not wait for ever for one that never fits."""
+
+
+def kubernetes_request(
+    options: ScaleOptions, words: tuple[str, ...], stored: Run | None
+) -> tuple[ScaleRequest, KubernetesJobs]:
+    """Return what is measured on Kubernetes, and what starts it.
+
+    RequestError with every fault of every size's job.
+    """
+    faults = Faults(found=list(options.job.faults))
+    on: Where = "pods" if options.hosts.on == "pods" else "kubernetes"
+    if options.grid is None and stored is None:
+        faults.add("--grid", "is needed on Kubernetes", "name sizes as workers x ranks: --grid 1x1,1x2,2x2")
+        options = replace(options, grid="1x1")
+    jobs, sizes = _jobs(on, options), _sizes(options, stored)
+    threads = stored.context.threads if stored is not None else _threads(options, sizes)
+    most, slots = max(size.hosts for size in sizes), max(size.slots for size in sizes)
+    # Workers stand for hosts: as many as the largest size needs, with room for its ranks.
+    workers = tuple(Host(name=f"worker-{index}", slots=slots) for index in range(most))
+    job = Job(command=options.job.command, hosts=workers, bind="none", threads=threads)
+    request = Request(
+        options=words, workdir=options.job.workdir or "the image's", hosts=host_words(job.hosts)
+    )
+    asked = None
+    with collected(faults.found):
+        coupled = replace(options, no_uncoupled=True, in_step=None)
+        image = options.pods.image or ""
+        asked = make_request(coupled, job, request, cores=1, image=image, stored=stored)
+    # Where the sizes are not known, one job shows what else is wrong.
+    every = [replace(job, np=1, hosts=job.hosts[:1])]
+    if asked is not None:
+        every = [job_of(SizeRun(size=size), asked) for size in asked.sizes]
+    for one in every:
+        with collected(faults.found, RingleaderError):
+            jobs.mpijob(one, os.environ, suffix="xxxxx")
+    if asked is None or faults.found:
+        raise RequestError(dict.fromkeys(faults.found))
+    return asked, jobs
+
+
+def _jobs(on: Where, options: ScaleOptions) -> KubernetesJobs:
+    """Return what starts the sizes' jobs."""
+    asked = options.job
+    job = Job(timeout=asked.timeout, workdir=asked.workdir, extra_mpirun_args=asked.extra_mpirun_args)
+    return KubernetesJobs(
+        on=on,
+        cluster=options.cluster,
+        options=JobOptions(
+            job=job,
+            ranks=options.ranks,
+            pods=options.pods,
+            policy=PolicyOptions(clean_pod_policy="None"),  # they tell their nodes; then all is deleted
+        ),
+        follow=replace(
+            options.follow,
+            start_timeout=options.follow.start_timeout or START_TIMEOUT,
+            json=JsonOptions(json=True),  # standard output is for the results
+        ),
+    )
+
+
+def _sizes(options: ScaleOptions, stored: Run | None) -> list[Size]:
+    """Return all sizes that are meant; what is wrong with them is found later."""
+    sizes = [point.size for point in (stored.points if stored else ())]
+    faults = Faults()
+    with collected(faults.found):
+        sizes += parse_grid(options.grid or "1x1")
+    with collected(faults.found):
+        sizes.append(parse_baseline(options.baseline))
+    return sizes
+
+
+def _threads(options: ScaleOptions, sizes: list[Size]) -> int | None:
+    """Return OMP_NUM_THREADS, the same at every size: a share of ``--cpu``, where nothing else is said."""
+    cpu = options.pods.cpu or ""
+    share = max(1, int(cpu) // max(size.slots for size in sizes)) if cpu.isdigit() else None
+    return options.job.threads or share
+
+
+GONE_SECONDS = 120.0
+"""Until the Pods of a size have left their nodes: the next size needs the room."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOutcome:
+    """How a job on a cluster ended, and on which nodes it was."""
+
+    exit_code: int
+    whose: str
+    reason: str
+    plan: Plan | None
+    mpi: Mpi | None = None
+    proof: TransportProof | None = None
+    devices: Mapping[str, DeviceFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesJobs:
+    """Starts one job after the other; a launcher for `bench.scale.measurement`."""
+
+    on: Where
+    cluster: ClusterOptions
+    options: JobOptions
+    """Without command, ranks and slots: those are the sizes'."""
+    follow: FollowOptions
+
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> KubernetesOutcome:
+        """Run the job to its end, telling the listener what its log says; nothing of it is left behind."""
+        made = self.mpijob(job, environ, suffix=uuid.uuid4().hex[:5])
+        log = LauncherLog(listener, job.np or 1)
+        end, nodes = with_cluster(self.cluster, lambda one: self._measured(one, made, log, listener))
+        log.end()
+        return KubernetesOutcome(
+            exit_code=end.exit_code,
+            whose=end.whose,
+            reason=end.reason,
+            plan=plan_of(nodes, job, {rank: said.get("cores") for rank, said in listener.contexts.items()}),
+        )
+
+    def mpijob(self, job: Job, environ: Mapping[str, str], *, suffix: str) -> MPIJob:
+        """Return a size's job on the cluster. Raises RequestError with every fault at once."""
+        faults = Faults()
+        asked = replace(self.options.job, command=job.command, np=job.np, threads=job.threads)
+        policy = replace(self.options.policy, slots_per_worker=job.hosts[0].slots)
+        options = replace(self.options, job=asked, policy=policy)
+        request = job_from_options.request_of(
+            options,
+            faults=faults,
+            namespace=self.cluster.namespace or "",
+            suffix=suffix,
+            environ=environ,
+            read=read_text,
+        )
+        check_claims(request, faults)
+        request = replace(request, env=(*request.env, ("RINGLEADER_REPORT_LINES", "1")))
+        made = job_from_options.job_of(request, faults)
+        if self.on == "pods":
+            check_operatorless(made, self.follow)
+        return made
+
+    def yaml(self, job: Job, environ: Mapping[str, str]) -> str:
+        """Return what would be sent for a size."""
+        return dry_run_text(self.on, self.mpijob(job, environ, suffix="xxxxx"), self.follow)
+
+    async def _measured(
+        self, connection: Connection, job: MPIJob, log: LauncherLog, meter: Meter
+    ) -> tuple[End, list[str]]:
+        here, job = placed(connection, job)
+        name = job.metadata.name
+        work = _TakenAway(here, work_of(self.on, here, job, self.follow, meter.warning), meter.progress)
+        terminal = _MeterTerminal(name, log, meter)
+        return await attend(here, work, terminal, self.follow, name=name), work.nodes
+
+
+class _TakenAway:
+    """A job of which nothing is left, however it ends."""
+
+    cleans_up = True
+
+    def __init__(self, connection: Connection, work: Work, tell: Callable[[str], None]) -> None:
+        self._connection, self._work, self._tell = connection, work, tell
+        self._sending: asyncio.Future[JobView] | None = None
+        self.nodes: list[str] = []
+        """Node of each worker, by its index."""
+
+    async def send(self) -> JobView:
+        """Send it; a create that is on its way is finished even if nobody waits for it any more."""
+        self._sending = asyncio.ensure_future(self._work.send())
+        return await asyncio.shield(self._sending)
+
+    async def remove(self) -> None:
+        """Delete it and wait until its Pods have left their nodes."""
+        if self._sending is None:
+            return
+        await asyncio.wait({self._sending}, timeout=SENDING)
+        sent = self._sending.done() and not self._sending.cancelled() and self._sending.exception() is None
+        job = self._sending.result() if sent else None
+        if job is not None:
+            self.nodes = await self._nodes_of(job)
+        await self._work.remove()
+        if job is not None:
+            await until_gone(self._connection.cluster, job, seconds=GONE_SECONDS, tell=self._tell)
+
+    async def _nodes_of(self, job: JobView) -> list[str]:
+        from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
+        from ringleader.kubernetes.client.api_resources import PODS
+        from ringleader.kubernetes.jobs.job_state import job_pod_view, selector
+
+        try:
+            listing = await self._connection.cluster.list(PODS, job.namespace, labels=selector(job.name))
+        except (ApiError, UnreachableError):
+            return []
+        pods = [job_pod_view(one) for one in listing.items]
+        workers = sorted((pod.index or 0, pod.node) for pod in pods if pod.role == "worker")
+        return [node for _, node in workers]
+
+
+class _MeterTerminal:
+    """Tells a meter what a person at the terminal would see."""
+
+    def __init__(self, name: str, log: LauncherLog, meter: Meter) -> None:
+        self._name, self._log, self._meter = name, log, meter
+
+    def output(self, data: bytes) -> None:
+        self._log.feed(data)
+
+    def progress(self, progress: Progress) -> None:
+        self._meter.progress(f"{self._name}: {progress.text}")
+
+    def warning(self, text: str) -> None:
+        self._meter.warning(text)
+
+    def say(self, text: str) -> None:
+        (self._meter.progress if text == f"deleting {self._name}" else self._meter.warning)(text)
+
+    async def ask(self, question: str) -> str:
+        """Nobody is asked: what we started we take away."""
+        return "y"
+
+
+def plan_of(nodes: list[str], job: Job, cores: Mapping[int, object]) -> Plan | None:
+    """Return which rank was on which node, workers filled in order; ``None`` where a node is not known.
+
+    ``cores``: what ranks reported of the CPUs that they may use, by rank.
+    """
+    slots = (job.hosts[0].slots or 1) if job.hosts else 1
+    if len(nodes) < len(job.hosts) or not all(nodes):
+        return None
+    names = list(dict.fromkeys(nodes))
+    of_rank = [names.index(nodes[rank // slots]) for rank in range(job.np or 0)]
+    hosts = []
+    for index, name in enumerate(names):
+        ranks = [rank for rank, host in enumerate(of_rank) if host == index]
+        count = next((cores[rank] for rank in ranks if isinstance(cores.get(rank), int)), 0)
+        assert isinstance(count, int)
+        hosts.append(
+            HostFacts(
+                host=Host(name=name, slots=len(ranks)),
+                hostname=name,
+                identity=name,
+                is_local=False,
+                cpus=tuple(range(count)),
+            )
+        )
+    places = tuple(
+        RankPlace(
+            rank=rank,
+            host_index=host,
+            local_rank=of_rank[:rank].count(host),
+            local_size=of_rank.count(host),
+            cross_rank=host,
+            cross_size=len(names),
+            cpus=(),
+            threads=1,
+            gpu=None,
+        )
+        for rank, host in enumerate(of_rank)
+    )
+    return Plan(hosts=tuple(hosts), ranks=places)

@@ -1,0 +1,319 @@
+"""One call of ``ringleader scale``: its command line and the run that it resumes become a `Session`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ringleader.agents.training_progress import cpu_model
+from ringleader.agents.usable_cores import usable_cpus
+from ringleader.bench import run_file
+from ringleader.bench.scale.measurement import ScaleRequest
+from ringleader.bench.scale.sizes import host_words, hosts_for
+from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
+from ringleader.cli.run.command import check_ssh_files, read_job
+from ringleader.cli.scale.options import ScaleOptions, make_request, threads_for
+from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
+from ringleader.errors import Fault, RefusedError, RequestError, refuse
+from ringleader.option_fields import parts
+from ringleader.plan.job import Host, Job
+from ringleader.render.rank_environment import is_secret
+from ringleader.scaling import Context, Request, Run
+
+if TYPE_CHECKING:
+    from ringleader.cli.scale.kubernetes_jobs import KubernetesJobs
+
+_CALL = "command grid repeats name output replace resume dry_run sizes json json_file no_page"
+_OF_THIS_CALL = frozenset(_CALL.split())
+"""Parameters that belong to one call: they are not kept with the run, or elsewhere in it."""
+_NAMES_HOSTS = frozenset(["hosts", "hostfile", "lab", "lab_name", "on", "nnodes", "nproc_per_node"])
+_HOW = (
+    "no_allocation ssh_port ssh_identity ssh_config accept_new_host_keys timeout grace lost_after "
+    "start_timeout baseline context kubeconfig in_step budget"
+)
+_MAY_DIFFER = _OF_THIS_CALL | _NAMES_HOSTS | set(_HOW.split())
+"""Options that may be given anew: they change nothing that is measured, or `changed_request` compares."""
+
+
+def kept_words(ctx: click.Context) -> tuple[str, ...]:
+    """Return the options of this call as words, wherever they were set, without values that sound secret."""
+    return _words(ctx, _set_values(ctx))
+
+
+def _set_values(ctx: click.Context) -> dict[str, Any]:
+    """Return the values that were set, of options that are kept with the run."""
+    found = {}
+    for name, value in ctx.params.items():
+        is_default = ctx.get_parameter_source(name) in (ParameterSource.DEFAULT, None)
+        if name not in _OF_THIS_CALL and not is_default and value is not False and value not in (None, ()):
+            found[name] = value
+    return found
+
+
+def _words(ctx: click.Context, values: Mapping[str, Any]) -> tuple[str, ...]:
+    words: list[str] = []
+    for parameter in ctx.command.params:
+        name, value = parameter.name or "", values.get(parameter.name or "")
+        for one in () if value is None else value if isinstance(value, tuple) else (value,):
+            words += _option(spelling(parameter), one, name)
+    return tuple(words)
+
+
+def _option(option: str, value: object, name: str) -> list[str]:
+    if value is True:
+        return [option]
+    text = f"{value:.12g}" if isinstance(value, float) else str(value)
+    if name == "x" and is_secret(text.partition("=")[0]):
+        text = text.partition("=")[0]
+    return [f"{option}={text}"] if option.startswith("--") else [option, text]
+
+
+def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tuple[str, ...]]:
+    """Return the stored options with those of this call over them, and the words to be kept from now on.
+
+    RequestError where they disagree.
+    """
+    words = () if stored.request is None else stored.request.options
+    kept = ctx.command.make_context("scale", list(words))
+    now = {parameter.name or "": parameter for parameter in given(ctx)}
+    wrong = tuple(faults_of_words(ctx))
+    faults = _disagreeing(now, ctx.params, kept.params, wrong=has_wrong_word(ctx))
+    if "replace" in now:
+        hint = "leave out one of the two: --resume keeps what was measured, --replace writes over it"
+        faults.append(Fault(where="--resume and --replace", what="contradict each other", hint=hint))
+    if faults:
+        raise RequestError((*wrong, *faults))
+    values = _set_values(kept)
+    if now.keys() & _NAMES_HOSTS:
+        values = {name: value for name, value in values.items() if name not in _NAMES_HOSTS}
+    values |= {name: ctx.params[name] for name in now if name not in _OF_THIS_CALL | {"x"}}
+    of_this_call = {name: ctx.params[name] for name in _OF_THIS_CALL if name in ctx.params}
+    defaults = ctx.command.make_context("scale", []).params
+    merged = defaults | values | of_this_call
+    # A secret's value, which is not kept, is taken from the variables of now.
+    variables = ctx.params["x"] if "x" in now else ()
+    names = {one.partition("=")[0] for one in variables}
+    merged["x"] = (*(one for one in merged["x"] if one not in names), *variables)
+    merged["command"] = ctx.params["command"] or stored.context.command
+    if "repeats" not in now:
+        merged["repeats"] = stored.repeats
+    return options_of(ScaleOptions, merged, faults=wrong), _words(ctx, values)
+
+
+def _disagreeing(
+    now: Mapping[str, click.Parameter],
+    params: Mapping[str, Any],
+    kept: Mapping[str, Any],
+    *,
+    wrong: Collection[str],
+) -> list[Fault]:
+    """Return the options of this call that the stored run was measured without, or with another value.
+
+    ``wrong``: parameters without a value, because their word is none.
+    """
+    found = []
+    for name, parameter in now.items():
+        old, new = kept.get(name), params[name]
+        if name == "x":
+            new = tuple(one for one in new if one.partition("=")[0] not in (old or ()))
+            same = set(new) <= set(old or ())
+        else:
+            same = old == new
+        if name not in _MAY_DIFFER | set(wrong) and not same:
+            what = f"the run was measured with {_shown(old)}; it cannot go on with {_shown(new)}"
+            hint = "leave it out, or begin a new run with another --name"
+            found.append(Fault(where=spelling(parameter), what=what, hint=hint))
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "it" if value else "it off"
+    return "the default" if value is None else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What this call measures, and what it resumes."""
+
+    asked: ScaleRequest
+    directory: Path | None = None
+    """Of the run that is resumed; ``None``: one is made."""
+    cluster: KubernetesJobs | None = None
+    """What starts the runs on Kubernetes; ``None``: they run on hosts."""
+    in_allocation: bool = False
+    """A batch system gave the hosts, so that their names differ from one session to the next."""
+
+
+def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
+    """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
+    context = click.get_current_context()
+    if options.resume is None:
+        own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+        if wrong := misplaced_options(context, options.hosts.on, own):
+            raise RequestError((*faults_of_words(context), *wrong))
+        return _session(options, kept_words(context), line)
+    directory = _resumed_directory(options)
+    stored = run_file.read(directory)
+    if not options.dry_run and not os.access(directory, os.W_OK):
+        raise RefusedError("cannot be written to", where=str(directory))
+    options, words = resumed_options(context, stored)
+    session = replace(_session(options, words, line, stored), directory=directory)
+    lab, same_hosts = options.hosts.wants_lab, not session.in_allocation
+    refuse(changed_request(stored, session.asked, lab=lab, same_hosts=same_hosts))
+    return session
+
+
+def _session(
+    options: ScaleOptions, words: tuple[str, ...], line: ProgressLine, stored: Run | None = None
+) -> Session:
+    """``words``: the options to be kept with the run."""
+    where = options.hosts
+    if where.on in PLACES:
+        from ringleader.cli.scale.kubernetes_jobs import kubernetes_request
+
+        asked, cluster = kubernetes_request(options, words, stored)
+        return Session(asked=asked, cluster=cluster)
+    job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
+    check_ssh_files(job)
+    script, digest = script_of(job)
+    hosts = host_words(job.hosts)
+    request = Request(options=words, workdir=job.workdir, hosts=hosts, script=script, script_digest=digest)
+    asked = make_request(options, job, request, cores=usable_cpus(), lab=where.wants_lab, stored=stored)
+    return Session(asked=replace(asked, cpu=cpu_model()), in_allocation=chosen.allocation is not None)
+
+
+def _resumed_directory(options: ScaleOptions) -> Path:
+    if options.resume and options.name is not None:
+        raise RequestError("both name the run", where="--resume DIR and --name", hint="leave out one of them")
+    if options.resume:
+        given = Path(options.resume)
+        return given.parent if given.name == run_file.FILE else given
+    if options.name is None:
+        hint = "ringleader scale --resume runs/NAME, or --name NAME --resume"
+        raise RequestError("it is not said which run is meant", where="--resume", hint=hint)
+    return Path(options.output) / options.name
+
+
+def script_of(job: Job) -> tuple[str, str]:
+    """Return the file among the command's words that is trained, and its SHA-256; empty: none is here."""
+    for word in job.command:
+        path = Path(job.workdir, word)
+        if word.endswith((".py", ".sh")) and path.is_file():
+            try:
+                return word, hashlib.sha256(path.read_bytes()).hexdigest()
+            except OSError:
+                return word, ""
+    return "", ""
+
+
+def with_threads(session: Session, line: ProgressLine) -> Session:
+    """Probe all hosts before anything long starts; give every rank the same threads at every size."""
+    asked, known = session.asked, session.asked.run.context
+    if session.cluster is not None:
+        return session
+    cores = {"localhost": usable_cpus()}
+    if asked.job.hosts:
+        from ringleader.launch.host_probe.probe import probe
+
+        found = probe(asked.job, environ=os.environ, progress=line.show)
+        if found.ssh is not None:
+            found.ssh.close()
+        cores = {facts.host.name: len(facts.cpus) for facts in found.facts}
+    if session.directory is None:
+        threads = threads_for(asked.job, asked.sizes, list(cores.values()), os.environ)
+    else:
+        threads = known.threads  # a larger size must not change those of the others
+        if session.in_allocation:  # a batch system gave others: each stands for one of those before
+            cores = dict(zip((host.name for host in known.hosts), cores.values(), strict=False))
+        refuse(changed_hosts(known, cores))
+    return replace(session, asked=replace(asked, job=replace(asked.job, threads=threads)))
+
+
+# --- what must not have changed ---------------------------------------------------------------------------
+
+_ANEW = "begin a new run with another --name; ringleader report compares the two"
+
+
+def changed_request(stored: Run, asked: ScaleRequest, *, lab: bool, same_hosts: bool) -> list[Fault]:
+    """Return what is asked for otherwise than the stored run was, so that its numbers would not belong to it.
+
+    Its options are those of the stored run, and `resumed_options` compares those that are given again.
+    ``lab``: the hosts are a lab's. ``same_hosts``: they must have the same names. In a batch allocation they
+    change from job to job, and only their cores count (``changed_hosts``).
+    """
+    run, before, now = asked.run, stored.request, asked.run.request or Request()
+    if before is None or not before.workdir:
+        what = "was kept by a version of Ringleader that could not resume"
+        return [Fault(where=stored.name, what=what, hint=_ANEW)]
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("COMMAND", " ".join(stored.context.command), " ".join(asked.job.command)),
+        ("working directory", before.workdir, now.workdir),
+        ("--bind", stored.context.binding, asked.job.bind),
+        ("--lab", stored.context.lab, lab),
+    )
+    found = [
+        Fault(where=where, what=f"was {_changed(old)}, is {_changed(new)} now", hint=_ANEW)
+        for where, old, new in pairs
+        if old != new
+    ]
+    is_same_call = not {"COMMAND", "working directory"} & {fault.where for fault in found}
+    if is_same_call and before.script_digest not in ("", now.script_digest):
+        what = f"{before.script} has changed since" if now.script_digest else "is not there any more"
+        found.append(Fault(where=before.script, what=what, hint=_ANEW))
+    if run.repeats < stored.repeats:
+        what = f"{run.repeats} repetitions; the run has {stored.repeats} already"
+        found.append(Fault(where="--repeats", what=what, hint="ask for as many or more"))
+    return found + (_other_hosts(stored, before, asked.job) if same_hosts else [])
+
+
+def _changed(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "not given" if value in (None, "") else str(value)
+
+
+def _other_hosts(stored: Run, before: Request, job: Job) -> list[Fault]:
+    """Return the sizes that would run on other hosts than their first repetitions did."""
+    found = []
+    hosts = tuple(map(_host, before.hosts))
+    for point in stored.points:
+        old, new = (hosts_for(point.size, one, oversubscribe=job.oversubscribe) for one in (hosts, job.hosts))
+        if any(samples for _kind, samples in point.kinds) and old != new:
+            what = f"ran on {_names(old)}, would run on {_names(new)} now"
+            found.append(Fault(where=point.name, what=what, hint="name the same hosts in the same order"))
+    return found
+
+
+def _host(word: str) -> Host:
+    name, _, slots = word.rpartition(":")
+    return Host(name=name, slots=int(slots)) if name and slots.isdigit() else Host(name=word)
+
+
+def _names(hosts: Sequence[Host] | None) -> str:
+    if hosts is None:
+        return "too few hosts"
+    return ", ".join(host.name for host in hosts) or "this machine"
+
+
+def changed_hosts(known: Context, cores: Mapping[str, int]) -> list[Fault]:
+    """Return hosts that have another number of cores than before. ``cores``: by the name the user gives."""
+    return [
+        Fault(
+            where=host.name,
+            what=f"had {host.cores} cores for its ranks, has {cores[host.name]} now",
+            hint=_ANEW,
+        )
+        for host in known.hosts
+        if host.cores is not None and cores.get(host.name, host.cores) != host.cores
+    ]

@@ -1,0 +1,276 @@
+"""Custom resources: what a definition is made into, and structural schemas, which prune, default and judge.
+
+Rules in CEL (``x-kubernetes-validations``) are judged by cel-python.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import celpy
+import orjson
+from openapi_schema_validator import OAS30Validator, oas30_format_checker
+from tests.kube.fake.kinds import Kind
+from tests.kube.fake.metadata import timestamp
+from tests.kube.fake.refusals import FieldFault, bad_value, duplicate, required, unsupported
+
+Schema = dict[str, Any]
+MISSING = object()
+_KNOWN = {
+    "type", "description", "properties", "items", "additionalProperties", "required", "enum", "default",
+    "minimum", "maximum", "minLength", "minItems", "pattern", "format",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
+    "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
+}  # fmt: skip
+"""Words of a schema that this server obeys; a definition with any other is refused, not half obeyed."""
+
+# Definitions
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Custom:
+    """How objects of a custom kind are stored."""
+
+    schema: Schema
+    judge: OAS30Validator
+    scale: Mapping[str, str] | None
+
+    def take(self, document: dict[str, Any]) -> list[str]:
+        """Prune and default a document in place; return the paths dropped."""
+        dropped = prune(document, self.schema)
+        default(document, self.schema)
+        return dropped
+
+    def faults(self, new: dict[str, Any], old: dict[str, Any] | None) -> list[FieldFault]:
+        """What is wrong with an object; CEL is judged where all types are right."""
+        before = MISSING if old is None else old
+        found = list(_schema_faults(self.judge, self.schema, new, before))
+        return found or list(_rule_faults(self.schema, new, before, ""))
+
+
+def kinds_of(document: dict[str, Any]) -> list[Kind]:
+    """The kinds that a definition brings."""
+    spec = document["spec"]
+    found = []
+    for version in spec["versions"]:
+        if version.get("served"):
+            subresources = version.get("subresources") or {}
+            body = version["schema"]["openAPIV3Schema"]
+            found.append(
+                Kind(
+                    group=spec["group"],
+                    version=version["name"],
+                    plural=spec["names"]["plural"],
+                    kind=spec["names"]["kind"],
+                    namespaced=spec["scope"] == "Namespaced",
+                    subresources=tuple(subresources),
+                    has_generation=True,
+                    needs_version=True,
+                    custom=Custom(
+                        schema=body,
+                        judge=OAS30Validator(_for_openapi(body), format_checker=oas30_format_checker),
+                        scale=subresources.get("scale"),
+                    ),
+                )
+            )
+    return found
+
+
+def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterator[FieldFault]:
+    """What is wrong with a definition; versions in which objects may still be stored must stay in it."""
+    spec, name = new.get("spec", {}), new["metadata"].get("name")
+    versions = spec.get("versions") or ()
+    if name != f"{spec.get('names', {}).get('plural')}.{spec.get('group')}":
+        yield bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        yield bad_value("spec.versions", "", "must have exactly one version marked as storage version")
+    for place, version in enumerate(versions):
+        field = f"spec.versions[{place}].schema.openAPIV3Schema"
+        body = (version.get("schema") or {}).get("openAPIV3Schema")
+        if body is None:
+            yield required(field, "schemas are required")
+            continue
+        for path, node in _nodes(body):
+            for word in node.keys() - _KNOWN:
+                yield bad_value(field, f"{path}: {word}", "not supported here")
+            for rule in node.get("x-kubernetes-validations", ()):
+                _program(rule["rule"])  # a wrong rule is refused at once
+    stored = ((old or {}).get("status") or {}).get("storedVersions") or []
+    for index, one in enumerate(stored):
+        if one not in [version.get("name") for version in versions]:
+            yield bad_value(f"status.storedVersions[{index}]", one, "must appear in spec.versions")
+
+
+def established(document: dict[str, Any], now: float) -> dict[str, Any]:
+    """The status of a definition that is served."""
+    spec = document["spec"]
+    conditions = [
+        {"type": word, "status": "True", "reason": reason, "lastTransitionTime": timestamp(now)}
+        for word, reason in (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
+    ]
+    before = (document.get("status") or {}).get("storedVersions") or []
+    now_stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    stored = [*before, *(one for one in now_stored if one not in before)]
+    return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+
+
+# Structural schemas
+
+
+def _nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every schema inside a schema with its path."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from _nodes(inner, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from _nodes(schema[word], f"{path}.*")
+
+
+def _parts(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any, Schema | None, str]]:
+    """Fields of an object or items of a list: key, value, schema (``None``: not declared), path."""
+    if isinstance(value, dict):
+        more = schema.get("additionalProperties")
+        for name, one in value.items():
+            inner = schema.get("properties", {}).get(name, more if isinstance(more, dict) else None)
+            yield name, one, inner, f"{path}.{name}" if path else name
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield str(place), one, schema.get("items"), f"{path}[{place}]"
+
+
+def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
+    """Drop what the schema does not declare; return the paths dropped."""
+    dropped: list[str] = []
+    keeps = schema.get("x-kubernetes-preserve-unknown-fields")
+    for name, one, inner, here in list(_parts(value, schema, path)):
+        if not path and name in ("apiVersion", "kind", "metadata"):
+            continue
+        if inner is not None:
+            dropped += prune(one, inner, here)
+        elif not keeps and isinstance(value, dict):
+            del value[name]
+            dropped.append(here)
+    return dropped
+
+
+def default(value: Any, schema: Schema) -> None:
+    """Fill in defaults where a field is missing or null."""
+    if isinstance(value, dict):
+        for name, inner in schema.get("properties", {}).items():
+            if value.get(name) is None and "default" in inner:
+                value[name] = copy.deepcopy(inner["default"])
+    for _, one, inner, _ in _parts(value, schema, ""):
+        if inner is not None:
+            default(one, inner)
+
+
+def _for_openapi(node: Any) -> Any:
+    """A schema in plain OpenAPI 3.0: Kubernetes' own words for a number or a text spelt out."""
+    if isinstance(node, list):
+        return [_for_openapi(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: _for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
+    if node.get("x-kubernetes-int-or-string"):
+        text = {"type": "string", **{key: plain.pop(key) for key in ("pattern",) if key in plain}}
+        plain["anyOf"] = [{"type": "integer"}, text]
+    return plain
+
+
+def _schema_faults(judge: OAS30Validator, schema: Schema, new: Any, old: Any) -> Iterator[FieldFault]:
+    """What is wrong with an object; what an update leaves as it was is not looked at again (ratcheting)."""
+    for error in judge.iter_errors(new):
+        before = old
+        for key in error.absolute_path:
+            before = _before(before, key)
+        if before is MISSING or before != error.instance:
+            path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
+            yield _fault(error, path.lstrip("."))
+    for path, node, value in _lists(schema, new):
+        keys = [[one.get(name) for name in node["x-kubernetes-list-map-keys"]] for one in value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                yield duplicate(f"{path}[{place}]", key)
+
+
+def _fault(error: Any, path: str) -> FieldFault:
+    """An error of the validator in the words of the server."""
+    value, limit = error.instance, error.validator_value
+    if error.validator == "required":
+        name = error.message.split("'")[1]
+        return required(f"{path}.{name}" if path else name)
+    if error.validator == "enum":
+        return unsupported(path, value, limit)
+    words = {
+        "minimum": f"should be greater than or equal to {limit}",
+        "maximum": f"should be less than or equal to {limit}",
+        "type": f"must be of type {limit}",
+    }
+    return bad_value(path or "<nil>", value, f"{path} in body {words.get(error.validator, error.message)}")
+
+
+def _before(old: Any, key: Any) -> Any:
+    """What an update finds under a key of an object, or at a place of a list."""
+    if isinstance(old, dict):
+        return old.get(key, MISSING)
+    return old[key] if isinstance(old, list) and key < len(old) else MISSING
+
+
+def _lists(schema: Schema, value: Any, path: str = "") -> Iterator[tuple[str, Schema, list[Any]]]:
+    """Every list of a value whose items are told apart by keys, with its path and schema."""
+    if schema.get("x-kubernetes-list-type") == "map" and isinstance(value, list):
+        yield path, schema, [one for one in value if isinstance(one, dict)]
+    for _, one, inner, here in _parts(value, schema, path):
+        if inner is not None:
+            yield from _lists(inner, one, here)
+
+
+# Rules in CEL
+
+
+def _rule_faults(schema: Schema, new: Any, old: Any, path: str) -> Iterator[FieldFault]:
+    """What the rules have against a value; those that compare with the state before are of updates only."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        text, is_transition = rule["rule"], "oldSelf" in rule["rule"]
+        if is_transition and old is MISSING:
+            continue
+        values = {"self": new, **({"oldSelf": old} if is_transition else {})}
+        verdict = judged(text, _encoded(values, is_root=not path))
+        if verdict is not True:
+            words = rule["message"] if verdict is False else f"rule evaluation error: {verdict}"
+            field = (path + rule.get("fieldPath", "")).lstrip(".")
+            yield bad_value(field or "<nil>", "object", words)
+    for name, inner in schema.get("properties", {}).items():
+        if isinstance(new, dict) and name in new:
+            before = old.get(name, MISSING) if isinstance(old, dict) else MISSING
+            yield from _rule_faults(inner, new[name], before, f"{path}.{name}")
+
+
+def _encoded(values: dict[str, Any], *, is_root: bool) -> bytes:
+    """What rules see: of the root's metadata, only the name; no status, which changes all the time."""
+    seen = values
+    if is_root:
+        name = {"name": values["self"]["metadata"]["name"]}
+        seen = {key: {"metadata": name, "spec": value.get("spec", {})} for key, value in values.items()}
+    return orjson.dumps(seen, option=orjson.OPT_SORT_KEYS)
+
+
+@functools.lru_cache(maxsize=8192)
+def judged(text: str, values: bytes) -> bool | str:
+    """The value of a CEL expression; words of an error where it has none."""
+    context = {name: celpy.json_to_cel(value) for name, value in orjson.loads(values).items()}
+    try:
+        return bool(_program(text).evaluate(context))
+    except celpy.CELEvalError as error:
+        return str(error.args[0])
+
+
+@functools.cache
+def _program(text: str) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(text))

@@ -1,0 +1,52 @@
+"""Doing what was decided: what a request says beyond the decision."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from tests.unit.decide_world import make_job
+
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.api_resources import JOBS, SERVICES
+from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.operator.decide.decision import Create
+from ringleader.kubernetes.operator.runtime.apply import Applier
+from ringleader.kubernetes.operator.runtime.caches import Caches
+
+TAKEN = ApiError(status=409, reason="AlreadyExists", message="there already")
+
+
+class Server:
+    """Holds one object that another controller has made for the job."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        self.held, self.patches = held, []
+
+    async def create(self, *given: Any, **more: Any) -> dict[str, Any]:
+        raise TAKEN
+
+    async def get(self, *given: Any, **more: Any) -> dict[str, Any]:
+        return self.held
+
+    async def patch(self, resource: Any, name: str, patch: dict[str, Any], *more: Any) -> dict[str, Any]:
+        self.patches.append(patch)
+        return {**self.held, "metadata": {**self.held["metadata"], **patch["metadata"]}}
+
+
+@pytest.mark.parametrize(("resource", "kind"), [(SERVICES, "Service"), (JOBS, "Job")])
+def test_the_label_is_set_on_the_very_object_that_was_looked_at(resource: Any, kind: str) -> None:
+    job = make_job()
+    owner = {"kind": "MPIJob", "name": job.metadata.name, "uid": job.metadata.uid, "controller": True}
+    space = job.metadata.namespace
+    metadata = {"name": "x", "namespace": space, "uid": "seen", "ownerReferences": [owner]}
+    held = {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata}
+    server = Server(held)
+    caches = Caches(server, clock=time.monotonic, changed=lambda *_: None)  # type: ignore[arg-type]
+    applier = Applier(server, caches, OperatorSettings(image="x"), clock=time.time)  # type: ignore[arg-type]
+    outcome = asyncio.run(applier.apply(job, ((Create.of(held),),)))
+    assert outcome.has_found and not outcome.failures and not outcome.rejections
+    label = {"app.kubernetes.io/managed-by": "ringleader"}
+    assert server.patches == [{"metadata": {"uid": "seen", "labels": label}}]
