@@ -1,27 +1,31 @@
-"""Write docs/reference/checks.md from the checks themselves (``python scripts/checks_reference.py > …``)."""
+"""Write docs/reference/checks.md from ``checks.toml`` (``python scripts/checks_reference.py > …``)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.fabric.active.active_checks import ACTIVE_CHECKS
+from ringleader.fabric.checks import HOST_CHECKS
 from ringleader.fabric.checks.between_hosts import COMPARISONS
-from ringleader.fabric.checks.check import Check, Condition
-from ringleader.fabric.checks.comparison import Comparison
-from ringleader.fabric.checks.expectation_file import KEYS
-from ringleader.fabric.checks.host_checks import HOST_CHECKS
+from ringleader.fabric.checks.check import Check
+from ringleader.fabric.checks.profile import KEYS
 
 HEAD = """# Checks of hosts
 
-Written from the checks by `scripts/checks_reference.py`. `ringleader doctor` makes them on each host; it
-reads files alone and changes nothing.
+Written from `src/ringleader/fabric/checks/checks.toml` by `scripts/checks_reference.py`. `ringleader
+doctor` makes them on each host; it reads files alone and changes nothing.
 
-Each comes to `PASS`, `WARN` (it may fail, or be slow without a word), `FAIL` (jobs will not work, or not over
-the network they were meant for) or `SKIP` (it cannot be judged here, or there is nothing to judge). Checks
-that all need what a host lacks are one `SKIP` together: `rdma` on a host without RDMA. *Limits from* says
-who named the numbers: `ours` are from nobody else, so take them as a question rather than an answer.
+Each comes to `PASS`, `WARN` (it may fail, or be slow without a message), `FAIL` (jobs will not work, or not
+over the network they were meant for) or `SKIP` (it cannot be judged here, or there is nothing to judge).
+`PASS` has a line only where it is more than the opposite of the others. Checks that all need what a host
+lacks are one `SKIP` together: `rdma` on a host without RDMA. *Limits from* says who named the numbers:
+`ours` are from nobody else, so take them as a question rather than an answer. *Follows from*: where one of
+these fails or warns for the same device, this one is shown beneath it.
+
+Counters are judged by what they grew between two readings: with `--active` before and after it, with
+`--since FILE` since the facts in that file were read. One reading alone holds all that was counted since
+the host was started, so more is forgiven.
 """
 BETWEEN = """## Between hosts
 
@@ -56,45 +60,23 @@ def _sentence(text: str) -> str:
     return text.rstrip(".") + "." if is_name else f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def _head(id: str, title: str, why: str) -> str:
-    return f"### {id}\n\n**{_plain(_sentence(title))}** {_plain(_sentence(why))}\n\n"
-
-
-def _conditions(condition: Condition | None) -> Iterator[str]:
-    while condition is not None:
-        yield condition.otherwise
-        condition = condition.within
-
-
-def _lines(pairs: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"* {name}: {_plain(text.rstrip('.'))}\n" for name, text in pairs if text)
-
-
-def check_section(check: Check) -> str:
-    """Return the section of one check."""
-    unmet = list(_conditions(check.needs))[:1]
+def section(check: Check) -> str:
+    """Return the section of one check or comparison."""
+    title, _, why = check.what.partition(". ")
     pairs = (
         ("Reads", check.reads),
         ("PASS", check.passes),
         ("WARN", check.warns),
         ("FAIL", check.fails),
-        ("SKIP", "; ".join(filter(None, (*unmet, check.skips)))),
+        ("SKIP", "; ".join(filter(None, (check.needs.otherwise if check.needs else "", check.skips)))),
         ("Remedy", check.remedy),
         ("Limits from", check.source),
+        ("Follows from", ", ".join(one.removesuffix("*") for one in check.follows)),
     )
-    return _head(check.id, check.title, check.why) + _lines(pairs)
-
-
-def comparison_section(comparison: Comparison) -> str:
-    """Return the section of one comparison."""
-    pairs = (
-        ("Reads", comparison.reads),
-        ("WARN", comparison.warns),
-        ("FAIL", comparison.fails),
-        ("Remedy", comparison.remedy),
-        ("Limits from", comparison.source),
+    head = (
+        f"### {check.id}\n\n**{_plain(_sentence(title))}** {_plain(_sentence(why)) if why else ''}".rstrip()
     )
-    return _head(comparison.id, comparison.title, comparison.why) + _lines(pairs)
+    return f"{head}\n\n" + "".join(f"* {name}: {_plain(text.rstrip('.'))}\n" for name, text in pairs if text)
 
 
 def page() -> str:
@@ -104,12 +86,9 @@ def page() -> str:
     for check in (*HOST_CHECKS, *SOFTWARE_CHECKS):
         groups.setdefault(check.group, []).append(check)
     for group, checks in groups.items():
-        parts += [f"## {group}\n", *(check_section(one) for one in checks)]
-    parts += [BETWEEN, *(comparison_section(one) for one in COMPARISONS)]
-    parts += [ACTIVE, *(check_section(one) for one in ACTIVE_CHECKS)]
-    rows = (
-        f"| `{key.path}` | `expect.{key.field.replace('_', '-')}` | {_plain(key.comment)} |\n" for key in KEYS
-    )
+        parts += [f"## {group}\n", *map(section, checks)]
+    parts += [BETWEEN, *map(section, COMPARISONS), ACTIVE, *map(section, ACTIVE_CHECKS)]
+    rows = (f"| `{one.rule['key']}` | `{one.id}` | {_plain(one.what)} |\n" for one in KEYS.values())
     return "\n".join([*parts, EXPECTATIONS + "".join(rows)])
 
 

@@ -27,7 +27,6 @@ Every row has its source. A row that nobody looked up reads *unverified*: what c
 | frameworks and Python | there is a wheel for the image's Python; Ringleader itself needs 3.11 |
 | frameworks and base | the wheel's glibc; the base packages the Python that was asked for, unless it comes from conda |
 | frameworks and CUDA | a variant of the wheel exists; TensorFlow before 2.14 stands on exactly its CUDA and cuDNN in the image; from 2.14 its wheel brings a CUDA below 13 |
-| TensorFlow from source | the Bazel that compiles its release |
 | PyTorch and TensorFlow in one image | one major CUDA, and versions that pip can install together: PyTorch pins CUDA, cuDNN and NCCL exactly, TensorFlow takes ranges from 2.20 on |
 | Horovod and frameworks | up to the C++ and the Keras that it compiles and works with; with NCCL it is compiled in an image with nvcc |
 | GPU and CUDA | the compute capabilities that a wheel was compiled for, else the first and last CUDA for the architecture |
@@ -69,7 +68,7 @@ def sections(tables: Tables) -> Iterable[tuple[str, list[Cited]]]:
         ("PyTorch's wheels", tables.torch_wheels),
         ("TensorFlow", tables.tensorflow),
         ("MXNet", tables.mxnet.values()),
-        ("Horovod", (tables.horovod, *tables.horovod_sets)),
+        ("Horovod", (*tables.horovod, *tables.horovod_sets)),
         ("CUDA: images", tables.cuda),
         ("CUDA: lowest drivers", tables.drivers),
         ("CUDA: architectures", tables.architectures.values()),

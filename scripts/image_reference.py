@@ -1,4 +1,4 @@
-"""Writes docs/reference/images.md from the blocks' arguments and their docstrings.
+"""Writes docs/reference/images.md from the keys of blocks and their docstrings.
 
 python scripts/image_reference.py > docs/reference/images.md
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, is_dataclass
 from typing import Any
 
-from ringleader.images import mirrors, recipe_fields
+from ringleader.images import mirrors, recipe
 from ringleader.images.blocks import KINDS
-from ringleader.images.recipe import Mirrors, Recipe
-from ringleader.images.recipe_fields import Sort
+from ringleader.images.recipe import Mirrors, Recipe, TextKind
+from ringleader.images.recipe_parser import keys_of
 from ringleader.kubernetes.mpijob.field_schema import descriptions
 
 HEAD = """# Image recipes
@@ -40,16 +40,16 @@ once, each with line and key, and nothing is written. `--set torch.version=2.9.1
 
 ## What is added by itself
 
-Modern recipes have the blocks `python`, `ringleader` and `account` with their defaults where they do not name them, and `sshd` where they name
-`mpi`. A recipe with `historical = true` has what it names and nothing else.
+Recipes have the blocks `python`, `ringleader` and `account` with their defaults where they do not name them, and `sshd` where they name `mpi`.
+[Images of 2017 to 2019](historical-images.md) have no recipe: they are kept as Dockerfiles.
 
 ## Order
 
 A recipe's order does not matter: blocks take effect in the order of this page. Each has steps of a build stage, which does not reach
-the image, and steps of the image itself. Packages of pip go into the virtual environment `/opt/venv` in the build stage, which is copied whole; historical images
-install them into the system's Python. All Debian packages of a stage are one call of apt-get.
+the image, and steps of the image itself. Packages of pip go into the virtual environment `/opt/venv` in the build stage, which is copied whole.
+All Debian packages of a stage are one call of apt-get.
 
-## What every modern image is
+## What every image is
 
 * The account that runs it is not root; no key and no password is in it. A variable with the name of a secret, and keys and credentials among the
   files that are copied, are refused: whoever can pull an image can read them.
@@ -75,19 +75,8 @@ def page() -> str:
         "",
     ]
     for kind in KINDS:
-        parts += [f"## {kind.table}\n", f"{about(kind)}\n", *table(kind), ""]
-    return "\n".join([*parts, *sorts()])
-
-
-def about(model: type[Any]) -> str:
-    """Return what a block is, by its module, and what its arguments' docstring adds."""
-    module = sys.modules[model.__module__]
-    first = " ".join(inspect.cleandoc(module.__doc__ or "").split("\n\n")[0].split())
-    name, _, rest = first.partition(": ")
-    assert name.startswith("The block"), name
-    more = summary(model).removeprefix("Arguments of the block.").strip()
-    begin = rest if rest.startswith("cuDNN") else f"{rest[0].upper()}{rest[1:]}"
-    return f"{begin} {more}".strip()
+        parts += [f"## {kind.table}\n", f"{summary(kind)}\n", *table(kind), ""]
+    return "\n".join([*parts, *kinds_of_text()])
 
 
 def summary(model: type[Any]) -> str:
@@ -97,16 +86,17 @@ def summary(model: type[Any]) -> str:
 
 def table(model: type[Any]) -> Iterator[str]:
     """Yield the table of a dataclass's keys."""
-    texts = descriptions(model)
-    known = [field for field in fields(model) if field.name not in ("blocks", "mirrors", "where")]
-    if not known:
-        yield "It has no keys."
-        return
+    texts = {
+        name: one
+        for kind in reversed(model.__mro__)
+        if is_dataclass(kind)
+        for name, one in descriptions(kind).items()
+    }
     yield "| key | value | default | meaning |"
     yield "| --- | --- | --- | --- |"
-    for field in known:
+    for key, field in keys_of(model).items():
         meaning = " ".join(texts.get(field.name, "").split()).replace("``", "`").replace("|", r"\|")
-        yield f"| `{field.name.replace('_', '-')}` | {value(field)} | {default(field)} | {meaning} |"
+        yield f"| `{key}` | {value(field)} | {default(field)} | {meaning} |"
 
 
 def value(field: Field[Any]) -> str:
@@ -117,7 +107,7 @@ def value(field: Field[Any]) -> str:
     if kind == "int":
         return f"{field.metadata['least']} to {field.metadata['most']}"
     one_of = field.metadata.get("one_of", ())
-    what = ", ".join(f"`{one}`" for one in one_of) if one_of else named(field.metadata["sort"])
+    what = ", ".join(f"`{one}`" for one in one_of) if one_of else named(field.metadata["kind"])
     if kind == "tuple[str, ...]":
         return f"list: {what}"
     if kind != "str":
@@ -125,9 +115,9 @@ def value(field: Field[Any]) -> str:
     return what
 
 
-def named(sort: Sort) -> str:
-    """Return a sort of text as a link to its row below."""
-    name = next(name for name, one in vars(recipe_fields).items() if one is sort)
+def named(kind: TextKind) -> str:
+    """Return a kind of text as a link to its row below."""
+    name = next(name for name, one in vars(recipe).items() if one is kind)
     return f"[{name.lower().replace('_', ' ')}](#kinds-of-text)"
 
 
@@ -154,14 +144,14 @@ def sets() -> Iterator[str]:
         yield f"| `{row.set}` | {row.kind} | {row.of} | {row.url} | {row.source or 'unverified'} |"
 
 
-def sorts() -> Iterator[str]:
+def kinds_of_text() -> Iterator[str]:
     """Yield the kinds of text."""
     yield "## Kinds of text\n"
     yield "None holds a newline or another control character. A value comes out of the image byte for byte, whatever quotes and signs it has.\n"
     yield "| kind | is | such as | pattern |"
     yield "| --- | --- | --- | --- |"
-    for name, one in vars(recipe_fields).items():
-        if isinstance(one, Sort):
+    for name, one in vars(recipe).items():
+        if isinstance(one, TextKind):
             pattern = one.regex.replace("|", r"\|")
             shown = f"`{pattern}`" if len(pattern) < 100 and "](" not in pattern else ""
             yield f"| {name.lower().replace('_', ' ')} | {one.what} | `{one.example}` | {shown} |"

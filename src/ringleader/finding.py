@@ -71,14 +71,6 @@ def fault(where: str, what: str, *rows: Cited, hint: str = "") -> Finding:
     return Finding(level=level, where=where, what=what, rows=rows, hint=hint)
 
 
-def gone(historical: bool, where: str, what: str, *rows: Cited, hint: str = "") -> Finding:
-    """Return what cannot be built today: no fault in an image that is told to be as it was then."""
-    found = fault(where, what, *rows, hint=hint)
-    if historical and found.level is Level.FAULT:
-        return Finding(level=Level.GONE, where=where, what=what, rows=rows, hint=hint)
-    return found
-
-
 def warning(where: str, what: str, *rows: Cited, hint: str = "") -> Finding:
     """Return what is worth knowing although it works: it may be slow, or work only here."""
     return Finding(level=Level.WARNING, where=where, what=what, rows=rows, hint=hint)

@@ -245,3 +245,20 @@ def cloud_vm(tree: Tree) -> None:
         )
         # The container was given the first one only.
         tree.nvidia_gpu(number, address, "NVIDIA H100 PCIe", device_file=number == 0)
+
+
+def gpu_vm(tree: Tree) -> None:
+    """A virtual machine with one L4 and a NIC whose speed the cloud does not tell."""
+    tree.system(memory=64, cpus="0-15", modules=("gve", "nvidia", "nvidia_uvm"), hypervisor=True)
+    tree.process(uid=1000, capabilities=0, bounding=0, memlock="8388608", nofile=1024, nofile_hard=1048576)
+    tree.all("sys/class/dmi/id", {"sys_vendor": "Google", "product_name": "Google Compute Engine"})
+    tree.nvidia("550.90.07")
+    nic = tree.pci("pci0000:00", "0000:00:04.0", vendor=0x1AE0, device=0x0042, code=0x020000, driver="gve")
+    drops = {"rx_packets": 8_000_000, "tx_packets": 7_000_000, "rx_dropped": 35}
+    tree.netdev("ens4", device=nic, mtu=1460, ipv4="10.128.0.21", statistics=drops)
+    tree.sysctl("net.ipv4.conf.all.rp_filter", 1)
+    tree.pci(
+        "pci0000:00", "0000:00:03.0", vendor=NVIDIA, device=0x27B8, code=0x030200, driver="nvidia",
+        bars=(16 * MIB, 32 << 30, 32 * MIB),
+    )  # fmt: skip
+    tree.nvidia_gpu(0, "0000:00:03.0", "NVIDIA L4")

@@ -22,6 +22,15 @@ HW_COUNTERS = (
     "rx_read_requests", "roce_adp_retrans", "np_cnp_sent", "np_ecn_marked_roce_packets",
     "rp_cnp_handled", "rx_icrc_encapsulated",
 )  # fmt: skip
+KILLED_JOB = {
+    "port_xmit_packets": 41_000_000_000, "port_rcv_packets": 40_000_000_000, "port_xmit_wait": 98_765_432,
+    "port_xmit_discards": 23, "VL15_dropped": 4, "link_downed": 2, "symbol_error": 3,
+}  # fmt: skip
+KILLED_JOB_RDMA = {
+    "local_ack_timeout_err": 280, "packet_seq_err": 40, "out_of_sequence": 3_000_000, "out_of_buffer": 700,
+    "rnr_nak_retry_err": 12, "req_cqe_error": 56, "roce_adp_retrans": 130,
+}  # fmt: skip
+"""What ports of a host hold that is well: a job was killed, a cable was pulled, routes adapt."""
 STATISTICS = (
     "rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped",
 )  # fmt: skip
@@ -54,6 +63,7 @@ class DeviceTree(FileTree):
         config: bytes = b"",
         physical_function: str = "",
         group: int | None = None,
+        interrupts: Mapping[int, str] | None = None,
     ) -> str:
         """Add a device: ``pci("pci0000:15", "0000:15:01.0", …)``, from the root complex to itself."""
         place = "sys/devices/" + "/".join(path)
@@ -85,6 +95,9 @@ class DeviceTree(FileTree):
             self.link(f"{place}/driver", f"sys/bus/pci/drivers/{driver}")
         if physical_function:
             self.link(f"{place}/physfn", physical_function)
+        for number, cpus in (interrupts or {}).items():
+            self.file(f"{place}/msi_irqs/{number}", "msix")
+            self.file(f"proc/irq/{number}/effective_affinity_list", cpus)
         if group is not None:
             self.file(f"sys/kernel/iommu_groups/{group}/type", "identity")
             self.link(f"{place}/iommu_group", f"sys/kernel/iommu_groups/{group}")
@@ -252,6 +265,17 @@ def config_space(*, acs_redirects: bool) -> bytes:
     config = bytearray(4096)
     struct.pack_into("<I", config, 0x100, 0x0001 | 1 << 16 | 0x148 << 20)
     struct.pack_into("<IHH", config, 0x148, 0x000D | 1 << 16, 0x5F, 0x1D if acs_redirects else 0)
+    return bytes(config)
+
+
+def nic_config(*, relaxed_ordering: bool = True, read_request: int = 4096) -> bytes:
+    """Return the configuration space of a NIC whose second capability is PCI Express."""
+    config = bytearray(256)
+    config[0x06], config[0x34] = 0x10, 0x40
+    struct.pack_into("<BB", config, 0x40, 0x01, 0x60)
+    struct.pack_into("<BB", config, 0x60, 0x10, 0)
+    control = (read_request // 128).bit_length() - 1 << 12 | (0x10 if relaxed_ordering else 0)
+    struct.pack_into("<H", config, 0x68, control)
     return bytes(config)
 
 

@@ -1,8 +1,8 @@
-"""HGX machines: eight GPUs, and an InfiniBand adapter for each."""
+"""GPU machines that are well: HGX with InfiniBand for each GPU, and one with RoCE."""
 
 from __future__ import annotations
 
-from tests.fabric_hosts.device_tree import link_local_gid
+from tests.fabric_hosts.device_tree import KILLED_JOB, KILLED_JOB_RDMA, link_local_gid, nic_config, roce_gids
 from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import Tree
 
@@ -48,6 +48,7 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
     )
     tree.process()
     tree.nvidia()
+    tree.governor("performance")
     for index, (root, node, upstream, downstream, nic, gpu) in enumerate(HGX_SWITCHES):
         above = (f"pci0000:{root}", f"0000:{root}:01.0", f"0000:{upstream}:00.0")
         for depth in (2, 3):
@@ -69,6 +70,8 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
             width=16,
             bars=(32 * MIB,),
             group=40 + 2 * index,
+            config=nic_config(),
+            interrupts={100 + 4 * index + one: str(56 * node + one) for one in range(4)},
         )
         tree.pci(
             *above,
@@ -92,6 +95,7 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
         tree.bridge(*above, node=0, acs=False)
         tree.pci(*above, address, vendor=NVIDIA, device=0x22A3, code=0x068000, node=0)
     tree.file("run/nvidia-fabricmanager/socket", "")
+    tree.sysctl("net.ipv4.conf.all.rp_filter", 2)
     management = tree.pci(
         "pci0000:22", "0000:22:00.0", vendor=INTEL, device=0x1563, code=0x020000, driver="ixgbe", node=0
     )
@@ -119,8 +123,8 @@ def _ndr_hca(tree: Tree, number: int, place: str) -> None:
         lid=0x40 + number,
         sm_lid=1,
         gids=((link_local_gid(guid), "IB/RoCE v1", UNREADABLE),),
-        counters={"port_xmit_data": 123_456_789_012, "port_rcv_data": 120_456_789_012},
-        hw_counters={"rx_write_requests": 1_234_567},
+        counters={"port_xmit_data": 123_456_789_012, "port_rcv_data": 120_456_789_012, **KILLED_JOB},
+        hw_counters={"rx_write_requests": 1_234_567, **KILLED_JOB_RDMA},
     )
     tree.netdev(f"ibp{number}s0", device=place, kind=32, mtu=4092, speed=400_000, ipv4=f"10.2.{number}.11")
 
@@ -128,3 +132,63 @@ def _ndr_hca(tree: Tree, number: int, place: str) -> None:
 def hgx_ndr_swapped(tree: Tree) -> None:
     """The same, but mlx5_3 and mlx5_4 are in each other's slot: the rail's number is not the GPU's."""
     hgx_ndr(tree, hca_of_switch=(0, 1, 2, 4, 3, 5, 6, 7))
+
+
+def roce_node(tree: Tree) -> None:
+    """Four A100 and four ConnectX-6 Dx at 100 Gb/s RoCE, a GPU and a NIC on each PCIe switch."""
+    tree.system(
+        memory=1024,
+        cpus="0-127",
+        nodes={0: "0-31,64-95", 1: "32-63,96-127"},
+        modules=(
+            *("mlx5_ib", "mlx5_core", "ib_uverbs", "ib_core", "rdma_cm", "rdma_ucm"),
+            *("nvidia", "nvidia_uvm", "nvidia_peermem"),
+        ),
+        command_line="BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro amd_iommu=on iommu=pt",
+    )
+    tree.process(nofile=1024, nofile_hard=1048576)
+    tree.nvidia("550.127.05")
+    tree.governor("schedutil", driver="acpi-cpufreq")
+    tree.file("etc/nccl.conf", "NCCL_IB_TC=106\nNCCL_IB_GID_INDEX=3\nNCCL_PROTO=Simple\n")
+    for index, (root, node) in enumerate((("20", 0), ("40", 0), ("a0", 1), ("e0", 1))):
+        bus = int(root, 16)
+        above = (f"pci0000:{root}", f"0000:{root}:01.0", f"0000:{bus + 1:02x}:00.0")
+        # The root port redirects, which does not matter: GPU and NIC are behind one switch.
+        tree.bridge(*above[:2], node=node, acs=True)
+        tree.bridge(*above, node=node, acs=False)
+        ports = [f"0000:{bus + 2:02x}:0{number}.0" for number in (0, 1)]
+        for one in ports:
+            tree.bridge(*above, one, node=node, acs=False)
+        nic = tree.pci(
+            *above, ports[0], f"0000:{bus + 3:02x}:00.0",
+            vendor=MELLANOX, device=0x101D, code=0x020000, driver="mlx5_core", node=node, speed="16.0",
+            width=16, bars=(32 * MIB,), group=10 + 2 * index, config=nic_config(read_request=512),
+            interrupts={200 + 4 * index + one: str(32 * node + one) for one in range(4)},
+        )  # fmt: skip
+        gpu = f"0000:{bus + 4:02x}:00.0"
+        tree.pci(
+            *above, ports[1], gpu,
+            vendor=NVIDIA, device=0x20B5, code=0x030200, driver="nvidia", node=node, speed="16.0", width=16,
+            bars=(16 * MIB, 128 << 30, 32 * MIB), group=11 + 2 * index,
+        )  # fmt: skip
+        tree.nvidia_gpu(index, gpu, "NVIDIA A100 80GB PCIe")
+        guid = f"b83f:d2ff:feb2:{0x3C00 + index:04x}"
+        device = tree.rdma(
+            f"mlx5_{index}", device=nic, hca_type="MT4125", board="MT_0000000359", firmware="22.41.1000",
+            guid=guid, verbs=index,
+        )  # fmt: skip
+        address = f"10.{20 + index}.0.7"
+        tree.port(
+            device,
+            rate="100 Gb/sec (4X EDR)",
+            link_layer="Ethernet",
+            gids=roce_gids(guid, f"rail{index}", address),
+            counters={"port_xmit_data": 23_456_789_012, "port_rcv_data": 20_456_789_012, **KILLED_JOB},
+            hw_counters={"rx_write_requests": 1_234_567, **KILLED_JOB_RDMA},
+        )
+        packets = {"rx_packets": 30_000_000, "tx_packets": 31_000_000, "rx_dropped": 1_200, "rx_errors": 2}
+        tree.netdev(f"rail{index}", device=nic, mtu=9000, speed=100_000, ipv4=address, statistics=packets)
+    tree.file("dev/infiniband/rdma_cm", "")
+    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
+    tree.sysctl("net.ipv4.conf.all.rp_filter", 0)
+    tree.verbs("mlx5")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.fabric_hosts.cloud_hosts import cloud_vm, connectx_pod, efa, erdma
+from tests.fabric_hosts.cloud_hosts import cloud_vm, connectx_pod, efa, erdma, gpu_vm
 from tests.fabric_hosts.device_tree import ipv4_gid, link_local_gid
 from tests.fabric_hosts.faulty_hosts import broken_ports, half_width, no_pma, saturated_counters
-from tests.fabric_hosts.hgx_hosts import hgx_ndr, hgx_ndr_swapped
+from tests.fabric_hosts.hgx_hosts import hgx_ndr, hgx_ndr_swapped, roce_node
 from tests.fabric_hosts.tree import Tree
 
 INTEL = 0x8086
@@ -17,7 +17,18 @@ MIB = 1 << 20
 def laptop(tree: Tree) -> None:
     """A laptop: wireless, the processor's own display, nothing of RDMA or CUDA; an ordinary user."""
     tree.system(memory=16, cpus="0-7", modules=("iwlwifi", "i915", "snd_hda_intel"))
-    tree.process(uid=1000, capabilities=0, bounding=0x000001FFFFFFFFFF, memlock="8388608", nofile=1024)
+    tree.process(
+        uid=1000,
+        capabilities=0,
+        bounding=0x000001FFFFFFFFFF,
+        memlock="8388608",
+        nofile=1024,
+        nofile_hard=524288,
+    )
+    tree.governor("powersave")
+    for name, value in {"all": 0, "wlp0s20f3": 2}.items():
+        tree.sysctl(f"net.ipv4.conf.{name}.rp_filter", value)
+    tree.sysctl("vm.max_map_count", 65530)
     tree.pci(
         "pci0000:00",
         "0000:00:02.0",
@@ -73,6 +84,8 @@ HOSTS: dict[str, Callable[[Tree], None]] = {
         erdma,
         laptop,
         cloud_vm,
+        roce_node,
+        gpu_vm,
         broken_ports,
         saturated_counters,
         no_pma,

@@ -62,6 +62,13 @@ class Tree(DeviceTree):
                 },
             )
         self._cpus = cpus
+        self.file("proc/uptime", "3456789.01 98765432.10")
+
+    def governor(self, governor: str, driver: str = "intel_pstate", policies: int = 2) -> None:
+        """Add how clocks are scaled."""
+        for number in range(policies):
+            place = f"sys/devices/system/cpu/cpufreq/policy{number}"
+            self.all(place, {"scaling_driver": driver, "scaling_governor": governor})
 
     def process(
         self,
@@ -71,6 +78,7 @@ class Tree(DeviceTree):
         bounding: int | None = None,
         memlock: str = "unlimited",
         nofile: int = 1048576,
+        nofile_hard: int | None = None,
         stack: str = "8388608",
         seccomp: int = 0,
         label: str = "unconfined",
@@ -86,7 +94,7 @@ class Tree(DeviceTree):
             "Max stack size": (stack, "unlimited"),
             "Max core file size": ("0", "unlimited"),
             "Max processes": ("514209", "514209"),
-            "Max open files": (str(nofile), str(nofile)),
+            "Max open files": (str(nofile), str(nofile_hard or nofile)),
             "Max locked memory": (memlock, memlock),
             "Max address space": ("unlimited", "unlimited"),
         }
@@ -133,7 +141,7 @@ class Tree(DeviceTree):
         """Add what a host needs that can train: Python's packages, an MPI, ssh, and NVIDIA's libraries."""
         self.program("usr/bin/python3.12", "usr/bin/mpirun", "usr/bin/ssh", "usr/sbin/sshd")
         self.link("usr/bin/python3", "usr/bin/python3.12")
-        packages = {"ringleader": "0.1.0", "numpy": "2.1.3", "mpi4py": "4.1.0", "torch": "2.6.0"}
+        packages = {"ringleader": "0.1.0", "numpy": "2.1.3", "mpi4py": "4.1.0", "torch": "2.8.0"}
         for name, version in packages.items():
             self.package(name, version)
         self.file(

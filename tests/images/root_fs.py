@@ -7,10 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-APT = Path("/etc/apt")
 SETTINGS = re.compile(r"Acquire::(Check-|Retries|http::|https::|ForceIPv)")
 """What of apt's configuration says how packages are reached from here."""
 WITH = "ca-certificates"
@@ -23,40 +21,22 @@ def suite() -> tuple[str, str]:
     return f"{facts.get('ID')}:{facts.get('VERSION_ID')}", facts.get("VERSION_CODENAME", "")
 
 
-def sources(name: str, directory: Path = APT) -> str:
+def sources(name: str) -> str:
     """Return those of the machine's package sources that are of the release ``name``, in apt's deb822 form.
 
     Sources of others (a vendor's, say) would need keys that only this machine has.
     """
-    return "".join(f"{stanza}\n\n" for stanza in (*_stanzas(name, directory), *_lines(name, directory)))
-
-
-def _of_release(words: list[str], name: str) -> list[str]:
-    return [word for word in words if re.fullmatch(rf"{name}(-updates|-security)?", word)]
-
-
-def _stanzas(name: str, directory: Path) -> Iterator[str]:
-    for path in sorted(directory.glob("sources.list.d/*.sources")):
-        for stanza in re.split(r"\n\s*\n", path.read_text()):
-            lines = [line for line in stanza.splitlines() if line and not line.startswith("#")]
-            found = re.search(r"(?m)^Suites:(.*)$", "\n".join(lines))
-            suites = _of_release(found[1].split(), name) if found else []
-            if suites and not re.search(r"(?mi)^(Types: deb-src$|Enabled: no)", "\n".join(lines)):
-                yield "\n".join(re.sub(r"^Suites:.*", f"Suites: {' '.join(suites)}", line) for line in lines)
-
-
-def _lines(name: str, directory: Path) -> Iterator[str]:
-    pattern = re.compile(
-        r"deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<parts>[^#]+)"
-    )
-    for path in [directory / "sources.list", *sorted(directory.glob("sources.list.d/*.list"))]:
-        for line in path.read_text().splitlines() if path.is_file() else ():
-            found = pattern.match(line.strip())
-            if found and _of_release([found["suite"]], name):
-                words = [word.partition("=") for word in (found["options"] or "").split()]
-                signed = [f"Signed-By: {value}" for key, _, value in words if key.lower() == "signed-by"]
-                stanza = ["Types: deb", f"URIs: {found['uri']}", f"Suites: {found['suite']}"]
-                yield "\n".join([*stanza, f"Components: {found['parts'].strip()}", *signed])
+    found: dict[str, None] = {}
+    argv = ["apt-get", "indextargets", "Identifier: Packages"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+    for target in said.split("\n\n"):
+        facts = dict(line.split(": ", 1) for line in target.splitlines() if re.match(r"[\w-]+: ", line))
+        if re.fullmatch(rf"{name}(-updates|-security)?", facts.get("Release", "")):
+            lines = ["Types: deb", f"URIs: {facts['Repo-URI']}", f"Suites: {facts['Release']}"]
+            lines.append(f"Components: {facts['Component']}")
+            lines += [f"Signed-By: {facts['Signed-By']}"] if "Signed-By" in facts else []
+            found["\n".join(lines)] = None
+    return "".join(f"{stanza}\n\n" for stanza in found)
 
 
 def settings() -> list[str]:

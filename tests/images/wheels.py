@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ringleader.images.blocks.ringleader import DEPENDENCIES
+from ringleader.images.blocks.system import DEPENDENCIES
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TAGS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1")

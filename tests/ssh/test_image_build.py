@@ -20,13 +20,10 @@ from ringleader.cli.image import build as image_build
 from ringleader.cli.image import render as image_render
 from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images import build_context, build_process, ringleader_wheel
-from ringleader.images.build import Task, build
-from ringleader.images.build_command import BuildOptions, Isolation
-from ringleader.images.build_progress import Step
-from ringleader.images.builders import Builder
+from ringleader.images import processes, ringleader_wheel
+from ringleader.images.build import Task, build, contents, made
+from ringleader.images.builders import Builder, BuildOptions, Isolation
 from ringleader.images.instructions import Image
-from ringleader.images.recipe import Recipe
 
 MANIFEST = json.dumps({"layers": [{"size": 2097152}]})
 INSPECT = json.dumps({"FromImageID": "ab12", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST})
@@ -61,8 +58,8 @@ class Heard:
         self.steps: list[str] = []
         self.said: list[str] = []
 
-    def step(self, step: Step, seconds: float) -> None:
-        self.steps.append(str(step))
+    def step(self, step: str, seconds: float) -> None:
+        self.steps.append(step)
 
     def passing(self, seconds: float) -> None:
         pass
@@ -96,12 +93,10 @@ def place(tmp_path: Path) -> dict[str, str]:
 
 
 def task(place: dict[str, str], **changes: object) -> Task:
-    recipe = Recipe(name="digits", base="debian:12")
     usual: dict[str, object] = {
-        "recipe": recipe,
         "image": IMAGE,
         "dockerfile": "FROM scratch\n",
-        "inside": build_context.contents(IMAGE, recipe),
+        "inside": contents(IMAGE, ""),
         "options": BuildOptions(tag="digits:1"),
         "builder": Builder(name="buildah", program=place["PATH"] + "/buildah", version="9"),
         "isolation": Isolation(value="chroot", reason="no OCI runtime"),
@@ -159,18 +154,10 @@ def test_a_build_that_takes_too_long(place) -> None:
 
 
 def test_output_that_somebody_else_keeps_open_does_not_hold_us_up() -> None:
-    lines: list[str] = []
-    ended = build_process.run(
-        ("/bin/sh", "-c", "sleep 600 & echo $!"),
-        environ={},
-        line=lines.append,
-        passing=lambda seconds: None,
-        log=io.BytesIO(),
-        seconds=60.0,
-        drain=0.2,
-    )
-    assert ended.exit_code == 0
-    child = Path(f"/proc/{lines[0]}")
+    words = ("/bin/sh", "-c", "sleep 600 & echo $!")
+    ended = processes.answer(words, environ={}, seconds=60.0, drain=0.2)
+    assert ended.code == 0
+    child = Path(f"/proc/{ended.out.strip()}")
     end = time.monotonic() + patience(30)
     while child.exists() and time.monotonic() < end:
         time.sleep(0.01)
@@ -209,7 +196,7 @@ def test_a_self_test_without_an_answer(place) -> None:
 def test_a_historical_image_tests_itself(place) -> None:
     image = Image(name="old", about="", stages=(), test=("/usr/local/bin/image-selftest",))
     run = "echo ok python 3.5; echo FAILED nccl: 2.1 wanted; exit 1"
-    found, _ = built(place, test=True, image=image, inside=(), RL_RUN=run)
+    found, _ = built(place, test=True, image=image, inside={}, RL_RUN=run)
     assert [(one["id"], one["level"]) for one in found.test["checks"]] == [
         ("python", "PASS"),
         ("nccl", "FAIL"),
@@ -226,11 +213,11 @@ def test_the_list_of_packages_comes_out(place) -> None:
 
 
 def test_every_missing_file_is_reported_at_once(tmp_path: Path) -> None:
-    recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
+    where = str(tmp_path / "d.toml")
     (tmp_path / "here").mkdir()
     image = Image(name="d", about="", stages=(), context=("a.py", "here", "b/c.lock"))
     with pytest.raises(RequestError) as caught:
-        build_context.contents(image, recipe)
+        contents(image, where)
     assert [fault.what for fault in caught.value.faults] == [
         f"there is no {tmp_path}/a.py",
         f"there is no {tmp_path}/b/c.lock",
@@ -238,14 +225,14 @@ def test_every_missing_file_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_context_has_the_recipe_s_files_and_is_ours_alone(tmp_path: Path) -> None:
-    recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
+    where = str(tmp_path / "d.toml")
     (tmp_path / "data/deep").mkdir(parents=True)
     (tmp_path / "data/deep/x").write_text("1")
     (tmp_path / "Dockerfile").write_text("a user's own")
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
     image = Image(name="d", about="", stages=(), context=("data", "run.sh", "Dockerfile"))
-    with build_context.made("FROM x\n", build_context.contents(image, recipe)) as context:
+    with made("FROM x\n", contents(image, where)) as context:
         assert context.stat().st_mode & 0o777 == 0o700
         found = sorted(str(path.relative_to(context)) for path in context.rglob("*") if path.is_file())
         assert found == [
@@ -263,18 +250,18 @@ def test_what_cannot_be_copied_is_refused_and_nothing_is_left(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
+    where = str(tmp_path / "d.toml")
     image = Image(name="d", about="", stages=(), context=("pipe",))
     with (
         pytest.raises(RefusedError, match="the context cannot be made"),
-        build_context.made("FROM x\n", build_context.contents(image, recipe)),
+        made("FROM x\n", contents(image, where)),
     ):
         pass
     assert not list((tmp_path / "tmp").iterdir())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with (
         pytest.raises(RefusedError, match="there is no place for the context"),
-        build_context.made("FROM x\n", ()),
+        made("FROM x\n", {}),
     ):
         pass
 
@@ -415,7 +402,7 @@ def test_a_build_argument_is_no_shell_text(place) -> None:
 
 # --- what a person sees -----------------------------------------------------------------------------------
 
-STEP = Step(number=3, count=12, stage="1/2", command="RUN apt-get  update\n && x")
+STEP = "stage 1/2, step 3 of 12: RUN apt-get  update\n && x"
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RefusedError
-from ringleader.images import build_context, builders
-from ringleader.images.build import Built, Task, build
-from ringleader.images.build_command import BuildOptions, Isolation
-from ringleader.images.build_progress import Step
+from ringleader.images import builders
+from ringleader.images.build import Built, Task, build, contents
+from ringleader.images.builders import BuildOptions, Isolation
 from ringleader.images.instructions import Image
-from ringleader.images.recipe import Recipe
 
 DOCKERFILE = """\
 FROM scratch AS build
@@ -32,8 +30,8 @@ class Silent:
     def __init__(self) -> None:
         self.steps: list[str] = []
 
-    def step(self, step: Step, seconds: float) -> None:
-        self.steps.append(str(step))
+    def step(self, step: str, seconds: float) -> None:
+        self.steps.append(step)
 
     def passing(self, seconds: float) -> None:
         pass
@@ -59,14 +57,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def made(
     tmp_path: Path, environ: dict[str, str], dockerfile: str, **options: object
 ) -> tuple[Built, list[str]]:
-    recipe = Recipe(name="digits", base="scratch", where=str(tmp_path / "digits.toml"))
     (tmp_path / "words").write_text("hello\n")
     image = Image(name="digits", about="", stages=(), context=("words",))
     task = Task(
-        recipe=recipe,
         image=image,
         dockerfile=dockerfile,
-        inside=build_context.contents(image, recipe),
+        inside=contents(image, str(tmp_path / "digits.toml")),
         options=BuildOptions(tag="localhost/digits:1", pull="never", **options),
         builder=builders.find("buildah", environ=environ),
         isolation=Isolation(value="chroot"),

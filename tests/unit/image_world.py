@@ -23,6 +23,14 @@ def image_of(text: str, *settings: str, mirrors: tuple[str, ...] = ()) -> Image:
     return image_assembly.image(recipe_parser.recipe(text, "recipe.toml", settings, mirrors))
 
 
+def image_of_words(words: str, *, machine: str = "x86_64") -> Image:
+    """The image of a recipe given as ``base=debian:12 torch.version=2.8.0``; the last one of a key counts."""
+    settings = dict(word.split("=", 1) for word in f"base=debian:12 {words}".split())
+    text = f'name = "x"\nbase = "{settings.pop("base")}"\n'
+    changes = [f"{key}={value}" for key, value in settings.items()]
+    return image_assembly.image(recipe_parser.recipe(text, "recipe.toml", changes), machine)
+
+
 def image_of_profile(name: str, *, mirrors: tuple[str, ...] = ()) -> Image:
     return image_assembly.image(recipe_parser.recipe(bundled_recipes.text(name), name, (), mirrors))
 

@@ -21,8 +21,8 @@ from ringleader.cli.options.host_options import HostOptions
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
 from ringleader.fabric.active.measurements import ActiveResults, PairRate, RankSpeed
-from ringleader.fabric.facts import HostFacts, MpiFacts, Software, from_document
-from ringleader.images.image_record import PLACE
+from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software, from_document
+from ringleader.images.recipe import RECORD
 from ringleader.plan.job import Job
 
 OPENMPI = MpiFacts(
@@ -129,6 +129,7 @@ def test_facts_that_were_printed_are_judged_as_this_host(call, tmp_path):
         (["--ssh-port", "5"], "--ssh-port: means nothing where no rank is started"),
         (["--start-timeout", "soon"], "--start-timeout: 'soon' is not a number of seconds"),
         (["--active", "--facts-from", "x"], "nothing is measured"),
+        (["--facts", "--since", "x"], "nothing is judged"),
         (["--expect", "/nonexistent"], "cannot be read"),
         (["--write-expect", "/nonexistent/x"], "there is no directory"),
         (["--facts-from", "/nonexistent"], "cannot be read"),
@@ -172,7 +173,7 @@ def test_no_framework_and_no_table_library_is_loaded():
 
 
 def test_an_image_is_known_by_its_record():
-    assert str(command.IMAGE_MANIFEST) == PLACE
+    assert str(command.IMAGE_MANIFEST) == RECORD
 
 
 def test_a_profile_of_a_host_and_others_held_against_it(call, stored, tmp_path):
@@ -218,6 +219,28 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
     assert "active.compute  " in text and "from \\ to" in text
     assert judgement_document(judged)["active"]["pair_rates"][0]["source"] == "h1"
     assert not judged.ok
+
+
+def test_counters_since_facts_that_were_read_before(call, stored):
+    def at(seconds, errors, hostname="h1"):
+        host = facts("saturated_counters", hostname=hostname, unreadable=())
+        ports = tuple(
+            dataclasses.replace(one, counters={**one.counters, "symbol_error": errors})
+            for one in host.rdma_devices[1].ports
+        )
+        devices = (host.rdma_devices[0], dataclasses.replace(host.rdma_devices[1], ports=ports))
+        return dataclasses.replace(host, rdma_devices=devices, clock=Clock(read_at=seconds))
+
+    before, after = stored(at(1000.0, 1200)), stored(at(4600.0, 1203))
+    _, out, _ = call("doctor", "--facts-from", after)
+    assert "symbol_error 1203" in out and "since the counters were last cleared" in out
+    _, out, _ = call("doctor", "--facts-from", after, "--since", before)
+    assert "symbol_error 3 in 3600 s (expected: at most 0)" in out
+    for earlier in (after, stored(at(1.0, 5, "h2"))):
+        code, out, err = call("doctor", "--facts-from", after, "--since", earlier)
+        assert (code, out) == (2, "") and "no facts of h1 that were read before" in err
+    code, out, err = call("doctor", "--facts-from", after, "--since", "/nonexistent")
+    assert (code, out) == (2, "") and "--since" in err and "cannot be read" in err
 
 
 def test_names_of_other_hosts_do_not_steer_the_terminal(call, stored):

@@ -15,8 +15,7 @@ from hypothesis import strategies as some
 from ringleader.doctor import import_probe, installed_packages, leftover_secrets, shared_libraries
 from ringleader.doctor.image_inspection import read_manifest
 from ringleader.doctor.sbom import Package, Subject, document, purl, text
-from ringleader.images import image_record
-from ringleader.images.recipe import Recipe
+from ringleader.images.recipe import Recipe, record
 
 LDD = """\
 /opt/a.so:
@@ -139,9 +138,9 @@ def test_nccl_s_numbers(code: int, version: str) -> None:
 def test_the_manifest_reads_back(tmp_path: Path) -> None:
     recipe = Recipe(name="d", base="debian:12", where="somewhere")
     path = tmp_path / "image.json"
-    path.write_text(image_record.text(recipe))
+    path.write_text(json.dumps(record(recipe)))
     found, wrong = read_manifest(path)
-    assert (found, wrong) == (image_record.document(recipe), "")
+    assert (found, wrong) == (record(recipe), "")
     assert read_manifest(tmp_path / "none") == (None, "")
     path.write_text("[1]")
     assert read_manifest(path) == (None, "it is no JSON object")
@@ -152,9 +151,9 @@ def test_the_manifest_reads_back(tmp_path: Path) -> None:
 
 def test_a_recipe_s_digest_does_not_depend_on_its_place() -> None:
     one = Recipe(name="d", base="debian:12", where="a.toml")
-    assert image_record.digest(one) == image_record.digest(Recipe(name="d", base="debian:12", where="b.toml"))
-    assert image_record.digest(one) != image_record.digest(Recipe(name="d", base="debian:13"))
-    assert re.fullmatch("sha256:[0-9a-f]{64}", image_record.digest(one))
+    assert one.digest == Recipe(name="d", base="debian:12", where="b.toml").digest
+    assert one.digest != Recipe(name="d", base="debian:13").digest
+    assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
 
 
 # --- the list of packages ---------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_a_wheel_for_cpus_beside_gpus():
 def test_ids_are_unique_and_every_check_is_described():
     assert len({one.id for one in SOFTWARE_CHECKS}) == len(SOFTWARE_CHECKS) >= 16
     for one in SOFTWARE_CHECKS:
-        assert one.title and one.reads and one.why.endswith(".") and one.passes and one.group
+        assert ". " in one.what and one.reads and one.judge and one.group
         assert one.remedy or not (one.warns or one.fails), one.id
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ringleader.images.blocks.account import Account
 from ringleader.images.blocks.sshd import Sshd, client, server
+from ringleader.images.blocks.system import Account
 
 pytestmark = pytest.mark.process
 

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images import build, build_command
-from ringleader.images.build_command import BuildEnvironment, BuildOptions, Isolation
-from ringleader.images.build_progress import LAST_LINES, Progress, shortened
-from ringleader.images.builders import Builder
+from ringleader.images import build
+from ringleader.images.build import LAST_LINES, Progress, shortened
+from ringleader.images.builders import BuildEnvironment, Builder, BuildOptions, isolation, tag_of
 
 
 def builder(name: str, *options: str) -> Builder:
@@ -18,14 +17,8 @@ def builder(name: str, *options: str) -> Builder:
 
 
 def called(name: str, isolated: str = "", **options: object) -> list[str]:
-    return list(
-        build_command.argv(
-            BuildOptions(tag="t:1", **options),
-            builder(name),
-            directory="/c",
-            isolated=Isolation(value=isolated),
-        )
-    )
+    options = BuildOptions(tag="t:1", **options)
+    return list(builder(name).build_words(options, directory="/c", isolation=isolated))
 
 
 START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/image-id"]
@@ -65,12 +58,8 @@ def test_command_lines(words: list[str], expected: list[str]) -> None:
 
 
 def test_options_of_the_storage_come_before_the_sub_command() -> None:
-    words = build_command.argv(
-        BuildOptions(tag="t:1"),
-        builder("buildah", "--storage-driver", "vfs"),
-        directory="/c",
-        isolated=Isolation(value=""),
-    )
+    found = builder("buildah", "--storage-driver", "vfs")
+    words = found.build_words(BuildOptions(tag="t:1"), directory="/c", isolation="")
     assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")
 
 
@@ -101,7 +90,7 @@ def environment(**changes: object) -> BuildEnvironment:
     ],
 )
 def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, reason: str) -> None:
-    found = build_command.isolation(asked, builder(name), here)
+    found = isolation(asked, builder(name), here)
     assert found.value == value
     assert reason in found.reason
     assert bool(found.reason) == bool(reason)
@@ -117,7 +106,7 @@ def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, re
     ],
 )
 def test_tags(tag: str, expected: str) -> None:
-    assert build_command.tag_of(tag, "digits") == expected
+    assert tag_of(tag, "digits") == expected
 
 
 # --- progress ---------------------------------------------------------------------------------------------
@@ -155,7 +144,7 @@ BUILDKIT = """\
 
 def told(text: str) -> tuple[Progress, list[str]]:
     progress = Progress()
-    steps = [str(step) for line in text.splitlines() if (step := progress.feed(line)) is not None]
+    steps = [step for line in text.splitlines() if (step := progress.feed(line))]
     return progress, steps
 
 
@@ -167,7 +156,7 @@ def test_buildah_s_steps() -> None:
         "stage 2/2, step 1 of 2: FROM debian:12",
         "stage 2/2, step 2 of 2: RUN false",
     ]
-    assert str(progress.at) == steps[-1]
+    assert progress.at == steps[-1]
     assert progress.last_lines == ("bad thing", 'Error: error building at STEP "RUN false": exit status 1')
 
 
@@ -180,7 +169,7 @@ def test_the_classical_docker_s_steps() -> None:
 def test_buildkit_s_steps_run_side_by_side() -> None:
     progress, steps = told(BUILDKIT)
     assert steps == ["stage build, step 2 of 3: RUN make", "stage stage-1, step 2 of 4: RUN apt-get update"]
-    assert str(progress.at) == steps[1]
+    assert progress.at == steps[1]
     assert progress.last_lines[0] == "bad thing"
     assert "compiling" not in progress.last_lines
 
@@ -188,7 +177,7 @@ def test_buildkit_s_steps_run_side_by_side() -> None:
 def test_a_step_may_print_what_looks_like_another_tool_s_line() -> None:
     progress, steps = told("STEP 1/1: RUN x\n#9 hello\n[9/9] words\n")
     assert steps == ["step 1 of 1: RUN x"]
-    assert str(progress.at) == steps[0]
+    assert progress.at == steps[0]
 
 
 def test_only_the_last_lines_are_kept() -> None:

@@ -7,7 +7,7 @@ from tests.unit.image_world import HEAD
 from tests.unit.test_image_dockerfile import toml
 
 from ringleader.finding import Level
-from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.images import recipe_parser
 from ringleader.images.check import Finding, check, selection_of
 from ringleader.images.tables import load
 
@@ -107,9 +107,3 @@ def test_a_file_with_a_secret(path: str) -> None:
 )
 def test_a_file_without_one(path: str) -> None:
     assert of_file(path) == []
-
-
-@pytest.mark.parametrize("name", bundled_recipes.names())
-def test_no_profile_has_one(name: str) -> None:
-    recipe = recipe_parser.recipe(bundled_recipes.text(name), name)
-    assert [one for one in check(selection_of(recipe), load()) if one.where == "secret"] == []

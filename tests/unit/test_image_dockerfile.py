@@ -13,10 +13,10 @@ from tests.unit.image_world import HEAD, docker_commands, docker_values, image_o
 
 from ringleader.errors import RequestError
 from ringleader.images import dockerfile
+from ringleader.images.dockerfile import chain
 from ringleader.images.instructions import (
     Command,
     Copy,
-    Entrypoint,
     Env,
     Expose,
     Image,
@@ -29,8 +29,7 @@ from ringleader.images.instructions import (
     shell,
     write,
 )
-from ringleader.images.recipe_fields import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, Sort
-from ringleader.images.shell_lines import chain
+from ringleader.images.recipe import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, TextKind
 
 NASTY = some.text(
     some.one_of(some.sampled_from("\"'\\$`;&|<>(){}[]*?!#%~= \tabAB0"), some.characters(codec="utf-8")),
@@ -42,7 +41,7 @@ REFERENCES = some.sampled_from(
 VALUES = some.one_of(NASTY, some.lists(some.one_of(NASTY, REFERENCES), max_size=4).map("".join))
 
 
-def fits(sort: Sort, value: str) -> bool:
+def fits(sort: TextKind, value: str) -> bool:
     return sort.pattern.fullmatch(value) is not None
 
 
@@ -68,13 +67,12 @@ def test_every_step() -> None:
     steps = (
         Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "z"))),
         Run(commands=("true", "false || true", "if true; then echo a; fi"), why="It says why."),
-        Copy(sources=("a", "b"), target="/c/", stage="build", owner="1:2", mode="0755"),
+        Copy(sources=("a", "b"), target="/c/", stage="build", owner="1:2"),
         Copy(sources=("a b",), target="/c d"),
         Label(labels=(("a", "x"), ("b", "y"))),
         Expose(port=22),
         Workdir(path="/w"),
         User(name="1:2"),
-        Entrypoint(argv=("a", 'b"')),
         Command(argv=("c d",)),
     )
     assert rendered(*steps).splitlines()[2:] == [
@@ -87,14 +85,13 @@ def test_every_step() -> None:
         "RUN true \\",
         " && { false || true; } \\",
         " && { if true; then echo a; fi; }",
-        "COPY --from=build --chown=1:2 --chmod=0755 a b /c/",
+        "COPY --from=build --chown=1:2 a b /c/",
         'COPY ["a b", "/c d"]',
         'LABEL a="x" \\',
         '      b="y"',
         "EXPOSE 22",
         "WORKDIR /w",
         "USER 1:2",
-        'ENTRYPOINT ["a", "b\\""]',
         'CMD ["c d"]',
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 from ringleader.cli.image.recipe_options import RecipeOptions, opened
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images import lock_file, pip_resolver
+from ringleader.images import lock_file
+from ringleader.images.mirrors import places_of
 
 SHA = "a" * 64
 
@@ -32,16 +32,17 @@ def test_the_question_is_about_the_image_s_python_and_base(asked: lock_file.Ques
     assert asked.platforms[0] == "manylinux_2_36_x86_64"
     assert asked.platforms[-2:] == ("manylinux2014_x86_64", "linux_x86_64")
     assert asked.indexes == ("https://download.pytorch.org/whl/cpu",)
-    assert any(one.startswith("torch==") for one in asked.requirements)
-    assert any(one.startswith("mpi4py") for one in asked.requirements)
-    assert not [one for one in asked.requirements if "ringleader" in one], "our own wheel is no index's"
+    assert [one.partition("==")[0] for one in asked.placed[asked.indexes[0]]] == ["torch"]
+    assert not [one for one in asked.placed[""] if one.startswith("torch")]
+    assert any(one.startswith("mpi4py") for one in asked.placed[""])
+    assert not [one for one in asked.placed[""] if "ringleader" in one], "our own wheel is no index's"
 
 
 def test_a_lock_that_is_there_already_is_not_asked_about() -> None:
     locked = opened(
         "pytorch-cpu", RecipeOptions(set=("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
     )
-    assert "pillow>=11" in lock_file.question(locked).requirements
+    assert "pillow>=11" in lock_file.question(locked).placed[""]
 
 
 def test_another_machine() -> None:
@@ -59,7 +60,7 @@ def test_mirrors_are_asked_and_not_written_down() -> None:
     )
     words = lock_file.argv(asked, python="py", target="/t", directory="/d")
     assert words[words.index("--index-url") + 1] == "https://pip.example.org/simple"
-    assert "example.org" not in lock_file.text(asked, {"install": [item("a", "1")]})
+    assert "example.org" not in lock_file.text(asked, [], [item("a", "1")])
 
 
 def test_wheels_of_the_recipe_are_the_only_place() -> None:
@@ -67,31 +68,48 @@ def test_wheels_of_the_recipe_are_the_only_place() -> None:
     words = lock_file.argv(asked, python="py", target="/t", directory="/d")
     assert "--no-index" in words
     assert words[words.index("--find-links") + 1] == "/d/wheels"
-    assert "--extra-index-url" not in words
-    assert "extra-index-url" not in lock_file.text(asked, {"install": []})
+    assert asked.indexes == ()
 
 
-def test_a_package_of_an_index_does_not_come_from_pypi(asked: lock_file.Question) -> None:
-    own = item("torch", "2.8.0+cpu", url="https://download.pytorch.org/whl/cpu/torch.whl")
-    other = item("numpy", "2.0", url="https://files.pythonhosted.org/packages/numpy.whl")
-    assert "torch==2.8.0+cpu" in lock_file.text(asked, {"install": [own, other]})
+INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def test_each_package_has_one_place_where_it_may_come_from(asked: lock_file.Question) -> None:
+    words = lock_file.argv(asked, python="py", target="/t", directory="/d", index=INDEX)
+    assert words[words.index("--index-url") + 1] == INDEX
+    assert [word.partition("==")[0] for word in words[-1:]] == ["torch"]
+    words = lock_file.argv(asked, python="py", target="/t", directory="/d", found="/f")
+    assert "--index-url" not in words and words[words.index("--find-links") + 1] == "/f/page.html"
+    assert not [word for word in words if "extra-index" in word]
+    own = item("torch", "2.8.0+cpu", url=f"{INDEX}/torch-2.8.0%2Bcpu-x.whl")
+    text = lock_file.text(asked, [own], [item("numpy", "2.0")])
+    assert f"torch @ {INDEX}/torch-2.8.0%2Bcpu-x.whl --hash=sha256:{SHA}\n" in text
+    assert f"numpy==2.0 --hash=sha256:{SHA}\n" in text and "index-url" not in text
     wrong = item("torch", "2.8.0", url="https://files.pythonhosted.org/packages/torch.whl")
-    with pytest.raises(RefusedError, match=r"torch 2\.8\.0 would come from PyPI, not from https://download"):
-        lock_file.text(asked, {"install": [wrong, other]})
+    with pytest.raises(RefusedError, match=r"torch 2\.8\.0 would come from PyPI, not from its index"):
+        lock_file.text(asked, [wrong], [])
+
+
+def test_an_address_of_a_mirror_is_the_usual_one_in_the_file() -> None:
+    asked = lock_file.question(opened("pytorch-cpu", RecipeOptions(mirror=("cn",))))
+    place = dict(places_of(asked.recipe.mirrors).fetch)["https://download.pytorch.org/whl"]
+    words = lock_file.argv(asked, python="py", target="/t", directory="/d", index=INDEX)
+    assert words[words.index("--index-url") + 1] == f"{place}/cpu"
+    text = lock_file.text(asked, [item("torch", "2.8.0+cpu", url=f"{place}/cpu/torch.whl")], [])
+    assert f"torch @ {INDEX}/torch.whl " in text and place not in text
 
 
 def test_historical_recipes_are_not_locked() -> None:
     with pytest.raises(RequestError, match="historical"):
-        lock_file.question(opened("tensorflow-1.12-verbs"))
+        opened("tensorflow-1.12-verbs")
 
 
 def test_the_file(asked: lock_file.Question) -> None:
-    report = {"install": [item("Typing_Extensions", "4.1"), item("click", "8.1.7", "b" * 64)]}
-    lines = lock_file.text(asked, report).splitlines()
+    found = [item("Typing_Extensions", "4.1"), item("click", "8.1.7", "b" * 64)]
+    lines = lock_file.text(asked, [], found).splitlines()
     assert lines[0].startswith("# Written by `ringleader image lock` for pytorch-cpu")
     assert lines[1].endswith("Python 3.11, glibc 2.36, x86_64")
     assert lines[2:] == [
-        "--extra-index-url https://download.pytorch.org/whl/cpu",
         f"click==8.1.7 --hash=sha256:{'b' * 64}",
         f"typing-extensions==4.1 --hash=sha256:{SHA}",
     ]
@@ -100,7 +118,7 @@ def test_the_file(asked: lock_file.Question) -> None:
 
 def test_a_package_without_a_hash_is_refused(asked: lock_file.Question) -> None:
     with pytest.raises(RefusedError) as caught:
-        lock_file.text(asked, {"install": [item("a", "1", ""), item("b", "2"), item("c", "3", "xyz")]})
+        lock_file.text(asked, [], [item("a", "1", ""), item("b", "2"), item("c", "3", "xyz")])
     assert [fault.what.split()[0] for fault in caught.value.faults] == ["a", "c"]
 
 
@@ -112,13 +130,26 @@ def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float 
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip/__init__.py").touch()
     (tmp_path / "pip/__main__.py").write_text(program)
-    return pip_resolver.ask(asked, environ={"PYTHONPATH": str(tmp_path)}, directory=tmp_path, seconds=seconds)
+    return lock_file.ask(asked, environ={"PYTHONPATH": str(tmp_path)}, directory=tmp_path, seconds=seconds)
 
 
 @pytest.mark.process
-def test_pip_s_report(asked: lock_file.Question, tmp_path: Path) -> None:
-    report = {"install": [item("a", "1")]}
-    assert ask(asked, tmp_path, f"print({json.dumps(report)!r})") == report
+def test_pip_s_reports_of_each_index(asked: lock_file.Question, tmp_path: Path) -> None:
+    """Asked about all packages, pip gets those of the framework's index as links, at their exact versions."""
+    torch, other = item("torch", "2.8.0+cpu", url=f"{INDEX}/torch.whl"), item("a", "1")
+    program = f"""
+import json, pathlib, sys
+words, found = sys.argv, [{torch!r}]
+if "--find-links" in words:
+    places = [words[words.index(one) + 1] for one in ("--find-links", "--constraint")]
+    page, versions = (pathlib.Path(place).read_text() for place in places)
+    assert "{INDEX}/torch.whl#sha256={SHA}" in page and versions == "torch==2.8.0+cpu\\n"
+    found.append({other!r})
+else:
+    assert words[words.index("--index-url") + 1] == {INDEX!r}
+print(json.dumps(dict(install=found)))
+"""
+    assert ask(asked, tmp_path, program) == ([torch], [other])
 
 
 @pytest.mark.process

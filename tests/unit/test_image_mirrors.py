@@ -11,10 +11,10 @@ import pytest
 from tests.unit.image_world import HEAD, PROFILES, docker_commands, image_of, image_of_profile
 
 from ringleader.images import dockerfile
+from ringleader.images.dockerfile import chain
 from ringleader.images.instructions import Image, Run, Stage, Step
 from ringleader.images.mirrors import mirrored, names, places_of, table
 from ringleader.images.recipe import Mirrors
-from ringleader.images.shell_lines import chain
 
 DEBIAN = """Types: deb
 URIs: http://deb.debian.org/debian

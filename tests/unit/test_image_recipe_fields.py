@@ -18,8 +18,7 @@ from ringleader.images import apptainer, dockerfile
 from ringleader.images.blocks import KINDS
 from ringleader.images.blocks.block import Block
 from ringleader.images.instructions import Env, Image
-from ringleader.images.recipe import Recipe
-from ringleader.images.recipe_fields import Sort, is_needed
+from ringleader.images.recipe import Recipe, TextKind, is_needed
 from ringleader.images.recipe_parser import key_of
 
 pytestmark = pytest.mark.process
@@ -28,15 +27,15 @@ KEYS = [
     (kind, field)
     for kind in (None, *KINDS)
     for field in fields(kind if kind else Recipe)
-    if "sort" in field.metadata
+    if "kind" in field.metadata
 ]
 NEEDED = {"name": "x", "base": "debian:12", "user_space": "rdma-core"}
 
 
-def any_value(sort: Sort) -> some.SearchStrategy[str]:
+def any_value(kind: TextKind) -> some.SearchStrategy[str]:
     """Text of any sort, and text that is of this one."""
     return some.one_of(
-        VALUES, some.from_regex(sort.pattern, fullmatch=True).filter(lambda one: len(one) < 200)
+        VALUES, some.from_regex(kind.pattern, fullmatch=True).filter(lambda one: len(one) < 200)
     )
 
 
@@ -47,16 +46,15 @@ def written(field: Field[Any], value: str, name: str) -> str:
     return f"[{toml(value)}]" if kind == "tuple[str, ...]" else f"{{ {json.dumps(name)} = {toml(value)} }}"
 
 
-def recipe_with(kind: type[Block] | None, field: Field[Any], value: str, *, historical: bool) -> str:
+def recipe_with(kind: type[Block] | None, field: Field[Any], value: str) -> str:
     """A recipe in which one key has a value, and all that is needed has one."""
     name = "a" if field.name == "labels" else "src/x" if field.name == "copy" else "A"
     head = {one.name: toml(NEEDED[one.name]) for one in fields(Recipe) if one.name in ("name", "base")}
-    head["historical"] = str(historical).lower()
     body: dict[str, str] = {}
     if kind is not None:
         for one in fields(kind):
             if is_needed(one):
-                body[one.name] = toml(NEEDED.get(one.name, one.metadata["sort"].example))
+                body[one.name] = toml(NEEDED.get(one.name, one.metadata["kind"].example))
     (head if kind is None else body)[field.name] = written(field, value, name)
     lines = [f"{key_of(key)} = {one}" for key, one in head.items()]
     if kind is not None:
@@ -85,10 +83,10 @@ def kinds(image: Image) -> list[str]:
 )
 def test_no_value_becomes_an_instruction(kind: type[Block] | None, field: Field[Any]) -> None:
     @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(any_value(field.metadata["sort"]), some.booleans())
-    def check(value: str, historical: bool) -> None:
+    @given(any_value(field.metadata["kind"]))
+    def check(value: str) -> None:
         try:
-            image = image_of(recipe_with(kind, field, value, historical=historical))
+            image = image_of(recipe_with(kind, field, value))
         except RequestError:
             return
         commands = docker_commands(dockerfile.text(image))

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.image_world import PROFILES, ROOT
+from tests.unit.image_world import ROOT
 from tests.unit.test_start_cost import HEAVY, loaded
 
 from ringleader.cli.command_groups import image as group
+from ringleader.cli.image.recipe_options import profiles
 from ringleader.cli.main import main
+from ringleader.images.bundled_recipes import historical
+from ringleader.images.dockerfile import ignore_text
 from ringleader.images.instructions import Image
-from ringleader.images.rendered_files import ignore_text
 
 GOLDEN = ROOT / "tests/golden/images"
 RECIPE = """name = "mine"
@@ -90,7 +92,7 @@ def test_json(call: Call, mine: Path) -> None:
 
 def test_what_is_doubtful_is_said_and_what_is_historical_is_rendered(call: Call) -> None:
     code, out, err = call("render", "all-frameworks-2019")
-    assert (code, out) == (0, (GOLDEN / "all-frameworks-2019.Dockerfile").read_text())
+    assert (code, out) == (0, historical("all-frameworks-2019").image.kept[0])
     assert "all-frameworks-2019: gone: " in err
 
 
@@ -234,10 +236,10 @@ def test_list(call: Call) -> None:
     assert (code, err) == (0, "")
     header, *rows = out.splitlines()
     assert header.split() == ["PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT"]
-    assert [row.split()[0] for row in rows] == list(PROFILES)
+    assert [row.split()[0] for row in rows] == list(profiles())
     code, out, _ = call("list", "--json")
     found = {one["name"]: one for one in json.loads(out)}
-    assert set(found) == set(PROFILES)
+    assert set(found) == set(profiles())
     assert found["horovod-0.11"]["frameworks"] == ["TensorFlow 1.6.0", "Horovod 0.11.2"]
     assert (found["horovod-0.11"]["cuda"], found["horovod-0.11"]["historical"]) == ("9.0", True)
 

@@ -14,9 +14,7 @@ from hypothesis import strategies as some
 
 from ringleader.finding import UNVERIFIED, Cited
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.tables import FILES, Tables, load
-from ringleader.images.tables.bases import bases
-from ringleader.images.tables.toml_rows import read, rows, rows_by
+from ringleader.images.tables import Tables, bases, load, read, rows, rows_by
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +53,7 @@ def test_a_row_without_a_source_reads_unverified() -> None:
 
 def test_files_have_only_known_tables() -> None:
     known = {"base", "packaged", "release", "wheel", "set", "driver", "image", "architecture", "gpu", "nccl"}
-    for name in FILES:
+    for name in {one.metadata["place"].partition(".")[0] for one in fields(Tables)}:
         assert set(read(name)) <= known | {"cudnn", "floor", "user-space", "rule"}, name
 
 
@@ -64,7 +62,7 @@ def test_versions_are_versions() -> None:
     named = [version for row in tables.torch for pair in row.versions for version in pair]
     named += [version for row in tables.tensorflow for version in row.versions]
     named += [version for row in tables.mxnet.values() for version in row.versions]
-    named += [*tables.horovod.versions, *(row.version for row in tables.nccl)]
+    named += [*tables.known("horovod"), *(row.version for row in tables.nccl)]
     named += [version for row in tables.mpi for version in row.versions]
     for wheel in tables.torch_wheels:
         named += [one for one in (wheel.cuda, wheel.cudnn, wheel.nccl, *wheel.archs) if one]

@@ -14,7 +14,7 @@ from ringleader import __version__
 from ringleader.doctor import import_checks, leftover_secrets, shared_libraries, two_rank_test
 from ringleader.doctor.image_facts import Facts
 from ringleader.doctor.import_checks import ImportChecks
-from ringleader.images.image_record import PLACE
+from ringleader.images.recipe import RECORD
 
 LDD_SECONDS = 120.0
 
@@ -24,7 +24,7 @@ def collect(
     environ: Mapping[str, str],
     seconds: float,
     progress: Callable[[str], None],
-    manifest: Path = Path(PLACE),
+    manifest: Path = Path(RECORD),
 ) -> Facts:
     """Return the facts of this place.
 

@@ -14,7 +14,7 @@ from ringleader.doctor.image_facts import Launcher, Library, Module
 from ringleader.doctor.import_probe import MARK
 from ringleader.errors import RefusedError
 from ringleader.images.blocks import KINDS
-from ringleader.images.builders import answer
+from ringleader.images.processes import answer
 
 DISTRIBUTIONS = {name: names for kind in KINDS for name, *names in kind.python_packages}
 """Python packages that blocks bring → names under which they may be installed."""

@@ -11,7 +11,7 @@ from typing import Any
 from ringleader.doctor.image_inspection import read_manifest
 from ringleader.doctor.sbom import Package, Subject, text
 from ringleader.errors import Fault, RefusedError
-from ringleader.images.image_record import PLACE
+from ringleader.images.recipe import RECORD
 
 LONGEST_LICENCE = 100
 """Characters; what is longer is a licence's text and no name."""
@@ -20,7 +20,7 @@ CLASSIFIER = "License :: "
 
 def sbom_text(root: Path = Path("/")) -> str:
     """Return the list of what is installed, CycloneDX JSON; RefusedError where dpkg's own cannot be read."""
-    claims, _ = read_manifest(root / PLACE.lstrip("/"))
+    claims, _ = read_manifest(root / RECORD.lstrip("/"))
     release = os_release(root)
     distribution = "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))
     subject = Subject(

@@ -1,23 +1,28 @@
-"""Facts of hosts become results: all checks of each host, then what differs between hosts. Pure."""
+"""Facts of hosts become results: all checks of each host, then what differs between hosts. Pure.
+
+What explains what is settled here, too: a result that follows from another one names it as its cause.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ringleader.doctor.merged_results import merged
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import Fault
 from ringleader.fabric.active import judge as active
 from ringleader.fabric.active.measurements import ActiveResults
 from ringleader.fabric.check_result import CheckResult, Verdict
-from ringleader.fabric.checks.between_hosts import compare_hosts
-from ringleader.fabric.checks.check import judge_all
-from ringleader.fabric.checks.expectation import Expectation, judge_expectation
-from ringleader.fabric.checks.host_checks import HOST_CHECKS
+from ringleader.fabric.checks import HOST_CHECKS
+from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts
+from ringleader.fabric.checks.check import judge_all, with_causes
+from ringleader.fabric.checks.conditions import part_of, port_name
 from ringleader.fabric.checks.kubernetes import judge_cluster
+from ringleader.fabric.checks.profile import Profile, judge_profile
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
-from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.facts import Counters, HostFacts
 
 UNREAD, READING = "host.read", "Hosts that could not be read"
 BETWEEN = "Between hosts"
@@ -26,9 +31,12 @@ ACTIVE = "Active tests"
 CLUSTER = "Kubernetes"
 """Headings of results that are no check of one host's facts."""
 
-
 SPEEDS = ("active.compute", "active.memory")
-"""Numbers of each host, told also where there is nothing to compare them with."""
+"""Numbers of each host, shown also where there is nothing to compare them with."""
+FOLLOWS = {one.id: one.follows for one in (*HOST_CHECKS, *SOFTWARE_CHECKS, *COMPARISONS)}
+"""Check → the checks that explain its failures and warnings."""
+MOST_VARIANTS = 3
+"""What hosts report in different words is listed host by host up to this number of wordings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +64,8 @@ class Judgement:
 
     def results(self) -> tuple[CheckResult, ...]:
         """Return all results; what is said of every host, once."""
-        return (*self.unread, *self.advertised, *self.measurements, *merged(self.by_host), *self.comparisons)
+        found = with_causes((*merged(self.by_host), *self.comparisons), FOLLOWS)
+        return (*self.unread, *self.advertised, *self.measurements, *found)
 
     def groups(self) -> dict[str, str]:
         """Return the id of each check that was made → the heading under which it is shown."""
@@ -84,7 +93,7 @@ def judge(
     by_host: Mapping[str, HostFacts],
     *,
     faults: Sequence[Fault] = (),
-    profile: Expectation | None = None,
+    profile: Profile | None = None,
     measured: ActiveResults | None = None,
     cluster: tuple[ClusterFacts, NicNeeds] | None = None,
 ) -> Judgement:
@@ -92,7 +101,7 @@ def judge(
 
     ``measured``: what active tests came to; ``cluster``: what the cluster says of its nodes, what Pods need.
     """
-    rate = (profile.rdma_rate or profile.network_speed) if profile is not None else None
+    rate = (profile.get("rdma-rate") or profile.get("network-speed")) if profile is not None else None
     return Judgement(
         by_host={host: host_results(facts, profile) for host, facts in by_host.items()},
         comparisons=compare_hosts(by_host),
@@ -104,10 +113,47 @@ def judge(
     )
 
 
-def host_results(facts: HostFacts, profile: Expectation | None = None) -> tuple[CheckResult, ...]:
+def host_results(facts: HostFacts, profile: Profile | None = None) -> tuple[CheckResult, ...]:
     """Return all results of one host."""
-    expected = judge_expectation(facts, profile) if profile is not None else ()
-    return (*expected, *judge_all((*HOST_CHECKS, *SOFTWARE_CHECKS), facts))
+    expected = judge_profile(facts, profile) if profile is not None else ()
+    found = (*expected, *judge_all((*HOST_CHECKS, *SOFTWARE_CHECKS), facts))
+    return with_causes(found, FOLLOWS, functools.partial(part_of, facts))
+
+
+def since(facts: HostFacts, earlier: HostFacts) -> HostFacts:
+    """Return facts whose counters are judged by what they grew since an earlier reading of the host."""
+    ports = {
+        port_name(device, port): port.counters for device in earlier.rdma_devices for port in device.ports
+    }
+    interfaces = {one.name: one.statistics for one in earlier.net_devices}
+    counters = Counters(read_at=earlier.clock.read_at, ports=ports, interfaces=interfaces)
+    return dataclasses.replace(facts, earlier=counters)
+
+
+def merged(by_host: Mapping[str, Sequence[CheckResult]]) -> tuple[CheckResult, ...]:
+    """Return each result once, with the hosts it is said of; none named: all of them.
+
+    Results that differ in what was seen alone (bytes that are free) become one where there are many.
+    """
+    found: dict[CheckResult, dict[str, list[str]]] = {}
+    examples: dict[tuple[CheckResult, str], CheckResult] = {}
+    for host, results in by_host.items():
+        for one in results:
+            alike = dataclasses.replace(one, seen="", expected="")
+            found.setdefault(alike, {}).setdefault(one.seen, []).append(host)
+            examples.setdefault((alike, one.seen), one)
+    rows = []
+    for alike, variants in found.items():
+        if len(variants) > MOST_VARIANTS:
+            first, hosts = next(iter(variants)), [host for some in variants.values() for host in some]
+            seen = f"{first} on {variants[first][0]}, and similar on {len(set(hosts)) - 1} more"
+            rows.append((dataclasses.replace(examples[alike, first], seen=seen), hosts))
+        else:
+            rows += [(examples[alike, seen], hosts) for seen, hosts in variants.items()]
+    named = [(one, tuple(host for host in by_host if host in hosts)) for one, hosts in rows]
+    return tuple(
+        dataclasses.replace(one, hosts=() if len(hosts) == len(by_host) else hosts) for one, hosts in named
+    )
 
 
 def _unread(fault: Fault) -> CheckResult:

@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ringleader.images.builders import answer
+from ringleader.images.processes import answer
 
 IN_PACKAGES = ("torch/lib/*.so*", "tensorflow/*.so*", "nvidia/*/lib/*.so*", "mxnet/*.so*")
 IN_SYSTEM = (

@@ -27,7 +27,7 @@ from ringleader.doctor.image_facts import TwoRankTest
 from ringleader.doctor.import_checks import ImportChecks
 from ringleader.doctor.training_step import FRAMEWORKS
 from ringleader.doctor.two_rank_program import MARK
-from ringleader.images.builders import Answer, answer
+from ringleader.images.processes import Answer, answer
 
 IMAGE_CONFIG = Path("/etc/ssh/sshd_config")
 PLACES = "/usr/sbin:/usr/local/sbin:/sbin"

@@ -93,6 +93,8 @@ class RdmaDevice:
     """Network interface under a soft device (rxe, siw)."""
     netdevs: tuple[str, ...] = ()
     """Network interfaces of the same PCI device in this network namespace."""
+    traffic_class: int | None = None
+    """What the driver sets for all RoCE traffic, whatever programs ask for; ``None``: nothing."""
     ports: tuple[RdmaPort, ...] = ()
 
 
@@ -132,6 +134,12 @@ class NetDevice:
     statistics: Mapping[str, int] = field(default_factory=dict)
     """``rx_bytes``, ``tx_bytes``, ``rx_errors``, ``tx_dropped`` …, by file name; of interfaces with an RDMA
     device also some of the driver's own: ``rx_vport_rdma_unicast_bytes``, ``rx_prio3_pause`` …"""
+    pfc: tuple[int, ...] | None = None
+    """Priorities that priority flow control makes lossless; ``None``: not known."""
+    dscp: Mapping[int, int] = field(default_factory=dict)
+    """DSCP → priority; empty: not known, or the port does not trust DSCP."""
+    ecn: tuple[int, ...] | None = None
+    """Priorities on which RoCE marks and obeys congestion (ECN); ``None``: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +172,14 @@ class PciDevice:
     (only root may) or it has none."""
     bar_sizes: tuple[int, ...] = ()
     """Sizes of its memory regions in bytes."""
+    iommu_type: str = ""
+    """How the IOMMU treats it: ``identity`` (passing through), ``DMA``, ``DMA-FQ``; empty: not known."""
+    relaxed_ordering: bool | None = None
+    """Whether the device may use relaxed ordering; ``None``: not readable (only root may)."""
+    max_read_request: int | None = None
+    """Bytes that it may ask for in one read."""
+    irq_cpus: tuple[str, ...] = ()
+    """Of a NIC with an RDMA device: for each interrupt the processors that take it, as the kernel's list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +219,16 @@ class Gpu:
     """Volatile uncorrected ECC errors."""
     remap_pending: bool | None = None
     """A row remapping waits for a reset."""
+    remap_failed: bool | None = None
+    """A row could not be remapped: the memory stays broken."""
+    power_limit: float | None = None
+    """Watts that it may draw."""
+    power_limit_default: float | None = None
+    clock_limit: float | None = None
+    """MHz that its processors may reach with applications."""
+    clock_limit_default: float | None = None
+    mig: bool | None = None
+    """It is divided into instances (MIG)."""
     persistence: bool | None = None
     nvlinks_active: int | None = None
     nvlinks: int | None = None
@@ -222,6 +248,8 @@ class NvidiaDriver:
     fabric_manager: str = ""
     """``running``, ``not running``, ``unknown`` (a container does not see it), or empty where there is no
     NVSwitch."""
+    fabric_manager_version: str = ""
+    """By its package; empty: unknown."""
 
 
 # --- the host and this process ----------------------------------------------------------------------------
@@ -356,6 +384,17 @@ class Clock:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What ports and interfaces had counted when the host was read before."""
+
+    read_at: float
+    """Unix time."""
+    ports: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """``mlx5_0 port 1`` → its counters."""
+    interfaces: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostFacts:
     """Everything that is known of one host."""
 
@@ -397,6 +436,10 @@ class HostFacts:
     pci_devices: tuple[PciDevice, ...] = ()
     iommus: tuple[str, ...] = ()
     """Names in /sys/class/iommu."""
+    cpu_governors: tuple[str, ...] = ()
+    """How the kernel scales clocks, driver and governor, each once: ``intel_pstate powersave``."""
+    uptime: float | None = None
+    """Seconds since the host was started."""
     gpus: tuple[Gpu, ...] = ()
     nvidia: NvidiaDriver = NvidiaDriver()
     libraries: tuple[Library, ...] = ()
@@ -410,6 +453,8 @@ class HostFacts:
     secret."""
     nccl_files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Path of nccl.conf → its variables."""
+    earlier: Counters | None = None
+    """What had been counted at an earlier reading of the same host; ``None``: there was none."""
     unreadable: tuple[Unreadable, ...] = ()
     seconds: float = 0.0
     """What reading took."""

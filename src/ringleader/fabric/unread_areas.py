@@ -14,7 +14,7 @@ FIELDS_OF_AREA: Mapping[str, tuple[str, ...]] = {
     "the clock": ("clock",),
     "the system": (
         *("hostname", "kernel", "architecture", "system", "container", "hypervisor"),
-        *("kernel_command_line", "modules", "sysctls", "iommus"),
+        *("kernel_command_line", "modules", "sysctls", "iommus", "cpu_governors", "uptime"),
     ),
     "the process": ("process",),
     "control groups": ("control_group",),

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ringleader.errors import Fault, RequestError
-from ringleader.images.dockerfile import REFERENCE
+from ringleader.errors import RequestError
+from ringleader.images.dockerfile import REFERENCE, heading, layer
 from ringleader.images.instructions import (
     Command,
     Copy,
-    Entrypoint,
     Env,
     Expose,
     Image,
@@ -25,8 +24,6 @@ from ringleader.images.instructions import (
     Workdir,
     shell,
 )
-from ringleader.images.rendered_files import heading
-from ringleader.images.shell_lines import layer
 
 WAITING = "/.copied"
 TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
@@ -34,6 +31,8 @@ TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
 
 def text(image: Image) -> str:
     """Return the whole file; RequestError for ``{{ word }}`` in it: that is a variable of Apptainer's."""
+    if not image.stages:
+        return image.kept[1]
     lines = heading(image)
     for stage in image.stages:
         lines += ["", *_stage(stage)]
@@ -41,9 +40,7 @@ def text(image: Image) -> str:
     found = TEMPLATE.search(whole)
     if found:
         what = f"Apptainer would take {found[0]} for a variable of its own"
-        raise RequestError(
-            Fault(where=image.name, what=what, hint="write it without one of the blanks or braces")
-        )
+        raise RequestError(what, where=image.name, hint="write it without one of the blanks or braces")
     return whole
 
 
@@ -91,15 +88,13 @@ def _place(copy: Copy, number: int, path: str) -> str:
 
 
 def _copied(copy: Copy, number: int) -> Iterator[str]:
-    """Yield what Docker's COPY does: a directory's content is copied, and only it gets owner and mode."""
+    """Yield what Docker's COPY does: a directory's content is copied, and only it gets the owner."""
     is_direct = _is_direct(copy)
     what = shell(copy.target if is_direct else f"{WAITING}/{number}")
-    if copy.owner or copy.mode or not is_direct:
+    if copy.owner or not is_direct:
         yield ""
     if copy.owner:
         yield f"    chown -R {shell(copy.owner)} {what}"
-    if copy.mode:
-        yield f"    chmod -R {copy.mode} {what}"
     if is_direct:
         return
     target = shell(copy.target)
@@ -143,16 +138,10 @@ def _without_counterpart(stage: Stage) -> Iterator[str]:
 
 
 def _runscript(stage: Stage) -> Iterator[str]:
-    entry = next((shell(*step.argv) for step in stage.steps if isinstance(step, Entrypoint)), "")
-    command = next((shell(*step.argv) for step in stage.steps if isinstance(step, Command)), "")
-    if not entry and not command:
-        return
-    yield from ("", "%runscript")
-    if command:
-        yield "    if [ $# -eq 0 ]; then"
-        yield f"        set -- {command}"
-        yield "    fi"
-    yield f'    exec {entry} "$@"' if entry else '    exec "$@"'
+    for step in stage.steps:
+        if isinstance(step, Command):
+            yield from ("", "%runscript", "    if [ $# -eq 0 ]; then", f"        set -- {shell(*step.argv)}")
+            yield from ("    fi", '    exec "$@"')
 
 
 def _quoted(value: str) -> str:

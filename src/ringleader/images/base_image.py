@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.errors import Fault
-from ringleader.images.tables.bases import Base, bases
-from ringleader.images.toml_lines import Lines
+from ringleader.images.recipe import Conflict
+from ringleader.images.tables import Base, bases
 
 WITHOUT_APT = re.compile(
     r"(^|/)(alpine|almalinux|amazonlinux|archlinux|busybox|centos|clearlinux|distroless|fedora|mageia|oraclelinux"
@@ -109,26 +108,21 @@ def _find(family: str, version: str) -> Base | None:
     return None
 
 
-def base_faults(head: Mapping[str, Any], lines: Lines) -> Iterator[Fault]:
+def conflicts(head: Mapping[str, Any]) -> Iterator[Conflict]:
     """Yield what is wrong with the bases among a recipe's own keys, as far as they were understood."""
     like = head.get("base_like", "")
     known = ", ".join(base.name for base in bases() if base.has_apt)
     if like and (find_base(like) is None or not _has_apt(like)):
-        what = f"{like!r} is not a known base with apt"
-        yield Fault(where=lines.where(("base-like",)), what=what, hint=f"Known: {known}")
+        yield Conflict(("base-like",), f"{like!r} is not a known base with apt", f"Known: {known}")
     own = find_base(head.get("base", ""))
     if like and own is not None and find_base(like) not in (None, own):
-        what = f"{head['base']} is {own.name}, not {like}"
-        yield Fault(where=lines.where(("base-like",)), what=what, hint="leave base-like out")
-    for name in ("base", "build_base"):
-        reference = head.get(name, "")
-        if not reference:
-            continue
-        where = lines.where((name.replace("_", "-"),))
-        if not _has_apt(reference):
-            yield Fault(where=where, what=f"{reference} has no apt", hint=APT_HINT)
-        elif not like and name == "base" and find_base(reference) is None:
-            yield Fault(where=where, what=f"{reference} does not tell what it is", hint=LIKE_HINT + known)
+        yield Conflict(("base-like",), f"{head['base']} is {own.name}, not {like}", "leave base-like out")
+    for key in ("base", "build-base"):
+        reference = head.get(key.replace("-", "_"), "")
+        if reference and not _has_apt(reference):
+            yield Conflict((key,), f"{reference} has no apt", APT_HINT)
+        elif reference and not like and key == "base" and own is None:
+            yield Conflict((key,), f"{reference} does not tell what it is", LIKE_HINT + known)
 
 
 def _has_apt(reference: str) -> bool:

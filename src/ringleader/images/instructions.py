@@ -37,8 +37,6 @@ class Copy:
     """Name of an earlier stage; empty: the build context."""
     owner: str = ""
     """``user:group``; empty: root."""
-    mode: str = ""
-    """Octal, such as ``0755``; empty: as the source has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,20 +68,13 @@ class Expose:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrypoint:
-    """What a container runs around its command."""
-
-    argv: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Command:
     """What a container runs unless told otherwise."""
 
     argv: tuple[str, ...]
 
 
-Step = Run | Env | Copy | User | Workdir | Label | Expose | Entrypoint | Command
+Step = Run | Env | Copy | User | Workdir | Label | Expose | Command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +99,8 @@ class Image:
     """Files of the build context that its steps copy, in the order of their first use."""
     test: tuple[str, ...] = ()
     """The self-test's argv inside the image; empty: it carries none."""
+    kept: tuple[str, str] = ("", "")
+    """Dockerfile and Apptainer definition of an image that is kept as text and has no stages."""
 
 
 def shell(*argv: str) -> str:
@@ -115,7 +108,7 @@ def shell(*argv: str) -> str:
     return shlex.join(argv)
 
 
-def write(path: str, lines: Iterable[str], *, append: bool = False) -> str:
+def write(path: str, lines: Iterable[str]) -> str:
     """Return a command that writes lines to a file: no here-document, which older builders do not know."""
     quoted = " ".join("'" + line.replace("'", "'\\''") + "'" for line in lines)
-    return f"printf '%s\\n' {quoted} {'>>' if append else '>'} {shlex.quote(path)}"
+    return f"printf '%s\\n' {quoted} > {shlex.quote(path)}"

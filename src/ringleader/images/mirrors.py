@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ringleader.images.instructions import Image, Run, Stage, Step, shell, write
 from ringleader.images.recipe import Mirrors
-from ringleader.images.tables.toml_rows import TableRow, read, rows
+from ringleader.images.tables import TableRow, read, rows
 
 PUBLIC = ("docker.io", "nvcr.io", "quay.io", "ghcr.io", "gcr.io", "registry.k8s.io", "public.ecr.aws")
 """Registries from which anybody may pull. Images of other hosts are somebody's own: they are left alone."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ringleader
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import RefusedError
 
 if TYPE_CHECKING:
     import zipfile  # rendering needs the wheel's name only, and these take a tenth of its time
@@ -23,7 +23,6 @@ DATE = (1980, 1, 1, 0, 0, 0)
 """Of every file in it: the first date that a zip archive can hold."""
 LEFT_OUT = frozenset(("__pycache__", ".pyc", ".pyo", ".orig", ".rej"))
 WHEEL = "Wheel-Version: 1.0\nGenerator: ringleader\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-HINT = "install Ringleader with pip (pip install --editable . in a checkout)"
 
 
 def name(version: str = ringleader.__version__) -> str:
@@ -67,25 +66,25 @@ def _records() -> dict[str, bytes]:
     try:
         installed = metadata.distribution("ringleader")
     except metadata.PackageNotFoundError:
-        raise RefusedError(
-            Fault(
-                where="ringleader", what="it is not installed as a package, so it has no metadata", hint=HINT
-            )
-        ) from None
+        raise _refused("it is not installed as a package, so it has no metadata") from None
     if installed.version != ringleader.__version__:
         what = f"the metadata is of version {installed.version}, the files are of {ringleader.__version__}"
-        raise RefusedError(Fault(where="ringleader", what=what, hint=HINT))
+        raise _refused(what)
     found: dict[str, bytes] = {}
     for wanted in ("METADATA", "entry_points.txt"):
         text = installed.read_text(wanted)
         if text is None:
-            what = f"its metadata has no {wanted}"
-            raise RefusedError(Fault(where="ringleader", what=what, hint=HINT))
+            raise _refused(f"its metadata has no {wanted}")
         found[wanted] = text.encode()
     for path in installed.files or ():
         if len(path.parts) > 2 and path.parts[0].endswith(".dist-info") and path.parts[1] == "licenses":
             found["/".join(path.parts[1:])] = path.read_binary()
     return found
+
+
+def _refused(what: str) -> RefusedError:
+    hint = "install Ringleader with pip (pip install --editable . in a checkout)"
+    return RefusedError(what, where="ringleader", hint=hint)
 
 
 def _files(package: Path) -> Iterator[Path]:

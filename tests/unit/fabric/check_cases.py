@@ -10,9 +10,10 @@ from typing import Any
 from tests.fabric_hosts import facts
 
 from ringleader.fabric.byte_size import MIB
-from ringleader.fabric.checks.limits import GIB
+from ringleader.fabric.checks.quantities import GIB
 from ringleader.fabric.facts import (
     ControlGroup,
+    Counters,
     DeviceFile,
     HostFacts,
     HugePages,
@@ -64,6 +65,12 @@ def _complete(name: str, *providers: str) -> HostFacts:
             throttle_reasons=0x1,
             uncorrected_errors=0,
             remap_pending=False,
+            remap_failed=False,
+            power_limit=700.0,
+            power_limit_default=700.0,
+            clock_limit=1980,
+            clock_limit_default=1980,
+            mig=False,
             persistence=True,
             nvlinks=18,
             nvlinks_active=18,
@@ -74,7 +81,9 @@ def _complete(name: str, *providers: str) -> HostFacts:
     return replace(
         host,
         gpus=gpus,
-        nvidia=replace(host.nvidia, nvml="loaded") if gpus else NvidiaDriver(),
+        nvidia=replace(host.nvidia, nvml="loaded", fabric_manager_version=host.nvidia.version)
+        if gpus
+        else NvidiaDriver(),
         libraries=tuple(Library(name=one, path=f"/usr/lib/{one}", version="1.2") for one in LIBRARIES),
         verbs_providers=providers,
         software=SOFTWARE,
@@ -92,8 +101,9 @@ def hgx() -> HostFacts:
 
 @functools.cache
 def pod() -> HostFacts:
-    """A Pod with one RoCE port, for which the network's traffic class is known."""
+    """A Pod with one RoCE port, for which the network's traffic class is known, and its lossless priority."""
     host = _complete("connectx_pod", "mlx5")
+    host = interface("net1", host, pfc=(3,), dscp={code: code >> 3 for code in range(64)}, ecn=(3,))
     return replace(host, environment={**host.environment, "NCCL_IB_TC": "106"})
 
 
@@ -122,6 +132,18 @@ def port(base: HostFacts | None = None, **fields: Any) -> HostFacts:
         for one in host.rdma_devices
     )
     return replace(host, rdma_devices=devices)
+
+
+def read_twice(host: HostFacts, seconds: float = 30) -> HostFacts:
+    """Return a host that was read before, when all counters stood where they stand."""
+    ports = {
+        f"{device.name} port {port.number}": port.counters
+        for device in host.rdma_devices
+        for port in device.ports
+    }
+    interfaces = {one.name: one.statistics for one in host.net_devices}
+    earlier = Counters(read_at=host.clock.read_at - seconds, ports=ports, interfaces=interfaces)
+    return replace(host, earlier=earlier)
 
 
 def counters(base: HostFacts | None = None, **values: int) -> HostFacts:
@@ -214,6 +236,12 @@ def without_modules(*names: str) -> HostFacts:
 
 Case = Callable[[], HostFacts]
 
+
+def pauses(count: int) -> HostFacts:
+    """Return the Pod, whose interface has counted packets and pauses."""
+    return interface("net1", pod(), statistics={"rx_packets": 100_000, "rx_prio3_pause": count})
+
+
 PASSING: Mapping[str, Case] = {
     **dict.fromkeys(
         (
@@ -224,10 +252,14 @@ PASSING: Mapping[str, Case] = {
             "roce.address",
             "roce.tc",
             "roce.congestion",
+            "roce.pfc",
+            "roce.ecn",
             "env.device-plugin",
         ),
         pod,
     ),
+    "roce.pauses": lambda: read_twice(pauses(0)),
+    "port.xmit-wait": lambda: read_twice(hgx()),
     **dict.fromkeys(("efa.hugepages", "efa.libfabric", "efa.fork"), efa),
 }
 """Checks that the sound host ``hgx`` cannot pass, since it has nothing for them to judge."""
@@ -253,23 +285,37 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "port.saturated": ("warn", lambda: facts("saturated_counters")),
     "port.errors": ("warn", lambda: facts("saturated_counters")),
     "port.flaps": ("warn", lambda: facts("saturated_counters")),
-    "port.discards": ("warn", lambda: facts("saturated_counters")),
-    "port.constraints": ("warn", lambda: counters(port_rcv_constraint_errors=3)),
-    "port.timeouts": ("warn", lambda: facts("saturated_counters")),
-    "port.resends": ("warn", lambda: counters(packet_seq_err=1001)),
-    "port.receiver": ("warn", lambda: counters(out_of_buffer=5000)),
-    "port.icrc": ("warn", lambda: counters(rx_icrc_encapsulated=1)),
+    "port.discards": ("warn", lambda: counters(facts("no_pma"), port_xmit_discards=500)),
+    "port.constraints": ("warn", lambda: counters(port_rcv_constraint_errors=30)),
+    "port.timeouts": ("warn", lambda: counters(read_twice(hgx()), local_ack_timeout_err=281)),
+    "port.resends": ("warn", lambda: counters(facts("no_pma"), packet_seq_err=1001)),
+    "port.receiver": ("warn", lambda: counters(facts("no_pma"), out_of_buffer=5000)),
+    "port.icrc": ("warn", lambda: counters(rx_icrc_encapsulated=100)),
+    "port.xmit-wait": (
+        "warn",
+        lambda: counters(
+            read_twice(hgx()), port_xmit_wait=900_000_000, port_xmit_data=123_456_789_012 + 600_000_000
+        ),
+    ),
     "gid.v2": ("fail", lambda: port(pod(), gids=())),
     "gid.index": ("fail", lambda: environment(pod(), NCCL_IB_GID_INDEX="0")),
     "roce.mtu": ("warn", lambda: interface("net1", pod(), mtu=1500)),
     "roce.netdev": ("fail", lambda: interface("net1", pod(), up=False)),
     "roce.address": ("warn", lambda: interface("net1", pod(), addresses=("fe80::1",))),
-    "roce.tc": ("warn", lambda: facts("connectx_pod")),
-    "roce.congestion": ("warn", lambda: counters(pod(), roce_slow_restart=4)),
+    "roce.tc": ("warn", lambda: environment(pod(), NCCL_IB_TC="0")),
+    "roce.congestion": ("warn", lambda: counters(pod(), roce_slow_restart=4000)),
+    "roce.pfc": ("warn", lambda: interface("net1", pod(), pfc=tuple(range(8)))),
+    "roce.ecn": ("warn", lambda: interface("net1", pod(), ecn=())),
+    "roce.pauses": (
+        "warn",
+        lambda: interface(
+            "net1", read_twice(pauses(0)), statistics={"rx_packets": 200_000, "rx_prio3_pause": 9000}
+        ),
+    ),
     "limit.memlock": ("fail", lambda: limit("memlock", 8 * MIB, 8 * MIB)),
     "limit.shm": ("fail", lambda: facts("connectx_pod")),
     "limit.shm-free": ("warn", lambda: replace(hgx(), shm_free=GIB)),
-    "limit.nofile": ("warn", lambda: facts("laptop")),
+    "limit.nofile": ("warn", lambda: limit("nofile", 1024, 32768)),
     "limit.nproc": ("fail", lambda: limit("nproc", 200, 200)),
     "limit.stack": ("warn", lambda: limit("stack", -1, -1)),
     "limit.numa-calls": (
@@ -282,7 +328,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     ),
     "cgroup.rdma": ("warn", lambda: group(rdma=(RdmaLimit(device="mlx5_0", handles=2, objects=2000),))),
     "cgroup.memory": ("warn", lambda: group(memory=hgx().shm_size)),
-    "cgroup.cpu": ("warn", lambda: facts("connectx_pod")),
+    "cgroup.cpu": ("warn", lambda: group(cpus=6.0)),
     "cgroup.pids": ("warn", lambda: group(processes=512)),
     "gpu.given": ("warn", lambda: gpus(device_file="")),
     "gpu.driver": ("warn", lambda: gpu(driver="vfio-pci")),
@@ -297,6 +343,13 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "gpu.throttle": ("warn", lambda: gpu(throttle_reasons=0x40)),
     "gpu.ecc": ("fail", lambda: gpu(uncorrected_errors=1)),
     "gpu.remap": ("fail", lambda: gpu(remap_pending=True)),
+    "gpu.fabric-version": (
+        "fail",
+        lambda: replace(hgx(), nvidia=replace(hgx().nvidia, fabric_manager_version="570.124.06")),
+    ),
+    "gpu.power-limit": ("warn", lambda: gpu(power_limit=500.0)),
+    "gpu.clock-limit": ("warn", lambda: gpus(clock_limit=1200)),
+    "gpu.mig": ("warn", lambda: gpu(mig=True)),
     "gpu.persistence": ("warn", lambda: gpus(persistence=False)),
     "gpu.fabric-manager": (
         "fail",
@@ -307,7 +360,9 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "pci.speed": ("warn", lambda: facts("half_width")),
     "pci.bandwidth": ("warn", lambda: facts("half_width")),
     "pci.acs": ("fail", lambda: bridge(acs_redirects=True)),
-    "pci.iommu": ("warn", lambda: replace(hgx(), iommus=("dmar0",), kernel_command_line="intel_iommu=on")),
+    "pci.iommu": ("warn", lambda: pci(hgx().gpus[0].pci_address, iommu_type="DMA-FQ")),
+    "pci.relaxed-ordering": ("warn", lambda: pci("0000:18:00.0", relaxed_ordering=False)),
+    "pci.read-request": ("warn", lambda: pci("0000:18:00.0", max_read_request=512)),
     "pci.bar1": ("warn", lambda: gpu(bar1_memory=256 * MIB)),
     "pci.numa": ("warn", lambda: pci(hgx().gpus[0].pci_address, numa_node=None)),
     "lib.ibverbs": ("fail", lambda: library("libibverbs.so.1")),
@@ -389,6 +444,8 @@ FAILING: Mapping[str, tuple[str, Case]] = {
             hgx(), unreadable=(Unreadable(path="/sys/class/infiniband", reason="Permission denied"),)
         ),
     ),
+    "host.governor": ("warn", lambda: replace(hgx(), cpu_governors=("acpi-cpufreq powersave",))),
+    "host.irq-affinity": ("warn", lambda: pci("0000:18:00.0", irq_cpus=("0", "0", "0"))),
     "host.kernel": ("warn", lambda: replace(hgx(), kernel="3.10.0-1160.el7")),
     "host.processors": ("warn", lambda: process(cpus=8)),
     "host.virtual": (

@@ -11,8 +11,7 @@ from tests.fabric_hosts import NAMES, facts
 from tests.unit.fabric.check_cases import SOFTWARE, hgx, pod
 
 from ringleader.fabric.check_result import CheckResult, Verdict
-from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts
-from ringleader.fabric.checks.comparison import odd_hosts
+from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts, odd_hosts
 from ringleader.fabric.facts import Clock, HostFacts, Library, Limit, MpiFacts
 
 replace = dataclasses.replace
@@ -85,6 +84,11 @@ ODD: Mapping[str, tuple[str, Callable[[HostFacts], HostFacts]]] = {
         "warn",
         lambda host: replace(host, gpus=tuple(replace(one, name="NVIDIA A100") for one in host.gpus)),
     ),
+    "hosts.power-limit": (
+        "warn",
+        lambda host: replace(host, gpus=tuple(replace(one, power_limit=500.0) for one in host.gpus)),
+    ),
+    "hosts.governor": ("warn", changed(cpu_governors=("acpi-cpufreq schedutil",))),
     "hosts.numa": ("warn", lambda host: replace(host, numa_nodes=host.numa_nodes[:1])),
     "hosts.memory": ("warn", lambda host: replace(host, memory=(host.memory or 0) // 2)),
     "hosts.architecture": ("fail", changed(architecture="aarch64")),
@@ -132,7 +136,7 @@ def results(hosts: Mapping[str, HostFacts], id: str) -> list[CheckResult]:
 def test_each_comparison_has_a_case() -> None:
     ids = [one.id for one in COMPARISONS]
     assert len(set(ids)) == len(ids) >= 15
-    assert {*ODD, "hosts.roce-mtu"} == set(ids)
+    assert {*ODD, "hosts.roce-mtu", "hosts.pfc"} == set(ids)
 
 
 def test_equal_hosts_differ_in_nothing() -> None:
@@ -160,6 +164,14 @@ def test_mtu_of_roce() -> None:
     (result,) = results(hosts, "hosts.roce-mtu")
     assert (result.verdict, result.hosts, result.seen) == (Verdict.FAIL, ("b",), "1500")
     assert result.expected == "9000, as on 2 hosts"
+
+
+def test_lossless_priorities_of_roce() -> None:
+    hosts = three(pod())
+    assert results(hosts, "hosts.pfc") == []
+    hosts["b"] = interfaces(pfc=(4,))(hosts["b"])
+    (result,) = results(hosts, "hosts.pfc")
+    assert (result.verdict, result.hosts, result.seen) == (Verdict.WARN, ("b",), "4")
 
 
 def test_with_a_tie_nobody_is_odd() -> None:
@@ -227,7 +239,7 @@ def test_variables_that_each_host_has_its_own_of_are_not_compared() -> None:
 
 
 def test_three_values_name_both_minorities() -> None:
-    found = list(odd_hosts({"a": "1", "b": "1", "c": "2", "d": ""}, Verdict.WARN))
+    found = list(odd_hosts({"a": "1", "b": "1", "c": "2", "d": ""}, lambda usual, value: Verdict.WARN))
     assert [(one.seen, one.hosts) for one in found] == [("2", ("c",)), ("not there", ("d",))]
 
 

@@ -9,14 +9,14 @@ from tests.fabric_hosts import NAMES, facts
 from tests.unit.fabric.check_cases import FAILING, PASSING, hgx
 
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.checks.check import Check
-from ringleader.fabric.checks.host_checks import HOST_CHECKS, judge_host
+from ringleader.fabric.checks import HOST_CHECKS, judge_host
+from ringleader.fabric.checks.check import JUDGES, Check, rows
 
 BY_ID = {one.id: one for one in HOST_CHECKS}
 
 
 def test_each_check_has_a_failing_host_and_its_own_id() -> None:
-    assert len(BY_ID) == len(HOST_CHECKS) >= 75
+    assert len(BY_ID) == len(HOST_CHECKS) >= 135
     assert set(FAILING) == set(BY_ID)
     assert set(PASSING) <= set(BY_ID)
 
@@ -39,12 +39,19 @@ def test_a_host_that_is_not_well_does_not_pass(check: Check) -> None:
 
 @pytest.mark.parametrize("check", HOST_CHECKS, ids=list(BY_ID))
 def test_each_check_says_what_it_is(check: Check) -> None:
-    assert check.title and check.reads and check.why and check.remedy and check.passes
+    assert ". " in check.what and check.reads and check.remedy and check.judge
     assert check.warns or check.fails
     verdict, _ = FAILING[check.id]
     assert check.fails if verdict == "fail" else check.warns
-    texts = (check.title, check.reads, check.why, check.remedy, check.passes, check.warns, check.fails)
+    texts = (check.what, check.reads, check.remedy, check.passes, check.warns, check.fails, check.source)
     assert not any(text.endswith(".") or "  " in text for text in texts)
+
+
+def test_each_judge_has_a_row_and_causes_are_checks() -> None:
+    every = {id: row for group in rows().values() for id, row in group.items()}
+    assert set(JUDGES) <= set(every)
+    causes = {cause.removesuffix("*") for row in every.values() for cause in row.get("follows", ())}
+    assert causes <= set(every)
 
 
 WRONG = {
@@ -52,18 +59,14 @@ WRONG = {
     "hgx_ndr_swapped": set(),
     "efa": set(),
     "erdma": set(),
-    "connectx_pod": {"dev.match", "roce.tc", "limit.shm", "cgroup.cpu"},
+    "roce_node": set(),
+    "gpu_vm": set(),
+    "connectx_pod": {"dev.match", "limit.shm"},
     "soft_rxe": {"dev.soft"},
-    "laptop": {"limit.nofile"},
+    "laptop": set(),
     "cloud_vm": {"limit.shm", "limit.nofile"},
     "broken_ports": {"port.state", "port.phys", "port.rate", "port.fw", "port.pkey"},
-    "saturated_counters": {
-        "port.saturated",
-        "port.errors",
-        "port.flaps",
-        "port.discards",
-        "port.timeouts",
-    },
+    "saturated_counters": {"port.saturated", "port.errors", "port.flaps"},
     "no_pma": {"port.counters"},
     "half_width": {"pci.width", "pci.speed", "pci.bandwidth"},
 }

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fabric_hosts import NAMES, facts
 
+from ringleader.doctor.judgement import host_results
 from ringleader.fabric.check_result import Verdict
+from ringleader.fabric.checks import HOST_CHECKS, judge_host
 from ringleader.fabric.checks.between_hosts import compare_hosts
-from ringleader.fabric.checks.expectation import expectation_of, judge_expectation
-from ringleader.fabric.checks.host_checks import HOST_CHECKS, judge_host
+from ringleader.fabric.checks.profile import judge_profile, profile_of
 from ringleader.fabric.facts import HostFacts, document, from_document
 
 HINTS = typing.get_type_hints(HostFacts)
@@ -94,6 +95,7 @@ def any_facts(draw: st.DrawFn) -> HostFacts:
 def test_every_check_judges_any_facts(host: HostFacts) -> None:
     results = judge_host(host)
     assert not [one for one in results if one.seen.startswith("the check could not judge")]
+    assert all(one.is_bad for one in host_results(host) if one.cause)
     judged = {one.id for one in results}
     skipped = {one.needs.id for one in HOST_CHECKS if one.needs} | {"rdma-device"}
     assert judged <= {one.id for one in HOST_CHECKS} | skipped
@@ -112,4 +114,4 @@ def test_any_hosts_are_compared(hosts: dict[str, HostFacts]) -> None:
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(any_facts(), any_facts())
 def test_any_host_is_held_against_any_profile(host: HostFacts, model: HostFacts) -> None:
-    assert all(one.id.startswith("expect.") for one in judge_expectation(host, expectation_of(model)))
+    assert all(one.id.startswith("expect.") for one in judge_profile(host, profile_of(model)))

@@ -105,7 +105,7 @@ def test_links_below_their_best():
 
 def test_software():
     found = facts("hgx_ndr")
-    assert found.software.packages["torch"] == "2.6.0"
+    assert found.software.packages["torch"] == "2.8.0"
     assert (found.software.python, found.software.ssh) == ("3.12", "/usr/bin/ssh")
     (mpi,) = found.software.mpis
     assert (mpi.family, mpi.version, mpi.built_with["ucx"]) == ("Open MPI", "5.0.8", True)

@@ -16,9 +16,9 @@ from ringleader.doctor.judgement import host_results
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import RefusedError
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts
-from ringleader.fabric.checks.expectation import expectation_of, judge_expectation
-from ringleader.fabric.checks.host_checks import HOST_CHECKS
+from ringleader.fabric.checks import HOST_CHECKS
+from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts, differences
+from ringleader.fabric.checks.profile import judge_profile, profile_of
 from ringleader.fabric.facts import TOO_LATE, HostFacts, Unreadable
 from ringleader.fabric.readers import host as reader
 from ringleader.fabric.unread_areas import FIELDS_OF_AREA, UnreadError, known
@@ -55,7 +55,8 @@ def test_every_area_that_is_read_has_its_fields() -> None:
     fields = [name for names in FIELDS_OF_AREA.values() for name in names]
     assert set(reader._areas({}, list)) == {*FIELDS_OF_AREA, "NVML"}
     assert len(fields) == len(set(fields))
-    assert {one.name for one in dataclasses.fields(HostFacts)} - set(fields) == {"unreadable", "seconds"}
+    others = {one.name for one in dataclasses.fields(HostFacts)} - set(fields)
+    assert others == {"unreadable", "seconds", "earlier"}
 
 
 def test_a_reader_that_is_slow_leaves_its_area_unknown(area: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,14 +95,14 @@ def test_a_host_that_was_slow_is_named_and_never_the_odd_one(area: str) -> None:
 
 def test_two_hosts_of_which_one_was_slow_differ_in_nothing(area: str) -> None:
     for one in COMPARISONS:
-        found = one.differences({"a": hgx(), "b": late(hgx(), area)})
-        usual = one.differences({"a": hgx(), "b": hgx()})
+        found = differences(one, {"a": hgx(), "b": late(hgx(), area)})
+        usual = differences(one, {"a": hgx(), "b": hgx()})
         assert found == usual or [result.verdict for result in found] == [Verdict.SKIP], one.id
 
 
 def test_a_profile_is_neither_judged_nor_written_by_what_was_not_read(area: str, tmp_path: Path) -> None:
-    profile = expectation_of(hgx())
-    failed = [one.id for one in judge_expectation(late(hgx(), area), profile) if one.verdict is Verdict.FAIL]
+    profile = profile_of(hgx())
+    failed = [one.id for one in judge_profile(late(hgx(), area), profile) if one.verdict is Verdict.FAIL]
     assert failed == []
     if area in ("RDMA devices", "GPUs", "the process", "software", "memory", "network interfaces"):
         with pytest.raises(RefusedError, match="not read in time"):

@@ -61,6 +61,14 @@ class NodeOptions:
     cluster: ClusterOptions = group(ClusterOptions)
 
 
+EXCLUSIVE = {
+    "image": ("facts expect write_expect active since", "{} with --image", "--image reads no facts"),
+    "active": ("facts facts_from write_expect", "--active and {}", "with that nothing is measured"),
+    "since": ("facts write_expect", "--since and {}", "with that nothing is judged"),
+}
+"""An option → others that it excludes, and the fault's place and text."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
     """The options of ``doctor``."""
@@ -69,6 +77,10 @@ class DoctorOptions:
     facts: bool = flag("Print what was read, as JSON, and judge nothing.")
     facts_from: tuple[str, ...] = many(
         "Judge facts that --facts has printed, here or elsewhere; several files are compared.", metavar="FILE"
+    )
+    since: str | None = option(
+        "Judge counters by what they grew since these facts of the same hosts, which --facts has printed.",
+        metavar="FILE",
     )
     expect: str | None = option("Hold every host against this profile: what it must have.", metavar="FILE")
     write_expect: str | None = option(
@@ -121,30 +133,21 @@ class DoctorOptions:
         if len(given) > 1:
             what = "each of them says what is judged"
             found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
-        if self.image:
-            what = "--image tests an image, and reads no facts"
-            of_facts = spellings_set(self, "facts expect write_expect active")
-            found += [Fault(where=f"{word} with --image", what=what) for word in of_facts]
-        if self.active:
-            what, hint = "with that nothing is measured", "leave one out"
-            others = spellings_set(self, "facts facts_from write_expect")
-            found += [Fault(where=f"--active and {word}", what=what, hint=hint) for word in others]
-        found += self._misplaced()
+        for asked, (others, where, what) in EXCLUSIVE.items():
+            words = spellings_set(self, others) if getattr(self, asked) else []
+            found += [Fault(where=where.format(one), what=what, hint="leave one out") for one in words]
+        if self.on_kubernetes:
+            what, hint = "means nothing with --on kubernetes", "leave it out"
+            words = spellings_set(self, "facts active write_expect since")
+        else:
+            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
+            words = spellings_set(self.nodes)
+        found += [Fault(where=word, what=what, hint=hint) for word in words]
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
         if self.force and self.write_expect is None:
             found.append(Fault(where="--replace", what="means nothing without --write-expect"))
         return found
-
-    def _misplaced(self) -> list[Fault]:
-        """Return options that mean nothing on a cluster, or only there."""
-        if self.on_kubernetes:
-            what, hint = "means nothing with --on kubernetes", "leave it out"
-            given = spellings_set(self, "facts active write_expect")
-        else:
-            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
-            given = spellings_set(self.nodes)
-        return [Fault(where=word, what=what, hint=hint) for word in given]
 
 
 def job_on_hosts(asked: Job, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
@@ -198,24 +201,24 @@ COLUMN = 100
 
 def check_image(seconds: float, json: JsonOptions) -> int:
     """Run every check within ``seconds``, show what came of it; return the exit code."""
-    from ringleader.doctor import document_of
+    from ringleader.doctor.image_checks import document_of, judge
     from ringleader.doctor.image_inspection import collect
-    from ringleader.doctor.software_findings import judge
-    from ringleader.finding import has_fault
+    from ringleader.fabric.check_result import Verdict
 
     line = ProgressLine(prefix="")
     facts = collect(environ=os.environ, seconds=seconds, progress=line.show)
     line.clear()
-    found = tuple(judge(facts))
+    found = judge(facts)
     checks = [document_of(one) for one in found]
     image = facts.manifest.get("name") if facts.manifest else None
-    values: dict[str, Any] = {"image": image, "ok": not has_fault(found), "checks": checks}
+    is_well = all(one.verdict is not Verdict.FAIL for one in found)
+    values: dict[str, Any] = {"image": image, "ok": is_well, "checks": checks}
     show(json, values, lambda: f"{table_of(checks)}\n")
-    return 3 if has_fault(found) else 0
+    return 0 if is_well else 3
 
 
 def table_of(checks: Sequence[Mapping[str, str]]) -> str:
-    """Return the findings as a table for people."""
+    """Return the verdicts as a table for people."""
     from tabulate import tabulate
 
     rows = []
@@ -226,7 +229,7 @@ def table_of(checks: Sequence[Mapping[str, str]]) -> str:
 
 
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
-"""Where an image says what it has (``images.image_record.PLACE``)."""
+"""Where an image says what it has (``images.recipe.RECORD``)."""
 
 
 _LETTERS = string.ascii_lowercase + string.digits
@@ -317,8 +320,8 @@ async def _read(
     "doctor",
     DoctorOptions,
     everyday=(
-        "verbose facts facts_from expect write_expect force active image sbom timeout json json_file hosts "
-        "hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
+        "verbose facts facts_from since expect write_expect force active image sbom timeout json json_file "
+        "hosts hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
     ),
     overridden=overridden,
 )
@@ -380,16 +383,23 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
     if options.write_expect is not None:
         stored_facts.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
+    earlier = stored_facts.read_earlier(options.since, read_text, read.facts) if options.since else {}
     measured = measure_hosts(options, read) if options.active else None
     with interrupts.held():
         from ringleader.cli.doctor.judged_hosts import show_judgement
-        from ringleader.doctor.judgement import judge
+        from ringleader.doctor.judgement import judge, since
 
-    judged = judge(read.facts, faults=read.faults, profile=profile, measured=measured)
+    if options.active:
+        # What counters grew while the links were used says more than what they hold since the host started.
+        later = reading(options, again=True)
+        earlier = earlier or {host: one for host, one in read.facts.items() if host in later.facts}
+        read = replace(read, facts={**read.facts, **later.facts})
+    facts = {host: since(one, earlier[host]) if host in earlier else one for host, one in read.facts.items()}
+    judged = judge(facts, faults=read.faults, profile=profile, measured=measured)
     return show_judgement(judged, read, result, verbose=options.verbose)
 
 
-def reading(options: DoctorOptions) -> HostsReading:
+def reading(options: DoctorOptions, *, again: bool = False) -> HostsReading:
     """Read the facts of the hosts that are meant: of files, of other hosts, of this one."""
     if options.facts_from:
         return HostsReading(facts=stored_facts.read_facts(options.facts_from, read_text))
@@ -408,7 +418,7 @@ def reading(options: DoctorOptions) -> HostsReading:
         from ringleader.fabric.readers.host import SECONDS, read_host
 
     facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
-    if IMAGE_MANIFEST.exists():
+    if IMAGE_MANIFEST.exists() and not again:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
 

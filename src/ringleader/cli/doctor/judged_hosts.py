@@ -36,7 +36,7 @@ def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
 
 
 def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return one object for each result. ``hosts`` is there where a result is said of some of several."""
+    """Return one object for each result. ``hosts``: of which of several, ``cause``: what explains it."""
     return [
         {
             "id": one.id,
@@ -47,6 +47,7 @@ def documents_of(results: Iterable[CheckResult], groups: Mapping[str, str]) -> l
             "expected": one.expected,
             "remedy": one.remedy,
             **({"hosts": list(one.hosts)} if one.hosts else {}),
+            **({"cause": one.cause} if one.cause else {}),
         }
         for one in results
     ]
@@ -121,37 +122,56 @@ def results_text(
     ``verbose``: also what passed or could not be judged, line by line; without it that is so for the ids
     ``always``.
     """
-    bad = (Verdict.FAIL, Verdict.WARN)
-    shown = [one for one in results if verbose or one.verdict in bad or one.id in always]
+    trees = trees_of(results)
+    shown = [one for one in trees if verbose or one[0].is_bad or one[0].id in always]
     lines = [line for group in _grouped(shown, groups) for line in (*_group_lines(group, hosts, width), "")]
     lines += _wrapped("", summary(results, groups, verbose=verbose), width, indent=2)
     return "\n".join(lines) + "\n"
 
 
-Group = tuple[str, list[CheckResult]]
+Tree = tuple[CheckResult, ...]
+"""A result, and behind it those that follow from it."""
+Group = tuple[str, list[Tree]]
 
 
-def _grouped(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[Group]:
-    """Return headings with their results, worst first; of equal ones as they came."""
-    found: dict[str, list[CheckResult]] = {}
+def trees_of(results: Sequence[CheckResult]) -> list[Tree]:
+    """Return each result that follows from no other, with its consequences on the same hosts."""
+    found = [[one] for one in results if not one.cause]
     for one in results:
-        found.setdefault(groups.get(one.id, OTHER_GROUP), []).append(one)
+        if one.cause:
+            causes = (tree for tree in found if tree[0].name == one.cause and _meet(one, tree[0]))
+            next(causes, found[0]).append(one)
+    return [tuple(tree) for tree in found]
+
+
+def _meet(one: CheckResult, other: CheckResult) -> bool:
+    return not one.hosts or not other.hosts or bool({*one.hosts} & {*other.hosts})
+
+
+def _grouped(trees: Iterable[Tree], groups: Mapping[str, str]) -> list[Group]:
+    """Return headings with their results, worst first; of equal ones as they came."""
+    found: dict[str, list[Tree]] = {}
+    for one in trees:
+        found.setdefault(groups.get(one[0].id, OTHER_GROUP), []).append(one)
     ordered = [(name, sorted(own, key=_rank)) for name, own in found.items()]
     return sorted(ordered, key=lambda group: _rank(group[1][0]))
 
 
-def _rank(result: CheckResult) -> int:
-    return WORST_FIRST.index(result.verdict)
+def _rank(tree: Tree) -> int:
+    return min(WORST_FIRST.index(one.verdict) for one in tree)
 
 
 def _group_lines(group: Group, hosts: Sequence[str], width: int) -> Iterable[str]:
-    name, results = group
+    name, trees = group
     yield name
-    column = max(len(one.id) for one in results)
-    for at, one in enumerate(results):
+    column = max(len(tree[0].id) for tree in trees)
+    for at, (one, *consequences) in enumerate(trees):
         start = f"  {str(one.verdict).upper()}  {one.id:<{column}}  "
         yield from _wrapped(start, _sentence(one, hosts), width, indent=len(start))
-        following = results[at + 1] if at + 1 < len(results) else None
+        for each in consequences:
+            below = f"        ↳ {str(each.verdict).upper()}  {each.id}  "
+            yield from _wrapped(below, _sentence(each, hosts), width, indent=len(below))
+        following = trees[at + 1][0] if at + 1 < len(trees) else None
         if one.remedy and not (following and (following.id, following.remedy) == (one.id, one.remedy)):
             yield from _wrapped("        → ", one.remedy, width, indent=10)
 
@@ -183,13 +203,14 @@ def _wrapped(start: str, text: str, width: int, *, indent: int) -> list[str]:
 
 def summary(results: Sequence[CheckResult], groups: Mapping[str, str], *, verbose: bool = False) -> str:
     """Return in one line how much failed and warns, how many checks passed or had nothing to judge."""
-    failures, warnings = (
-        sum(one.verdict is verdict for one in results) for verdict in (Verdict.FAIL, Verdict.WARN)
-    )
+    worst = Counter(WORST_FIRST[_rank(tree)] for tree in trees_of(results))
+    failures, warnings = worst[Verdict.FAIL], worst[Verdict.WARN]
+    following = sum(bool(one.cause) for one in results)
     judged = {one.id for one in results if one.verdict is not Verdict.SKIP and one.id in groups}
-    bad = {one.id for one in results if one.verdict in (Verdict.FAIL, Verdict.WARN)}
+    bad = {one.id for one in results if one.is_bad}
     parts = [f"{failures} failed"] if failures else []
     parts += [plural(warnings, "warning")] if warnings else []
+    parts += [plural(following, "consequence")] if following else []
     parts += [f"{len(judged - bad)} passed"]
     idle = len(groups) - len(judged)
     parts += [f"{idle} not applicable"] if idle else []

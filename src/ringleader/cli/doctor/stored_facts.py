@@ -10,16 +10,15 @@ from typing import Any
 
 from ringleader.cli.options.option_checks import Faults, ReadText, unwritable, write_text
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
-from ringleader.fabric.checks.expectation import Expectation, expectation_of
-from ringleader.fabric.checks.expectation_file import parse, to_toml
+from ringleader.fabric.checks.profile import Profile, parse, profile_of, to_toml
 from ringleader.fabric.facts import HostFacts, document, from_document
 from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.text_files import json_document, printed
 
-WRITE = "--write-expect"
+WRITE, SINCE = "--write-expect", "--since"
 
 
-def read_profile(path: str, read: ReadText) -> Expectation:
+def read_profile(path: str, read: ReadText) -> Profile:
     """Return the profile of a file. Raises RequestError with everything that is wrong in it."""
     faults = Faults()
     text = faults.text_of("--expect", path, read)
@@ -45,13 +44,10 @@ def check_new(path: str, *, force: bool) -> None:
 def write_profile(path: str, facts: HostFacts) -> None:
     """Write the profile of a host; ``-`` is standard output. RefusedError where a part is unknown."""
     try:
-        profile = expectation_of(known(facts))
+        profile = profile_of(known(facts))
     except UnreadError as unread:
         raise RefusedError(str(unread), where=WRITE, hint="give it more time: --start-timeout") from None
     write_text(path, to_toml(profile))
-
-
-OPTION = "--facts-from"
 
 
 def facts_document(by_host: Mapping[str, HostFacts]) -> Any:
@@ -65,19 +61,19 @@ def facts_text(by_host: Mapping[str, HostFacts]) -> str:
     return json.dumps(facts_document(by_host), indent=1, ensure_ascii=False) + "\n"
 
 
-def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
+def read_facts(paths: Sequence[str], read: ReadText, option: str = "--facts-from") -> dict[str, HostFacts]:
     """Return the facts of the files by host; two of one name are told apart by number.
 
-    Raises RequestError with everything that is wrong in the files.
+    ``option``: what named the files. Raises RequestError with everything that is wrong in them.
     """
     faults = Faults()
     found: list[HostFacts] = []
     for path in paths:
-        text = faults.text_of(OPTION, path, read)
+        text = faults.text_of(option, path, read)
         if text is not None:
-            found += _facts_of(path, text, faults.found)
+            found += _facts_of(option, path, text, faults.found)
     if not found and not faults.found:
-        faults.add(OPTION, f"{', '.join(paths)}: no host is in it")
+        faults.add(option, f"{', '.join(paths)}: no host is in it")
     refuse(faults.found)
     by_host: dict[str, HostFacts] = {}
     for facts in found:
@@ -88,12 +84,26 @@ def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
     return by_host
 
 
-def _facts_of(path: str, text: str, faults: list[Fault]) -> list[HostFacts]:
+def read_earlier(path: str, read: ReadText, hosts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
+    """Return what was read of hosts before, by their names. Raises RequestError where it is of none."""
+    found = {one.hostname: one for one in read_facts((path,), read, SINCE).values()}
+    earlier = {
+        host: found[facts.hostname]
+        for host, facts in hosts.items()
+        if facts.hostname in found and found[facts.hostname].clock.read_at < facts.clock.read_at
+    }
+    if hosts and not earlier:
+        what = f"{path}: no facts of {', '.join(hosts)} that were read before"
+        raise RequestError([Fault(where=SINCE, what=what, hint="write them with: ringleader doctor --facts")])
+    return earlier
+
+
+def _facts_of(option: str, path: str, text: str, faults: list[Fault]) -> list[HostFacts]:
     try:
         values: Any = json_document(text)
         documents = values if isinstance(values, list) else [values]
         return [from_document(HostFacts, one) for one in documents]
     except (ValueError, RecursionError) as error:
         hint = "write it with: ringleader doctor --facts"
-        faults.append(Fault(where=OPTION, what=f"{path} holds no facts of a host: {error}", hint=hint))
+        faults.append(Fault(where=option, what=f"{path} holds no facts of a host: {error}", hint=hint))
     return []

@@ -10,24 +10,17 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ringleader.cli.image.recipe_options import (
-    NO_CHECK,
-    RecipeOptions,
-    opened,
-    recipe_argument,
-    refuse_what_clashes,
-)
+from ringleader.cli.image.recipe_options import NO_CHECK, RecipeOptions, opened_image, recipe_argument
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.output import JsonOptions, result_to, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
-from ringleader.images.build_command import BuildOptions, isolation, tag_of
-from ringleader.option_fields import SECONDS, flag, group, option
+from ringleader.images.builders import BuildOptions, build_environment, find, isolation, tag_of
+from ringleader.option_fields import SECONDS, WrongValueError, flag, group, option
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
-    from ringleader.images.build_progress import Step
 
 
 class BuildDisplay:
@@ -40,9 +33,9 @@ class BuildDisplay:
         self._now = ""
         self._second = -1
 
-    def step(self, step: Step, seconds: float) -> None:
+    def step(self, step: str, seconds: float) -> None:
         """Show a step that begins."""
-        self._now = " ".join(str(step).split())
+        self._now = " ".join(step.split())
         self._show(seconds)
 
     def passing(self, seconds: float) -> None:
@@ -74,6 +67,13 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def driver_name(text: str) -> str:
+    """Read the name of a storage driver. Raises WrongValueError."""
+    if re.fullmatch(r"[a-z0-9]+", text) is None:
+        raise WrongValueError(f"{text!r} is not a name", "such as overlay or vfs")
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
     """The options, as they were written."""
@@ -82,7 +82,11 @@ class ImageOptions:
     how: BuildOptions = group(BuildOptions)
     builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"], after="tag")
     storage_driver: str = option(
-        "Of buildah and podman: overlay, vfs.", default="", metavar="NAME", after="isolation"
+        "Of buildah and podman: overlay, vfs.",
+        default="",
+        read=driver_name,
+        metavar="NAME",
+        after="isolation",
     )
     no_check: bool = flag(NO_CHECK)
     test: bool = flag("Run the self-test in the image; it must pass.")
@@ -93,9 +97,6 @@ class ImageOptions:
     dry_run: bool = flag("Print context, Dockerfile and the builder's command.")
     json: JsonOptions = group(JsonOptions)
     changes: RecipeOptions = group(RecipeOptions)
-
-
-PLATFORMS = ("linux/amd64", "linux/arm64")
 
 
 @Command.of("build", ImageOptions, no_args_is_help=True)
@@ -118,7 +119,7 @@ def command(options: ImageOptions) -> None:
         return
     from ringleader.cli.doctor.command import table_of
     from ringleader.images.build import build as build_image
-    from ringleader.images.build_selftest import faults_of
+    from ringleader.images.build import faults_of
 
     with result_to(options.json) as result:
         display = BuildDisplay(stream=sys.stderr, is_tty=sys.stderr.isatty())
@@ -136,16 +137,15 @@ def command(options: ImageOptions) -> None:
 
 def build_task(options: ImageOptions) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
-    from ringleader.images import dockerfile, image_assembly
-    from ringleader.images.build import Task, build_environment
-    from ringleader.images.build_context import contents
-    from ringleader.images.builders import find
+    from ringleader.images import dockerfile
+    from ringleader.images.build import Task
     from ringleader.images.lock_file import MACHINES
 
-    recipe, how = opened(options.recipe, options.changes), options.how
-    machine = (how.platform or platform.machine()).rpartition("/")[2]
-    image = image_assembly.image(recipe, MACHINES.get(machine, "x86_64"))
-    faults = _unreadable(options)
+    how = options.how
+    refuse(unwritable("--sbom", options.sbom))
+    machine = MACHINES.get((how.platform or platform.machine()).rpartition("/")[2], "x86_64")
+    checked, faults = not options.no_check, []
+    image, contents = opened_image(options.recipe, options.changes, checked=checked, machine=machine)
     if options.test and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"
         faults.append(Fault(where="--test", what=what, hint="add [ringleader] to the recipe"))
@@ -153,19 +153,16 @@ def build_task(options: ImageOptions) -> Task:
         what = "Ringleader is not in the image, which would write the list"
         faults.append(Fault(where="--sbom", what=what, hint="add [ringleader] to the recipe"))
     refuse(faults)
-    if not options.no_check:
-        refuse_what_clashes(recipe)
-    inside = contents(image, recipe)
     timestamp, epoch = how.timestamp, os.environ.get("SOURCE_DATE_EPOCH", "")
     if timestamp is None and epoch.isdecimal():
         timestamp = int(epoch)
+    inside = contents()
     builder = find(options.builder or "", environ=os.environ, storage_driver=options.storage_driver)
     task = Task(
-        recipe=recipe,
         image=image,
         dockerfile=dockerfile.text(image),
         inside=inside,
-        options=replace(how, tag=tag_of(how.tag, recipe.name), timestamp=timestamp),
+        options=replace(how, tag=tag_of(how.tag, image.name), timestamp=timestamp),
         builder=builder,
         isolation=isolation(how.isolation, builder, build_environment(os.environ)),
         test=options.test,
@@ -176,32 +173,13 @@ def build_task(options: ImageOptions) -> Task:
     return task
 
 
-def _unreadable(options: ImageOptions) -> list[Fault]:
-    """Return the options whose text is not of the kind that a builder takes."""
-    from ringleader.images.recipe_fields import REFERENCE
-
-    found = []
-    tag, wanted = options.how.tag, options.how.platform
-    if tag and ("@" in tag or REFERENCE.pattern.fullmatch(tag) is None):
-        hint = "lower-case letters, such as example.org/team/train:1"
-        found.append(Fault(where="--tag", what=f"{tag!r} is not NAME:TAG", hint=hint))
-    if wanted not in ("", *PLATFORMS):
-        hint = f"use {' or '.join(PLATFORMS)}"
-        found.append(Fault(where="--platform", what=f"{wanted!r} is unknown", hint=hint))
-    driver = options.storage_driver
-    if driver and re.fullmatch(r"[a-z0-9]+", driver) is None:
-        hint = "such as overlay or vfs"
-        found.append(Fault(where="--storage-driver", what=f"{driver!r} is not a name", hint=hint))
-    return [*found, *unwritable("--sbom", options.sbom)]
-
-
 def dry_run_values(task: Task) -> dict[str, Any]:
     """Return what would be done, as plain values."""
     return {
         "builder": {"name": task.builder.name, "version": task.builder.version},
         "isolation": {"value": task.isolation.value, "reason": task.isolation.reason},
         "context": [
-            {"path": one.path, "from": str(one.source) if one.source else None} for one in task.inside
+            {"path": path, "from": str(source) if source else None} for path, source in task.inside.items()
         ],
         "dockerfile": task.dockerfile,
         "argv": list(task.argv()),
@@ -211,10 +189,8 @@ def dry_run_values(task: Task) -> dict[str, Any]:
 def dry_run_text(task: Task) -> str:
     """Return what would be done, as a text: a shell script in which the Dockerfile is a comment."""
     lines = ["# BUILD, a temporary directory of mode 0700:", "#   Dockerfile", "#   context/"]
-    for one in task.inside:
-        lines.append(
-            f"#   {one.path}  ({f'from {one.source}' if one.source else 'made of this installation'})"
-        )
+    for path, source in task.inside.items():
+        lines.append(f"#   {path}  ({f'from {source}' if source else 'made of this installation'})")
     lines += ["#", "# Dockerfile:", *(f"#   {line}".rstrip() for line in task.dockerfile.splitlines()), "#"]
     if task.isolation.reason:
         lines.append(f"# isolation {task.isolation.value}: {task.isolation.reason}")

@@ -6,16 +6,16 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
     RecipeOptions,
     not_empty,
     opened,
+    opened_image,
     recipe_argument,
     refuse_what_clashes,
 )
@@ -23,14 +23,11 @@ from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
-from ringleader.images import apptainer, dockerfile, image_assembly, lock_file, pip_resolver
-from ringleader.images.build_context import Content, contents, put
-from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, MARK, ignore_text
+from ringleader.images import apptainer, dockerfile, lock_file
+from ringleader.images.build import Contents, put
+from ringleader.images.dockerfile import DEFINITION, DOCKERFILE, IGNORE, MARK
+from ringleader.images.instructions import Image
 from ringleader.option_fields import SECONDS, flag, group, option
-
-if TYPE_CHECKING:
-    from ringleader.images.instructions import Image
-    from ringleader.images.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,27 +57,28 @@ def lock_command(options: LockOptions) -> None:
     dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
     configured to ask; no such address reaches the file.
     """
-    faults = unwritable("--output", options.output)
-    refuse(faults)
+    refuse(unwritable("--output", options.output))
     recipe = opened(options.recipe, options.changes)
     if not options.no_check:
         refuse_what_clashes(recipe)
     question = lock_file.question(recipe, platform=options.platform)
     directory = Path(recipe.where).parent if recipe.where else Path()
     if options.dry_run:
-        argv = lock_file.argv(question, python=sys.executable, target="EMPTY", directory=str(directory))
-        print(shlex.join(argv))
+        here = {"python": sys.executable, "target": "EMPTY", "directory": str(directory)}
+        for index in question.indexes:
+            print(shlex.join(lock_file.argv(question, **here, index=index)))
+        print(shlex.join(lock_file.argv(question, **here, found="FOUND" if question.indexes else "")))
         return
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if question.python != ours:
         what = f"the image has Python {question.python}, we run in {ours}"
         do = "pip takes conditions on Python's version in packages' metadata for ours"
         print(f"ringleader: {what}: {do}", file=sys.stderr)
-    report = pip_resolver.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
-    write_text(options.output or "-", lock_file.text(question, report))
+    found = lock_file.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
+    write_text(options.output or "-", lock_file.text(question, *found))
 
 
-def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:
+def check(directory: Path, texts: Mapping[str, str], inside: Contents) -> None:
     """Raise RequestError for each file there that we have not made and would write over."""
     if not directory.exists():
         if not directory.absolute().parent.is_dir():
@@ -89,49 +87,18 @@ def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
         return
     if not directory.is_dir():
         raise RequestError(f"{directory} is not a directory", where="-o")
+    places = {directory / path: source for path, source in inside.items()}
     foreign = [directory / name for name in texts if not _is_ours(directory / name)]
     if not any((directory / name).is_file() for name in texts):
-        foreign += [directory / one.path for one in inside if _is_other(directory / one.path, one)]
+        foreign += [path for path, source in places.items() if path.exists() and not _is(path, source)]
     foreign += [
         parent
-        for one in inside
-        for parent in (directory / one.path).parents
+        for path in places
+        for parent in path.parents
         if parent.is_relative_to(directory) and parent.exists() and not parent.is_dir()
     ]
-    if foreign:
-        hint = "name another directory, or move it away"
-        raise RequestError(
-            Fault(where="-o", what=f"{path} is there already, and not ours", hint=hint) for path in foreign
-        )
-
-
-def write(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> tuple[str, ...]:
-    """Write texts and contents, each file beside its place first; return the paths. ``check`` has passed."""
-    try:
-        parent = directory.absolute().parent
-        with tempfile.TemporaryDirectory(prefix=".ringleader-image-", dir=parent) as made:
-            _fill(Path(made), directory, texts, inside)
-            directory.mkdir(exist_ok=True)
-            for path in sorted(Path(made).rglob("*")):  # a directory comes before what is in it
-                target = directory / path.relative_to(made)
-                if path.is_dir():
-                    target.mkdir(exist_ok=True)
-                else:
-                    path.replace(target)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise RefusedError(what, where=str(error.filename or directory)) from None
-    return (*texts, *(one.path for one in inside))
-
-
-def _fill(made: Path, directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:
-    for name, text in texts.items():
-        (made / name).write_text(text, encoding="utf-8")
-        (made / name).chmod(0o644)
-    for content in inside:
-        if content.source is not None and _is_there(directory / content.path, content.source):
-            continue
-        put(content, made)
+    hint = "name another directory, or move it away"
+    refuse(Fault(where="-o", what=f"{path} is there already, and not ours", hint=hint) for path in foreign)
 
 
 def _is_ours(path: Path) -> bool:
@@ -143,14 +110,34 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _is_there(path: Path, source: Path) -> bool:
-    """Tell whether a file is where it would be copied to: the recipe is in the same directory."""
-    return path.exists() and path.samefile(source)
+def _is(path: Path, source: Path | None) -> bool:
+    """Tell whether a file is the one that would be copied there: the recipe is in the same directory."""
+    return source is not None and path.exists() and path.samefile(source)
 
 
-def _is_other(path: Path, content: Content) -> bool:
-    """Tell whether something else than what we would copy there is there."""
-    return path.exists() and (content.source is None or not _is_there(path, content.source))
+def write(directory: Path, texts: Mapping[str, str], inside: Contents) -> tuple[str, ...]:
+    """Write texts and contents, each file beside its place first; return the paths. ``check`` has passed."""
+    try:
+        parent = directory.absolute().parent
+        with tempfile.TemporaryDirectory(prefix=".ringleader-image-", dir=parent) as name:
+            made = Path(name)
+            for file, text in texts.items():
+                (made / file).write_text(text, encoding="utf-8")
+                (made / file).chmod(0o644)
+            for place, source in inside.items():
+                if not _is(directory / place, source):
+                    put(source, made / place)
+            directory.mkdir(exist_ok=True)
+            for path in sorted(made.rglob("*")):  # a directory comes before what is in it
+                target = directory / path.relative_to(made)
+                if path.is_dir():
+                    target.mkdir(exist_ok=True)
+                else:
+                    path.replace(target)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RefusedError(what, where=str(error.filename or directory)) from None
+    return (*texts, *inside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,25 +168,22 @@ def render_command(options: RenderOptions) -> None:
     Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
     of what -o writes.
     """
-    recipe = opened(options.recipe, options.changes)
-    if not options.no_check:
-        refuse_what_clashes(recipe)
-    image = image_assembly.image(recipe)
+    image, contents = opened_image(options.recipe, options.changes, checked=not options.no_check)
     if options.output:
-        _write(image, recipe, options)
+        _write(image, contents, options)
         return
     text = apptainer.text(image) if options.format == "apptainer" else dockerfile.text(image)
     values = {"name": image.name, "format": options.format, "text": text, "context": list(image.context)}
     show(options.json, values, lambda: text)
 
 
-def _write(image: Image, recipe: Recipe, options: RenderOptions) -> None:
+def _write(image: Image, contents: Callable[[], Contents], options: RenderOptions) -> None:
     texts = {
         DOCKERFILE: dockerfile.text(image),
         DEFINITION: apptainer.text(image),
-        IGNORE: ignore_text(image),
+        IGNORE: dockerfile.ignore_text(image),
     }
-    inside, output = contents(image, recipe), Path(options.output)
+    inside, output = contents(), Path(options.output)
     check(output, texts, inside)
     written = write(output, texts, inside)
     values = {"name": image.name, "directory": str(output), "files": list(written)}

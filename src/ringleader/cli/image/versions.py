@@ -8,32 +8,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.image.recipe_options import RecipeOptions, complete_recipe, opened
+from ringleader.cli.image.recipe_options import (
+    UNCHANGED,
+    RecipeOptions,
+    complete_recipe,
+    opened,
+    opened_historical,
+    profiles,
+)
 from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError, refuse
-from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.errors import Fault, RequestError, collected, refuse
+from ringleader.images import bundled_recipes
 from ringleader.images.check import check, clashes, selection_of
-from ringleader.images.check.version_lookup import VersionLookup
-from ringleader.images.solve.constraints import parse
-from ringleader.images.solve.search import solve
-from ringleader.images.solve.solution_text import parts, recipe_text
+from ringleader.images.check.selection import VersionLookup
+from ringleader.images.solve import parse, parts, recipe_text, solve
 from ringleader.images.tables import load
 from ringleader.option_fields import argument, flag, group, many, option
 
 if TYPE_CHECKING:
     from ringleader.images.check import Finding
-    from ringleader.images.recipe import Recipe
-    from ringleader.images.solve.solution_text import Part
+    from ringleader.images.solve import Part
 
 
-FRAMEWORKS = {
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "tensorflow-source": "TensorFlow",
-    "mxnet": "MXNet",
-    "horovod": "Horovod",
-}
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "mxnet": "MXNet", "horovod": "Horovod"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +43,8 @@ class ListOptions:
 
 @Command.of("list", ListOptions)
 def list_command(options: ListOptions) -> None:
-    """Print the profiles: the recipes that are bundled."""
-    found = [
-        _profile(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()
-    ]
+    """Print the profiles: the recipes that are bundled, and historical images."""
+    found = [_profile(name) for name in profiles()]
     rows = [
         (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
         for one in found
@@ -57,27 +53,27 @@ def list_command(options: ListOptions) -> None:
     show(options.json, found, lambda: table(rows, head, form="plain") + "\n")
 
 
-def _profile(recipe: Recipe) -> dict[str, Any]:
-    frameworks = [
-        f"{title} {recipe.blocks[name].version}"
-        for name, title in FRAMEWORKS.items()
-        if name in recipe.blocks
-    ]
+def _profile(name: str) -> dict[str, Any]:
+    historical = opened_historical(name, UNCHANGED)
+    if historical is not None:
+        about, base, cuda = historical.about, historical.base, historical.cuda
+        frameworks = list(historical.frameworks)
+    else:
+        recipe = opened(name)
+        about, base, blocks = recipe.about, recipe.base, recipe.blocks
+        frameworks = [f"{title} {blocks[one].version}" for one, title in FRAMEWORKS.items() if one in blocks]
+        selection = selection_of(recipe)
+        # The base's, else the one that its wheels bring.
+        brought = [one.cuda for one in VersionLookup(selection, load()).needs]
+        cuda = ".".join((selection.cuda or next(iter(brought), "")).split(".")[:2])
     return {
-        "name": recipe.name,
-        "about": recipe.about,
-        "base": recipe.base,
+        "name": name,
+        "about": about,
+        "base": base,
         "frameworks": frameworks,
-        "cuda": _cuda(recipe),
-        "historical": recipe.historical,
+        "cuda": cuda,
+        "historical": historical is not None,
     }
-
-
-def _cuda(recipe: Recipe) -> str:
-    """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
-    selection = selection_of(recipe)
-    brought = [one.cuda for one in VersionLookup(selection, load()).needs]
-    return ".".join((selection.cuda or next(iter(brought), "")).split(".")[:2])
 
 
 HEADINGS = {
@@ -154,19 +150,20 @@ def _checked(options: CheckOptions) -> list[Checked]:
     """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
     faults: list[Fault] = []
     found: list[Checked] = []
-    for name in options.recipes or bundled_recipes.names():
-        try:
+    every = profiles() if options.recipe == UNCHANGED else bundled_recipes.names()
+    for name in options.recipes or every:
+        with collected(faults):
+            if (historical := opened_historical(name, options.recipe)) is not None:
+                found.append(Checked(name=name, findings=historical.findings))
+                continue
             recipe = opened(name, options.recipe)
-        except RequestError as error:
-            faults += error.faults
-            continue
-        recipe = replace(
-            recipe,
-            gpus=options.gpu or recipe.gpus,
-            driver=options.driver or recipe.driver,
-            network=options.network or recipe.network,
-        )
-        found.append(Checked(name=recipe.name, findings=check(selection_of(recipe), load())))
+            recipe = replace(
+                recipe,
+                gpus=options.gpu or recipe.gpus,
+                driver=options.driver or recipe.driver,
+                network=options.network or recipe.network,
+            )
+            found.append(Checked(name=recipe.name, findings=check(selection_of(recipe), load())))
     refuse(faults)
     return found
 
@@ -236,7 +233,7 @@ def solve_command(options: SolveOptions) -> None:
         raise RequestError("cannot be combined with --recipe", where="--json")
     tables = load()
     found = solve(parse(options.constraints, tables), tables)
-    chosen = parts(found, tables)
+    chosen = tuple(parts(found, tables))
     warnings = [one for one in clashes(found, tables) if one.level == "warning"]
     rows = [(one.name, one.version, one.source or "unverified") for one in chosen]
     text = f"{table(rows, ('part', 'version', 'source'))}\n"
@@ -250,6 +247,6 @@ def solve_command(options: SolveOptions) -> None:
 
 def _solution(found: tuple[Part, ...], warnings: Sequence[Finding]) -> dict[str, Any]:
     return {
-        "parts": [{**asdict(one), "source": one.source or "unverified"} for one in found],
+        "parts": [{**one._asdict(), "source": one.source or "unverified"} for one in found],
         "warnings": [{"rule": one.where, "what": one.what, "works": one.hint} for one in warnings],
     }

@@ -2,81 +2,77 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, failed, passed, skipped, unless, warned
+from ringleader.fabric.checks.check import Found, results_of
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds, NodeFacts
 
 GPU = "nvidia.com/gpu"
 FEATURE = "feature.node.kubernetes.io"
-NFD = ((f"{FEATURE}/rdma.capable", f"{FEATURE}/rdma.available"),)
-NFD_OLD = ((f"{FEATURE}/custom-rdma.capable", f"{FEATURE}/custom-rdma.available"),)
+NFD = (
+    (f"{FEATURE}/rdma.capable", f"{FEATURE}/rdma.available"),
+    (f"{FEATURE}/custom-rdma.capable", f"{FEATURE}/custom-rdma.available"),
+)
 """Labels of node-feature-discovery since 0.13, and before."""
 MOFED = "network.nvidia.com/operator.mofed.wait"
 """``false`` where NVIDIA's network operator has loaded the NIC's driver."""
 ZONE = "topology.kubernetes.io/zone"
 IGNORED_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Kubernetes sets them itself where a node is not ready: ``kubernetes.ready`` tells."""
-Judge = Callable[[ClusterFacts, NicNeeds], Iterable[CheckResult]]
+"""Kubernetes sets them itself where a node is not ready, which ``kubernetes.ready`` reports."""
 
 
 def judge_cluster(facts: ClusterFacts, needs: NicNeeds) -> tuple[CheckResult, ...]:
     """Return the verdicts of all checks; without a node only that there is none."""
     if not facts.nodes:
         chosen = f"no node has the label {facts.selector}" if facts.selector else "the cluster has no node"
-        remedy = "kubectl get nodes --show-labels"
-        return (CheckResult(id="kubernetes.nodes", verdict=Verdict.FAIL, seen=chosen, remedy=remedy),)
-    return tuple(result for judge in JUDGES for result in judge(facts, needs))
-
-
-def _result(id: str, verdict: Verdict, seen: str, **fields: str | tuple[str, ...]) -> CheckResult:
-    return CheckResult(id=f"kubernetes.{id}", verdict=verdict, seen=seen, **fields)  # type: ignore[arg-type]
+        return (failed(chosen, id="kubernetes.nodes", remedy="kubectl get nodes --show-labels"),)
+    found = {id: results_of(judge(facts, needs)) for id, judge in JUDGES.items()}
+    return tuple(
+        dataclasses.replace(one, id=f"kubernetes.{id}") for id, results in found.items() for one in results
+    )
 
 
 def _names(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
 
 
-def _ready(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
-    down = [node for node in facts.nodes if not node.ready]
-    cordoned = [node for node in facts.nodes if node.ready and not node.schedulable]
-    if down:
-        remedy = "kubectl describe node: its conditions say why"
-        yield _result("ready", Verdict.FAIL, "not ready", remedy=remedy, hosts=_names(down))
-    if cordoned:
-        remedy = "kubectl uncordon, once whoever cordoned it agrees"
-        yield _result("ready", Verdict.WARN, "cordoned", remedy=remedy, hosts=_names(cordoned))
-    if not down and not cordoned:
-        yield _result("ready", Verdict.PASS, f"{len(facts.nodes)} nodes are ready")
+def _ready(facts: ClusterFacts, needs: NicNeeds) -> Found:
+    down = _names(node for node in facts.nodes if not node.ready)
+    cordoned = _names(node for node in facts.nodes if node.ready and not node.schedulable)
+    why, uncordon = "kubectl describe node: its conditions say why", "kubectl uncordon, once whoever cordoned"
+    bad = [failed("not ready", remedy=why, hosts=down)] if down else []
+    bad += [warned("cordoned", remedy=f"{uncordon} it agrees", hosts=cordoned)] if cordoned else []
+    return unless(bad, f"{len(facts.nodes)} nodes are ready")
 
 
-def _nics(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
+def _nics(facts: ClusterFacts, needs: NicNeeds) -> Found:
     """Judge the extended resource of the NICs, node by node."""
     if not needs.resource:
-        yield _result("nics", Verdict.SKIP, f"the profile {needs.profile} takes no extended resource")
-        return
+        return skipped(f"the profile {needs.profile} takes no extended resource")
     amounts = {node.name: int(node.allocatable.get(needs.resource, 0)) for node in facts.nodes}
+    poor = {name: str(amount) for name, amount in amounts.items() if amount < needs.count}
     expected = f"{needs.count} {needs.resource}"
-    good = [name for name, amount in amounts.items() if amount >= needs.count]
-    for amount, hosts in _by_value({name: str(one) for name, one in amounts.items() if name not in good}):
-        seen = f"{amount} {needs.resource} allocatable"
+
+    bad = []
+    for amount, hosts in _by_value(poor):
         nodes = [node for node in facts.nodes if node.name in hosts]
-        remedy = (
-            _resource_remedy(nodes, needs) if amount == "0" else "kubectl describe node: what failed there"
-        )
-        yield _result("nics", Verdict.FAIL, seen, expected=expected, remedy=remedy, hosts=hosts)
-    if len(good) == len(amounts):
-        counts = ", ".join(sorted({str(amount) for amount in amounts.values()}))
-        yield _result("nics", Verdict.PASS, f"{counts} {needs.resource} on each node", expected=expected)
+        few = "kubectl describe node: what failed there"
+        remedy = _resource_remedy(nodes, needs) if amount == "0" else few
+        seen = f"{amount} {needs.resource} allocatable"
+        bad.append(failed(seen, expected=expected, remedy=remedy, hosts=hosts))
+    counts = ", ".join(sorted({str(amount) for amount in amounts.values()}))
+    return bad or passed(f"{counts} {needs.resource} on each node", expected=expected)
 
 
 def _resource_remedy(nodes: Iterable[NodeFacts], needs: NicNeeds) -> str:
     """Return what to do where a node has none of the resource: name the one that it has."""
     there = {name for node in nodes for name, amount in node.allocatable.items() if amount > 0}
-    known = [name for name in needs.known_resources if name in there and name != needs.resource]
     alike = sorted(name for name in there if "/" in name and _looks_like_nics(name))
-    found = known or [name for name in alike if name != needs.resource]
+    names = [name for name in needs.known_resources if name in there and name != needs.resource]
+    found = names or [name for name in alike if name != needs.resource]
     if found:
         return f"there it is called {', '.join(found)}: --rdma-resource {found[0]}, or another profile"
     return "install the NICs' device plugin, or see the log of its Pod on this node"
@@ -89,145 +85,127 @@ def _looks_like_nics(name: str) -> bool:
 
 
 def _more(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
+    remedy = "reserve huge pages on the node before the kubelet starts (vm.nr_hugepages)"
     for resource, amount in needs.more.items():
-        poor = [node for node in facts.nodes if node.allocatable.get(resource, 0) < amount]
+        poor = _names(node for node in facts.nodes if node.allocatable.get(resource, 0) < amount)
         expected = f"{amount:,.0f} {resource}"
         if poor:
-            remedy = "reserve huge pages on the node before the kubelet starts (vm.nr_hugepages)"
-            yield _result(
-                "more", Verdict.FAIL, "less is allocatable", expected=expected, remedy=remedy,
-                subject=resource, hosts=_names(poor),
-            )  # fmt: skip
+            seen = "less is allocatable"
+            yield failed(seen, expected=expected, remedy=remedy, subject=resource, hosts=poor)
         else:
-            yield _result("more", Verdict.PASS, "on each node", expected=expected, subject=resource)
+            yield passed("on each node", expected=expected, subject=resource)
 
 
-def _gpus(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
+def _gpus(facts: ClusterFacts, needs: NicNeeds) -> Found:
     amounts = {node.name: f"{node.allocatable.get(GPU, 0):.0f}" for node in facts.nodes}
-    yield from _alike("gpus", amounts, f"{GPU} allocatable", "see the GPU device plugin's Pod on that node")
+    return _alike(amounts, f"{GPU} allocatable", "see the GPU device plugin's Pod on that node")
 
 
-def _taints(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
-    """Tell what Pods must tolerate; a resource\'s own taint is tolerated by whoever asks for the resource."""
+def _taints(facts: ClusterFacts, needs: NicNeeds) -> Found:
+    """Tell what Pods must tolerate; a resource's own taint is tolerated by whoever asks for the resource."""
     found: dict[str, list[str]] = {}
     for node in facts.nodes:
         for taint in node.taints:
             own = taint.key in (needs.resource, GPU)
             if taint.effect != "PreferNoSchedule" and not own and not taint.key.startswith(IGNORED_TAINTS):
                 found.setdefault(str(taint), []).append(node.name)
-    for text, hosts in found.items():
-        remedy = f"jobs need --toleration {text}"
-        yield _result("taints", Verdict.WARN, text, remedy=remedy, hosts=tuple(hosts))
-    if not found:
-        yield _result("taints", Verdict.PASS, "none that keeps these Pods away")
+    bad = (
+        warned(text, remedy=f"jobs need --toleration {text}", hosts=tuple(hosts))
+        for text, hosts in found.items()
+    )
+    return unless(bad, "none that keeps these Pods away")
 
 
-def _pod_security(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
+def _pod_security(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
     level, refused = facts.pod_security, ", ".join(needs.forbidden_below_privileged)
     if not refused:
-        yield _result("pod-security", Verdict.SKIP, f"the profile {needs.profile} needs no special right")
-    elif level is None:
-        yield _result("pod-security", Verdict.SKIP, f"the namespace {facts.namespace} is not readable")
-    elif level in ("baseline", "restricted"):
+        return skipped(f"the profile {needs.profile} needs no special right")
+    if level is None:
+        return skipped(f"the namespace {facts.namespace} is not readable")
+    if level in ("baseline", "restricted"):
         label = "pod-security.kubernetes.io/enforce=privileged"
-        yield _result(
-            "pod-security", Verdict.FAIL, f"{facts.namespace} enforces {level}, which refuses {refused}",
-            expected="privileged", remedy=f"kubectl label namespace {facts.namespace} --overwrite {label}",
-        )  # fmt: skip
-    else:
-        seen = f"{facts.namespace} enforces {level}" if level else f"{facts.namespace} sets no level"
-        yield _result("pod-security", Verdict.PASS, seen)
+        return failed(
+            f"{facts.namespace} enforces {level}, which refuses {refused}",
+            expected="privileged",
+            remedy=f"kubectl label namespace {facts.namespace} --overwrite {label}",
+        )
+    return passed(f"{facts.namespace} {f'enforces {level}' if level else 'sets no level'}")
 
 
 def _networks(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
     if not needs.networks:
-        yield _result("networks", Verdict.SKIP, "no network of Multus is asked for")
+        yield skipped("no network of Multus is asked for")
     for name in dict.fromkeys(needs.networks):
         there = facts.networks.get(name)
         if there is None:
             what = "not readable: get on network-attachment-definitions is not allowed"
-            yield _result("networks", Verdict.SKIP, what, subject=name)
+            yield skipped(what, subject=name)
         elif there:
-            yield _result("networks", Verdict.PASS, "it is there", subject=name)
+            yield passed("it is there", subject=name)
         else:
             remedy = "kubectl get network-attachment-definitions -A; NAMESPACE/NAME names one elsewhere"
-            yield _result(
-                "networks", Verdict.FAIL, f"no such network, seen from {facts.namespace}", subject=name,
-                remedy=remedy,
-            )  # fmt: skip
+            yield failed(f"no such network, seen from {facts.namespace}", subject=name, remedy=remedy)
 
 
-def _nfd(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
+def _nfd(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
     """Tell what node-feature-discovery says; without it there is nothing to judge."""
     if not needs.is_mellanox:
-        yield _result("nfd", Verdict.SKIP, "its labels mean NICs of the PCI vendor 15b3 alone")
-        return
-    names = [name for pair in (*NFD, *NFD_OLD) for name in pair]
-    marked = [node for node in facts.nodes if any(name in node.labels for name in names)]
+        return skipped("its labels mean NICs of the PCI vendor 15b3 alone")
+    if not any(name in node.labels for node in facts.nodes for pair in NFD for name in pair):
+        return skipped("no node has labels of node-feature-discovery for RDMA")
+    lacking = _names(
+        node
+        for node in facts.nodes
+        if not any(all(node.labels.get(name) == "true" for name in pair) for pair in NFD)
+    )
+    if not lacking:
+        return passed("RDMA is capable and available on each node")
+    remedy = "modprobe ib_uverbs rdma_ucm there, and look whether the NIC is on the PCI bus"
+    return warned("RDMA is not capable and available there", remedy=remedy, hosts=lacking)
+
+
+def _mofed(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
+    marked = [node for node in facts.nodes if MOFED in node.labels]
+    waiting = _names(node for node in marked if node.labels[MOFED] != "false")
     if not marked:
-        yield _result("nfd", Verdict.SKIP, "no node has labels of node-feature-discovery for RDMA")
-        return
-    lacking = [
-        node for node in facts.nodes
-        if not any(all(node.labels.get(name) == "true" for name in pair) for pair in (*NFD, *NFD_OLD))
-    ]  # fmt: skip
-    if lacking:
-        remedy = "modprobe ib_uverbs rdma_ucm there, and look whether the NIC is on the PCI bus"
-        yield _result(
-            "nfd",
-            Verdict.WARN,
-            "RDMA is not capable and available there",
-            remedy=remedy,
-            hosts=_names(lacking),
-        )
-    else:
-        yield _result("nfd", Verdict.PASS, "RDMA is capable and available on each node")
+        return skipped("NVIDIA's network operator is not on these nodes")
+    if not waiting:
+        return passed("the NIC's driver is loaded")
+    remedy = "see the operator's driver Pod (mofed) on that node"
+    return failed(f"{MOFED}=true: the NIC's driver is not loaded yet", remedy=remedy, hosts=waiting)
 
 
-def _mofed(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
-    told = [node for node in facts.nodes if MOFED in node.labels]
-    waiting = [node for node in told if node.labels[MOFED] != "false"]
-    if not told:
-        yield _result("mofed", Verdict.SKIP, "NVIDIA's network operator is not on these nodes")
-    elif waiting:
-        remedy = "see the operator's driver Pod (mofed) on that node"
-        yield _result(
-            "mofed", Verdict.FAIL, f"{MOFED}=true: the NIC\'s driver is not loaded yet", remedy=remedy,
-            hosts=_names(waiting),
-        )  # fmt: skip
-    else:
-        yield _result("mofed", Verdict.PASS, "the NIC's driver is loaded")
+def _zones(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
+    zones = Counter(node.labels[ZONE] for node in facts.nodes if ZONE in node.labels)
+    if len(zones) < 2:
+        return passed(next(iter(zones), "no node tells its zone"))
+    words = ", ".join(f"{zone} {count}" for zone, count in zones.most_common())
+    remedy = "take nodes of one zone: RDMA seldom crosses them"
+    return warned(f"nodes by zone: {words}", expected="one zone", remedy=remedy)
 
 
-def _zones(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
-    zones = {node.name: node.labels[ZONE] for node in facts.nodes if ZONE in node.labels}
-    if len(set(zones.values())) > 1:
-        words = ", ".join(f"{zone} {count}" for zone, count in Counter(zones.values()).most_common())
-        remedy = "take nodes of one zone: RDMA seldom crosses them"
-        yield _result("zones", Verdict.WARN, f"nodes by zone: {words}", expected="one zone", remedy=remedy)
-    else:
-        yield _result("zones", Verdict.PASS, next(iter(zones.values()), "no node tells its zone"))
-
-
-def _versions(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
-    for word in ("kubelet", "runtime", "system", "kernel"):
+def _version(word: str) -> Callable[[ClusterFacts, NicNeeds], Found]:
+    def judge(facts: ClusterFacts, needs: NicNeeds) -> Found:
         values = {node.name: str(getattr(node, word)) for node in facts.nodes if getattr(node, word)}
-        yield from _alike(f"{word}", values, word, "bring the nodes to one version")
+        return _alike(values, word, "bring the nodes to one version")
+
+    return judge
 
 
-def _topology(facts: ClusterFacts, needs: NicNeeds) -> Iterator[CheckResult]:
-    what = "whether GPUs, NICs and CPUs of one NUMA node are given together, only the kubelet's file tells"
-    yield _result("topology-manager", Verdict.SKIP, what)
+def _topology(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
+    return skipped(
+        "whether GPUs, NICs and CPUs of one NUMA node are given together, only the kubelet's file tells"
+    )
 
 
-def _alike(id: str, values: Mapping[str, str], what: str, remedy: str) -> Iterator[CheckResult]:
-    """Yield what is not the majority\'s value; one pass where all are the same."""
+def _alike(values: Mapping[str, str], what: str, remedy: str) -> Found:
+    """Return what is not the majority's value; one pass where all are the same."""
     groups = _by_value(values)
     usual = groups[0][0] if groups else "not told"
-    for value, hosts in groups[1:]:
-        yield _result(id, Verdict.WARN, f"{what}: {value}", expected=usual, remedy=remedy, hosts=hosts)
-    if len(groups) < 2:
-        yield _result(id, Verdict.PASS, f"{what}: {usual}")
+    bad = (
+        warned(f"{what}: {value}", expected=usual, remedy=remedy, hosts=hosts) for value, hosts in groups[1:]
+    )
+    return unless(bad, f"{what}: {usual}")
 
 
 def _by_value(values: Mapping[str, str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -238,7 +216,18 @@ def _by_value(values: Mapping[str, str]) -> list[tuple[str, tuple[str, ...]]]:
     return sorted(((value, tuple(names)) for value, names in found.items()), key=lambda one: -len(one[1]))
 
 
-JUDGES: tuple[Judge, ...] = (
-    _ready, _nics, _more, _gpus, _taints, _pod_security, _networks, _nfd, _mofed, _zones, _versions,
-    _topology,
-)  # fmt: skip
+JUDGES: Mapping[str, Callable[[ClusterFacts, NicNeeds], Found]] = {
+    "ready": _ready,
+    "nics": _nics,
+    "more": _more,
+    "gpus": _gpus,
+    "taints": _taints,
+    "pod-security": _pod_security,
+    "networks": _networks,
+    "nfd": _nfd,
+    "mofed": _mofed,
+    "zones": _zones,
+    **{word: _version(word) for word in ("kubelet", "runtime", "system", "kernel")},
+    "topology-manager": _topology,
+}
+"""End of the id → the judge."""

@@ -73,7 +73,17 @@ def _driver(files: Files, *, has_switch: bool) -> NvidiaDriver:
         version=version[1] if version else files.text("sys/module/nvidia/version"),
         open_modules="Open Kernel Module" in text if version else None,
         fabric_manager=_fabric_manager(files) if has_switch else "",
+        fabric_manager_version=_fabric_manager_version(files) if has_switch else "",
     )
+
+
+def _fabric_manager_version(files: Files) -> str:
+    """Return the version of the daemon's package, whose name may have the driver's first number."""
+    packages = files.text("var/lib/dpkg/status", limit=32 << 20).split("\n\n")
+    name = re.compile(r"^Package: nvidia-fabricmanager(?:-\d+)?$", re.MULTILINE)
+    found = [one for one in packages if name.search(one) and "\nStatus: install ok installed" in f"\n{one}"]
+    version = re.search(r"^Version: (?:\d+:)?([\d.]+)", found[0], re.MULTILINE) if found else None
+    return version[1] if version else ""
 
 
 def _fabric_manager(files: Files) -> str:

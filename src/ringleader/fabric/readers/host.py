@@ -24,6 +24,7 @@ from ringleader.fabric.facts import (
 )
 from ringleader.fabric.readers import (
     control_groups,
+    data_center_bridging,
     environment,
     gpus,
     kernel,
@@ -157,6 +158,8 @@ def _system(files: Files, environ: Mapping[str, str]) -> Fields:
         "modules": found.modules,
         "sysctls": found.sysctls,
         "iommus": found.iommus,
+        "cpu_governors": found.cpu_governors,
+        "uptime": found.uptime,
     }
 
 
@@ -185,7 +188,8 @@ def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fie
     addresses = host_facts_script.interfaces(files.root, ipv4)
     if files.replaced:
         return {"net_devices": net_devices.read(files, addresses)}
-    return {"net_devices": net_devices.read(files, addresses, traffic_counters.driver_statistics)}
+    of_driver = traffic_counters.driver_statistics
+    return {"net_devices": net_devices.read(files, addresses, of_driver, data_center_bridging.read)}
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:

@@ -73,6 +73,8 @@ class System:
     modules: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     iommus: tuple[str, ...] = ()
+    cpu_governors: tuple[str, ...] = ()
+    uptime: float | None = None
 
 
 def read(files: Files, environ: Mapping[str, str]) -> System:
@@ -88,11 +90,37 @@ def read(files: Files, environ: Mapping[str, str]) -> System:
         modules=_modules(files),
         sysctls={
             name: value
-            for name in SYSCTLS
-            if (value := " ".join(files.text(f"proc/sys/{name.replace('.', '/')}").split()))
+            for name in (*SYSCTLS, *_filters(files))
+            if (value := " ".join(files.text(f"proc/sys/{_path(name)}").split()))
         },
         iommus=files.names("sys/class/iommu"),
+        cpu_governors=_governors(files),
+        uptime=float(up[0]) if (up := re.match(r"\d{1,12}", files.text("proc/uptime"))) else None,
     )
+
+
+def _filters(files: Files) -> list[str]:
+    """Return the settings of reverse path filtering of the interfaces of hardware."""
+    names = [one for one in files.names("sys/class/net") if files.exists(f"sys/class/net/{one}/device")]
+    return [f"net.ipv4.conf.{one}.rp_filter" for one in names]
+
+
+def _path(name: str) -> str:
+    # The name of an interface may have dots of its own.
+    start, end = "net.ipv4.conf.", ".rp_filter"
+    if name.startswith(start) and name.endswith(end):
+        return f"net/ipv4/conf/{name.removeprefix(start).removesuffix(end)}/rp_filter"
+    return name.replace(".", "/")
+
+
+def _governors(files: Files) -> tuple[str, ...]:
+    place = "sys/devices/system/cpu/cpufreq"
+    policies = [f"{place}/{one}" for one in files.names(place) if one.startswith("policy")]
+    found = (
+        " ".join(files.text(f"{one}/{name}") for name in ("scaling_driver", "scaling_governor"))
+        for one in policies
+    )
+    return tuple(sorted({one.strip() for one in found if one.strip()}))
 
 
 def _system(files: Files) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ringleader.fabric.facts import NetDevice
+from ringleader.fabric.readers.data_center_bridging import Bridging
 from ringleader.fabric.readers.sysfs_files import Files, pci_address
 
 CLASS = "sys/class/net"
@@ -27,10 +28,12 @@ def read(
     files: Files,
     addresses: Mapping[str, Sequence[str]],
     of_driver: Callable[[str], Statistics] = lambda name: {},
+    bridging: Callable[[str], Bridging | None] = lambda name: None,
 ) -> tuple[NetDevice, ...]:
     """Return the interfaces; ``addresses`` by name, IPv4 before IPv6.
 
-    ``of_driver`` returns what ``ethtool -S`` prints; those with an RDMA device are asked.
+    ``of_driver`` returns what ``ethtool -S`` prints, ``bridging`` what ``dcb`` prints; those with an RDMA
+    device are asked.
     """
     # bonding_masters is a file beside them.
     names = [name for name in files.names(CLASS) if name != "bonding_masters"]
@@ -39,7 +42,7 @@ def read(
         chosen = set(ranked[:MOST_DEVICES])
         files.note(CLASS, f"{len(names) - MOST_DEVICES} of {len(names)} interfaces not read", summary=True)
         names = [name for name in names if name in chosen]
-    return tuple(_device(files, name, addresses.get(name, ()), of_driver) for name in names)
+    return tuple(_device(files, name, addresses.get(name, ()), of_driver, bridging) for name in names)
 
 
 def _rank(files: Files, name: str, addresses: Mapping[str, Sequence[str]]) -> int:
@@ -47,7 +50,11 @@ def _rank(files: Files, name: str, addresses: Mapping[str, Sequence[str]]) -> in
 
 
 def _device(
-    files: Files, name: str, addresses: Sequence[str], of_driver: Callable[[str], Statistics]
+    files: Files,
+    name: str,
+    addresses: Sequence[str],
+    of_driver: Callable[[str], Statistics],
+    bridging: Callable[[str], Bridging | None],
 ) -> NetDevice:
     place = f"{CLASS}/{name}"
     device_path = files.device_path(place)
@@ -55,6 +62,7 @@ def _device(
     speed = files.number(f"{place}/speed", if_applicable=True)
     known = speed is not None and 0 < speed < UNKNOWN_SPEED
     has_rdma = files.exists(f"{place}/device/infiniband")
+    bridged = bridging(name) if has_rdma else None
     return NetDevice(
         name=name,
         up=state == "up"
@@ -72,6 +80,21 @@ def _device(
             if not has_rdma
             else {one: value for one, value in of_driver(name).items() if OF_DRIVER.fullmatch(one)}
         ),
+        pfc=bridged.lossless if bridged else None,
+        dscp=bridged.dscp if bridged else {},
+        ecn=_ecn(files, f"{place}/ecn"),
+    )
+
+
+def _ecn(files: Files, place: str) -> tuple[int, ...] | None:
+    """Return the priorities on which NVIDIA's driver marks (np) and obeys (rp) congestion."""
+    parts = [f"{place}/{one}/enable" for one in ("roce_np", "roce_rp")]
+    if not all(files.exists(one) for one in parts):
+        return None
+    return tuple(
+        priority
+        for priority in range(8)
+        if all(files.number(f"{one}/{priority}", if_applicable=True) == 1 for one in parts)
     )
 
 

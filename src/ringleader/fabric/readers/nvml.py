@@ -31,6 +31,8 @@ P2P_STATES = (
 FABRIC_STATES = {1: "not running", 2: "starting", 3: "running"}
 """nvmlGpuFabricState: not started, in progress, completed."""
 UNCORRECTED, VOLATILE = 1, 0
+SM_CLOCK = 1
+"""nvmlClockType_t."""
 
 
 class PciInfo(ctypes.Structure):
@@ -171,6 +173,7 @@ def _gpu(session: _Session, index: int, handle: Any, known: dict[str, Gpu]) -> G
     throttling = "nvmlDeviceGetCurrentClocksEventReasons|nvmlDeviceGetCurrentClocksThrottleReasons"
     links = _nvlinks(session, handle)
     persistence = session.number("nvmlDeviceGetPersistenceMode", handle)
+    rows = _remapped_rows(session, handle)
     return dataclasses.replace(
         base,
         index=index,
@@ -186,17 +189,36 @@ def _gpu(session: _Session, index: int, handle: Any, known: dict[str, Gpu]) -> G
             ctypes.c_int(VOLATILE),
             kind=ctypes.c_ulonglong,
         ),
-        remap_pending=_remap_pending(session, handle),
+        remap_pending=rows[2],
+        remap_failed=rows[3],
+        power_limit=_thousandth(session.number("nvmlDeviceGetEnforcedPowerLimit", handle)),
+        power_limit_default=_thousandth(session.number("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+        clock_limit=session.number("nvmlDeviceGetApplicationsClock", handle, ctypes.c_int(SM_CLOCK)),
+        clock_limit_default=session.number(
+            "nvmlDeviceGetDefaultApplicationsClock", handle, ctypes.c_int(SM_CLOCK)
+        ),
+        mig=_mig(session, handle),
         persistence=None if persistence is None else bool(persistence),
         nvlinks_active=sum(links) if links else None,
         nvlinks=len(links) or None,
     )
 
 
-def _remap_pending(session: _Session, handle: Any) -> bool | None:
-    answers = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+def _remapped_rows(session: _Session, handle: Any) -> list[bool | None]:
+    """Return whether rows are remapped for corrected or uncorrected errors, are pending, have failed."""
+    answers = [ctypes.c_uint() for _ in range(4)]
     asked = session.ask("nvmlDeviceGetRemappedRows", handle, *(ctypes.byref(one) for one in answers))
-    return bool(answers[2].value) if asked else None
+    return [bool(one.value) if asked else None for one in answers]
+
+
+def _mig(session: _Session, handle: Any) -> bool | None:
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    asked = session.ask("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
+    return bool(current.value) if asked else None
+
+
+def _thousandth(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000
 
 
 def _nvlinks(session: _Session, handle: Any) -> list[bool]:

@@ -26,6 +26,11 @@ ACS_REDIRECTS = 0b1100
 MEMORY_REGION = 0x200
 """IORESOURCE_MEM."""
 MOST_CAPABILITIES = 64
+STATUS, HAS_CAPABILITIES, CAPABILITIES, EXPRESS = 0x06, 0x10, 0x34, 0x10
+"""Status register, its bit for a list of capabilities, where the list starts, PCI Express's number in it."""
+RELAXED_ORDERING = 1 << 4
+"""Bit of Device Control; bits 12 to 14 are the largest read request (PCI Express 7.5.3.4)."""
+MOST_INTERRUPTS = 256
 
 
 def read(files: Files) -> tuple[PciDevice, ...]:
@@ -73,6 +78,8 @@ def _used(files: Files) -> set[str]:
 def _device(files: Files, name: str, code: int | None, path: tuple[str, ...]) -> PciDevice:
     place = f"{DEVICES}/{name}"
     node = files.number(f"{place}/numa_node")
+    is_nic = code is not None and code >> 16 == 0x02
+    control = device_control(files.data(f"{place}/config", limit=256)) if is_nic else None
     return PciDevice(
         address=name,
         ancestors=path[:-1],
@@ -91,7 +98,36 @@ def _device(files: Files, name: str, code: int | None, path: tuple[str, ...]) ->
         if code is not None and code >> 8 == BRIDGE
         else None,
         bar_sizes=bar_sizes(files.text(f"{place}/resource")),
+        iommu_type=files.text(f"{place}/iommu_group/type"),
+        relaxed_ordering=bool(control & RELAXED_ORDERING) if control is not None else None,
+        max_read_request=128 << (control >> 12 & 7) if control is not None else None,
+        irq_cpus=_interrupts(files, place) if files.exists(f"{place}/infiniband") else (),
     )
+
+
+def _interrupts(files: Files, place: str) -> tuple[str, ...]:
+    """Return the processors that take each interrupt of a device."""
+    numbers = [one for one in files.names(f"{place}/msi_irqs") if one.isdecimal()]
+    return tuple(
+        cpus
+        for one in numbers[:MOST_INTERRUPTS]
+        if (cpus := files.text(f"proc/irq/{one}/effective_affinity_list", if_applicable=True))
+    )
+
+
+def device_control(config: bytes) -> int | None:
+    """Return the Device Control register of the PCI Express capability; ``None``: not readable, or none.
+
+    An ordinary user reads only the first 64 bytes, which have no capability.
+    """
+    at = config[CAPABILITIES] if len(config) > 64 and config[STATUS] & HAS_CAPABILITIES else 0
+    for _ in range(MOST_CAPABILITIES):
+        if at < 64 or at + 10 > len(config):
+            return None
+        if config[at] == EXPRESS:
+            return int(struct.unpack_from("<H", config, at + 8)[0])
+        at = config[at + 1]
+    return None
 
 
 def _speed(files: Files, name: str) -> float | None:

@@ -87,6 +87,8 @@ def _device(files: Files, name: str) -> RdmaDevice:
         or pci_address(files.device_path(f"{place}/device")),
         parent=files.text(f"{place}/parent"),
         netdevs=files.names(f"{place}/device/net"),
+        # ``Global tclass=106`` of NVIDIA's driver.
+        traffic_class=number(files.text(f"{place}/tc/1/traffic_class").rpartition("=")[2]),
         ports=tuple(_port(files, f"{place}/ports/{one}", int(one), device_counters) for one in numbers),
     )
 

@@ -81,8 +81,16 @@ def kernel_version(release: str) -> tuple[int, int]:
 
 
 def iommu_translates(facts: HostFacts) -> bool:
-    """Tell whether an IOMMU translates what devices send to each other: on, and not in pass-through."""
-    return bool(facts.iommus) and "iommu=pt" not in facts.kernel_command_line.split()
+    """Tell whether an IOMMU translates what GPUs and NICs send to each other: on, and not in pass-through.
+
+    By the types of their groups (``identity`` is pass-through); where no kernel tells them, by its options.
+    """
+    devices = {one.pci_address for one in facts.gpus} | {one.pci_address for one in facts.rdma_devices}
+    types = {one.iommu_type for one in facts.pci_devices if one.address in devices and one.iommu_type}
+    if types:
+        return types != {"identity"}
+    passing = {"iommu=pt", "iommu.passthrough=1"} & set(facts.kernel_command_line.split())
+    return bool(facts.iommus) and not passing
 
 
 def _rdma(facts: HostFacts, gpu: Gpu, nic: UsablePort) -> DirectAccess:

@@ -1,11 +1,16 @@
-"""What blocks fetch besides packages: where from, how it is verified, where it lies. Pure."""
+"""What blocks fetch besides packages, how it is verified, what is compiled below a prefix of its own. Pure.
+
+Projects, their URLs and checksums are rows of ``tables/data/projects.toml``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
-from ringleader.images.instructions import Copy, Run, Step, shell, write
+from ringleader.images.instructions import Copy, Env, Run, Step, shell, write
+from ringleader.images.tables import TableRow, read, rows_by
 
 TOOLS = ("ca-certificates", "curl")
 """Debian packages with which things are fetched."""
@@ -13,20 +18,19 @@ PLACE = "/opt/build"
 """Where the build stage fetches and compiles; nothing of it reaches the image."""
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 KEYRINGS = "/usr/share/keyrings"
+CUDA = "/usr/local/cuda"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Project:
-    """One project's releases. A block's own file has the projects that it fetches."""
+class Project(TableRow):
+    """One project's releases."""
 
     name: str
-    url: str
-    """With ``{version}``, ``{series}`` (its first two numbers), ``{system}`` (as vendors name the base)."""
-    source: str
-    """Who says so."""
     title: str = ""
     """As people write it, where that is not the name."""
-    sha256: Mapping[str, str] = field(default_factory=dict)
+    url: str
+    """With ``{version}``, ``{series}`` (its first two numbers), ``{system}`` (as vendors name the base)."""
+    sha256: tuple[tuple[str, str], ...] = ()
     """Version → checksum, the newest first: the one that is taken where a recipe names none."""
     versions: tuple[str, ...] = ()
     """Versions whose checksum is not public, the newest first."""
@@ -36,17 +40,7 @@ class Project:
     @property
     def known(self) -> tuple[str, ...]:
         """Every version that somebody has seen, those with a checksum first."""
-        return (*self.sha256, *self.versions)
-
-    def release(self, version: str = "", *, sha256: str = "", system: str = "") -> Release:
-        """Return a release to fetch; without a version the newest one.
-
-        ``sha256`` is what the recipe gives, for versions whose checksum we lack; it wins over ours.
-        """
-        version = version or self.known[0]
-        series = ".".join(version.split(".")[:2])
-        url = self.url.format(version=version, series=series, system=system)
-        return Release(project=self, version=version, url=url, sha256=sha256 or self.sha256.get(version, ""))
+        return (*dict(self.sha256), *self.versions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +70,24 @@ class Release:
         return f"{PLACE}/{self.project.name}"
 
 
+@cache
+def projects() -> Mapping[str, Project]:
+    """Return every project by its name."""
+    return rows_by("name", Project, read("projects")["project"])
+
+
+def release(name: str, version: str = "", *, sha256: str = "", system: str = "") -> Release:
+    """Return a project's release to fetch; without a version the newest one.
+
+    ``sha256`` is what the recipe gives, for versions whose checksum we lack; it wins over ours.
+    """
+    project = projects()[name]
+    version = version or project.known[0]
+    url = project.url.format(version=version, series=".".join(version.split(".")[:2]), system=system)
+    checksum = sha256 or dict(project.sha256).get(version, "")
+    return Release(project=project, version=version, url=url, sha256=checksum)
+
+
 def fetched(one: Release, target: str) -> tuple[str, ...]:
     """Return the commands that bring a release's file to an absolute path, and verify it."""
     commands = [
@@ -99,6 +111,9 @@ def unpacked(one: Release) -> tuple[str, ...]:
         shell("tar", "-xf", archive, "-C", one.directory, "--strip-components", "1"),
         shell("rm", "-f", archive, f"{archive}.sha256"),
     )
+
+
+# --- repositories of packages: in the build stage, and handed over to the image ---------------------------
 
 
 def tools_first() -> Run:
@@ -139,3 +154,36 @@ def handed_over(*paths: str) -> tuple[Step, ...]:
     So an image needs no tool to fetch with.
     """
     return tuple(Copy(sources=(path,), target=path, stage="build") for path in (AUTHORITIES, *paths))
+
+
+# --- what is compiled below a prefix in the build stage, and copied into the image ------------------------
+
+
+def on_path(prefix: str) -> Env:
+    """Return what makes the programs below a prefix known."""
+    return Env(variables=(("PATH", f"{prefix}/bin:${{PATH}}"),))
+
+
+def linked(prefix: str) -> Run:
+    """Return what makes the libraries below a prefix known to every program, without LD_LIBRARY_PATH.
+
+    Sessions of ssh see no variable of the image.
+    """
+    name = prefix.strip("/").replace("/", "-")
+    return Run(commands=(write(f"/etc/ld.so.conf.d/{name}.conf", (f"{prefix}/lib",)), "ldconfig"))
+
+
+def trimmed(prefix: str) -> Run:
+    """Return what takes headers, static libraries and manuals away, after everything has been compiled."""
+    parts = ("include", "share/man", "share/doc")
+    return Run(
+        commands=(
+            shell("rm", "-rf", *(f"{prefix}/{part}" for part in parts)),
+            shell("find", f"{prefix}/lib", "-name", "*.la", "-delete", "-o", "-name", "*.a", "-delete"),
+        )
+    )
+
+
+def copied(prefix: str) -> Copy:
+    """Return what copies a prefix out of the build stage."""
+    return Copy(sources=(prefix,), target=f"{prefix}/", stage="build")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.finding import Cited, Finding, fault, note, warning
-from ringleader.images.check.version_lookup import VersionLookup
+from ringleader.images.check.selection import VersionLookup
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, series
 
 VERBS = ("infiniband", "roce")
@@ -77,17 +77,12 @@ def _user_space(lookup: VersionLookup) -> Iterator[Finding]:
         yield fault("rdma-network", what, row.cited(), hint=f"user-space: {' or '.join(others)}")
     if lookup.base and lookup.base.name not in row.bases:
         yield warning("rdma-base", f"{row.name} is not known to install on {lookup.base.name}", row.cited())
-    wanted = [
-        *choice.apt,
-        *(["libfabric1"] if choice.libfabric_source == "base" else []),
-    ]
-    twice = sorted(set(row.replaces) & set(wanted))
+    wanted = {*choice.apt, *(["libfabric1"] if choice.libfabric_source == "base" else [])}
+    twice = ", ".join(sorted(set(row.replaces) & wanted))
     if twice:
-        what = (
-            f"{', '.join(twice)} of the base beside {row.name}, which brings its own: one replaces the other"
-        )
+        what = f"{twice} of the base beside {row.name}, which brings its own: one replaces the other"
         own = Cited(row=row.name, says=f"replaces {', '.join(row.replaces)}", source=row.source)
-        yield fault("one-rdma", what, own, hint=f"leave {', '.join(twice)} out, or rdma-core alone")
+        yield fault("one-rdma", what, own, hint=f"leave {twice} out, or rdma-core alone")
 
 
 def _nccl(lookup: VersionLookup) -> Iterator[Finding]:
@@ -102,11 +97,10 @@ def _nccl(lookup: VersionLookup) -> Iterator[Finding]:
     if wheel and wheel.cuda and wheel.nccl:
         found.append((lookup.torch_name, wheel.nccl, wheel.cited()))
     if choice.nccl and uses_own:
-        rows = (row for row in lookup.tables.nccl if matches(row.version, choice.nccl))
-        found += [(f"NCCL {choice.nccl} of the system", choice.nccl, row.cited()) for row in list(rows)[:1]]
+        rows = [row for row in lookup.tables.nccl if matches(row.version, choice.nccl)]
+        found += [(f"NCCL {choice.nccl} of the system", choice.nccl, row.cited()) for row in rows[:1]]
     if lookup.tensorflow_brings_cuda and lookup.tensorflow and lookup.tensorflow.nccl and not wheel:
-        who = f"TensorFlow {choice.tensorflow}"
-        found.append((who, lookup.tensorflow.nccl, lookup.tensorflow.cited()))
+        found.append((lookup.tensorflow_name, lookup.tensorflow.nccl, lookup.tensorflow.cited()))
     for who, version, cited in found:
         if key(version) < key(dynamic.value):
             what = f"{who} has NCCL {version}: on RoCE it takes GID 0 (RoCE v1), which does not work"

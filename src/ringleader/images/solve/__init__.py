@@ -1,1 +1,0 @@
-"""One set of versions that fits some constraints, and the recipe with it. Pure."""
