@@ -57,7 +57,7 @@ class LabStep:
 
 
 def lab_step(profile: Profile, setup: LabSetup, ranks: int) -> LabStep:
-    """Return a step of so many ranks, which fill their hosts. On one host the exchange follows backward."""
+    """Return a step of ``ranks`` ranks, which fill their hosts. On one host the exchange follows backward."""
     hosts = max(1, ranks // setup.per_host)
     shape = Shape(hosts=hosts, per_host=min(ranks, setup.per_host))
     rate = setup.memory_rate

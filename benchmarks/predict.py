@@ -1,4 +1,4 @@
-"""Predictions held against published tables: fit odd points, predict even ones (``make bench-predict``).
+"""Predictions compared with published tables: fit odd points, predict even ones (``make bench-predict``).
 
 Nothing is tuned per row: each fit starts from the stated network and uses the odd points only. Rows that
 were measured on one machine are fitted together. Where a source does not say how gradients were summed, the

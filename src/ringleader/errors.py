@@ -146,6 +146,14 @@ class ReaderGoneError(OutputError):
         self.faults = ()
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint of the known word that a misspelt one is closest to; empty where none is close."""
+    import difflib  # for messages of errors only
+
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
 @contextmanager
 def collected(faults: list[Fault], kind: type[RingleaderError] = RequestError) -> Iterator[None]:
     """Add to ``faults`` those of an error that comes up inside, to be told with others, and go on behind."""

@@ -77,6 +77,9 @@ ACCEPT_NEW = f"{OF_THE_COMMAND_LINE}RUN_ACCEPT_NEW_HOST_KEYS"
 """A default of ``ringleader run`` that counts here too; Horovod itself verifies no host's key."""
 _YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 """What ``ringleader run`` takes for a flag in a variable."""
+RESET_LIMIT_EXCEEDED_MESSAGE = (
+    "Horovod was shutdown because number of resets during elastic job exceeded limit: {}"
+)
 DETECTED = "Horovod detected that one or more processes exited with non-zero status"
 """What scripts look for where a rank has failed."""
 
@@ -88,7 +91,7 @@ class WrongOptionError(RequestError, ValueError):
 def elastic_failure_text(reason: str, limit: int | None) -> str:
     """Return what Horovod says where an elastic job has failed, and why."""
     if limit is not None and reason.endswith(RESET_LIMIT):
-        return f"Horovod was shutdown because number of resets during elastic job exceeded limit: {limit}"
+        return RESET_LIMIT_EXCEEDED_MESSAGE.format(limit)
     return f"{DETECTED}: {reason}"
 
 

@@ -23,17 +23,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import bad_input_cases as cases_of
 import bad_input_world as world_of
+from campaign import Result, report
 
 NAMESPACES = (
-    "unshare",
-    "--mount",
-    "--propagation",
-    "private",
-    "--pid",
-    "--net",
-    "--fork",
-    "--kill-child",
-    "--mount-proc",
+    *("unshare", "--mount", "--propagation", "private", "--pid", "--net"),
+    *("--fork", "--kill-child", "--mount-proc"),
 )
 
 
@@ -42,24 +36,14 @@ def main() -> int:
     if words.worker is not None:
         _work(words)
         return 0
-    unknown = cases_of.unknown_commands()
-    chosen = _chosen(words)
-    results = _in_workers(words)
-    for line in _table(results):
-        print(line)
-    exceptions = [one for one in results if one["faults"]]
-    for one in exceptions:
-        print(f"\n!! {one['case']}: {'; '.join(one['faults'])}\n   {' '.join(one['argv'])}")
-        print("".join(f"   | {line}\n" for line in str(one["stderr"]).splitlines()[-12:]), end="")
-    for name in unknown:
-        print(f"\n!! {name}: no case calls this command; add it to SUBJECTS in bad_input_cases.py")
-    missing = len(chosen) - len(results)
-    if missing:
-        print(f"\n!! {missing} cases have no result")
-    print(f"\n{len(results)} cases, {len(exceptions) + len(unknown) + missing} exceptions")
-    if words.json_file:
-        Path(words.json_file).write_text(json.dumps(results, indent=1) + "\n")
-    return 1 if exceptions or unknown or missing else 0
+    chosen, results = _chosen(words), _in_workers(words)
+    further = [
+        f"{name}: no case calls this command; add it to SUBJECTS in bad_input_cases.py"
+        for name in cases_of.unknown_commands()
+    ]
+    if missing := len(chosen) - len(results):
+        further.append(f"{missing} cases have no result")
+    return report(results, _table(results), further, words.json_file)
 
 
 def _words() -> Any:
@@ -89,10 +73,10 @@ def _work(words: Any) -> None:
         world_of.make_world()
         world = world_of.World()
         for case in _chosen(words)[words.worker :: words.jobs]:
-            print(json.dumps(world_of.plain_values(world.result(case))), file=out, flush=True)
+            print(json.dumps(world.result(case)), file=out, flush=True)
 
 
-def _in_workers(words: Any) -> list[dict[str, Any]]:
+def _in_workers(words: Any) -> list[Result]:
     with tempfile.TemporaryDirectory() as directory:
         files = [Path(directory, str(number)) for number in range(words.jobs)]
         workers = [
@@ -111,9 +95,9 @@ def _in_workers(words: Any) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def _table(results: list[dict[str, Any]]) -> list[str]:
+def _table(results: list[Result]) -> list[str]:
     """Return a line for each command and surroundings: how often, exit codes, slowest, a first message."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Result]] = {}
     for one in results:
         groups.setdefault((one["command"], one["surroundings"]), []).append(one)
     lines = [

@@ -19,10 +19,12 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bad_input_cases import HARMLESS, OK, PIPE, REFUSED, REQUEST, STREAMS, Case
+from campaign import Result
 
 from ringleader.bench import run_file
 from ringleader.metrics import Sample
@@ -52,25 +54,6 @@ OF_OTHERS = ("/mnt/home/.rustup", "/mnt/home/.config", "/run/containers")
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What a case came to."""
-
-    case: str
-    command: str
-    argv: tuple[str, ...]
-    surroundings: str
-    code: int | None
-    """``None``: it did not end."""
-    seconds: float
-    message: str
-    """First line on standard error."""
-    faults: tuple[str, ...]
-    """What is wrong; empty: nothing."""
-    stderr: str
-    tried: bool = True
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
@@ -120,21 +103,22 @@ class World:
         code, out, err, seconds, left = self._run(case, case.surroundings)
         text = err.decode(errors="replace")
         faults = [*_judged(case, code, out, text, plain), *(f"left behind: {one}" for one in left)]
-        return Result(
-            case=case.name,
-            command=case.command,
-            argv=tuple(os.fsencode(word).decode(errors="backslashreplace")[:200] for word in case.argv),
-            surroundings=case.surroundings,
-            code=code,
-            seconds=round(seconds, 2),
-            message=next((line for line in text.splitlines() if line.strip()), "")[:200],
-            faults=tuple(faults),
-            stderr=text[-4000:],
-        )
+        argv = [os.fsencode(word).decode(errors="backslashreplace")[:200] for word in case.argv]
+        return {
+            "line": case.name,
+            "command": case.command,
+            "argv": argv,
+            "surroundings": case.surroundings,
+            "code": code,
+            "seconds": round(seconds, 2),
+            "message": next((line for line in text.splitlines() if line.strip()), "")[:200],
+            "faults": faults,
+            "output": text[-4000:].splitlines()[-12:],
+        }
 
     def _run(self, case: Case, surroundings: str) -> tuple[int | None, bytes, bytes, float, list[str]]:
         with contextlib.ExitStack() as stack:
-            options = _Surroundings(self, stack).enter(surroundings, case)
+            options = self._entered(surroundings, case, stack)
             before = _there()
             out_path, err_path = Path("/mnt/out"), Path("/mnt/err")
             streams = {
@@ -162,6 +146,87 @@ class World:
             left = _left(before)
             return code, _bytes(out_path), _bytes(err_path), seconds, left
 
+    def _entered(self, name: str, case: Case, stack: contextlib.ExitStack) -> _Options:
+        """Make what a case finds around it; what others need is put back with ``stack``."""
+        shutil.rmtree("/mnt/home", ignore_errors=True)
+        Path("/mnt/home").mkdir()
+        WORK.mkdir(exist_ok=True)
+        mount("tmpfs", str(WORK), "tmpfs", 0, f"size={8 * SMALL},mode=0755")
+        stack.callback(unmount, str(WORK))
+        _make_files(case)
+        environ = {
+            key: value for key, value in os.environb.items() if not key.startswith((b"RINGLEADER", b"KUBE"))
+        }
+        path = os.fsencode(f"{Path(sys.executable).parent}{os.pathsep}")
+        environ |= {
+            b"KUBECONFIG": os.fsencode(WORK / "kubeconfig"),
+            b"HOME": b"/mnt/home",
+            b"PATH": path + environ.get(b"PATH", b"/usr/bin:/bin"),
+            b"PYTHONDONTWRITEBYTECODE": b"1",
+            b"OMP_NUM_THREADS": b"1",
+            **VARIABLES.get(name, {}),
+        }
+        if name == "no-home":
+            del environ[b"HOME"]
+        options = _Options(
+            program=(sys.executable, "-m", "ringleader"),
+            environ=environ,
+            limits=LIMITS.get(name, ()),
+            closed=CLOSED.get(name, ()),
+        )
+        for place in READ_ONLY.get(name, ()):
+            mount(place, place, "", MS_BIND)
+            stack.callback(unmount, place)
+            mount("none", place, "", MS_REMOUNT | MS_BIND | MS_RDONLY)
+        if name == "full-disk":
+            _fill(WORK)
+        elif name == "full-tmp":
+            for place in ("/tmp", "/var/tmp", "/mnt/home"):
+                mount("tmpfs", place, "tmpfs", 0, "size=64k,mode=1777")
+                stack.callback(unmount, place)
+                _fill(Path(place))
+        elif name in ("stranger", "no-processes"):
+            _become_a_stranger(options)
+        elif name == "deleted-directory":
+            (WORK / "here").mkdir()
+            options.first.append(lambda: (os.chdir(WORK / "here"), shutil.rmtree(WORK / "here")))
+        elif name in ("silent-server", "garbage-server"):
+            server = self.silent if name == "silent-server" else self.garbage
+            (WORK / "kubeconfig").write_text(_kubeconfig(server.getsockname()[1]))
+        return options
+
+
+# --- surroundings -----------------------------------------------------------------------------------------
+
+VARIABLES: Mapping[str, dict[bytes, bytes]] = {
+    "missing-tmpdir": {b"TMPDIR": b"/mnt/nowhere"},
+    "file-tmpdir": {b"TMPDIR": os.fsencode(WORK / "train.py")},
+    "binary-tmpdir": {b"TMPDIR": b"/mnt/\xff\xfe"},
+    "full-tmp": {b"TMPDIR": b"/tmp"},
+    "missing-home": {b"HOME": b"/mnt/nowhere"},
+    "file-home": {b"HOME": b"/dev/null"},
+    "no-locale": {b"LC_ALL": b"xx_XX.nonsense", b"LANG": b"\xff"},
+    "c-locale": {b"LC_ALL": b"POSIX", b"PYTHONUTF8": b"0", b"PYTHONCOERCECLOCALE": b"0"},
+    "dumb-encoding": {b"PYTHONIOENCODING": b"ascii"},
+    "bad-term": {b"TERM": b"nonsense\xff"},
+    "bad-columns": {b"COLUMNS": b"-1", b"LINES": b"x"},
+    "binary-variable": {b"\xff\xfe": b"\xfd", b"RINGLEADER": b"\xff"},
+    "no-path": {b"PATH": b""},
+    "directory-kubeconfig": {b"KUBECONFIG": os.fsencode(WORK / "directory")},
+}
+LIMITS = {
+    "few-files": ((resource.RLIMIT_NOFILE, 16),),
+    # Standard error is a file as well: 4 KiB leave room for a message.
+    "no-file-size": ((resource.RLIMIT_FSIZE, 4096),),
+    "no-processes": ((resource.RLIMIT_NPROC, 0),),
+}
+CLOSED = {"closed-stdin": (0,), "closed-stdout": (1,), "closed-stderr": (2,), "all-closed": (0, 1, 2)}
+READ_ONLY = {
+    "read-only-disk": (str(WORK),),
+    "read-only-tmp": ("/tmp", "/var/tmp", "/run"),
+    "read-only-shm": ("/dev/shm",),
+}
+
 
 @dataclass
 class _Options:
@@ -170,12 +235,12 @@ class _Options:
     limits: tuple[tuple[int, int], ...] = ()
     user: int | None = None
     closed: tuple[int, ...] = ()
-    deleted: bool = False
+    first: list[Callable[[], object]] = field(default_factory=list)
 
     def prepare(self) -> None:
         """Run in the child, just before the program."""
-        if self.deleted:
-            shutil.rmtree(WORK / "here")
+        for step in self.first:
+            step()
         if self.user is not None:
             os.setgroups([])
             os.setgid(self.user)
@@ -186,172 +251,36 @@ class _Options:
             os.close(descriptor)
 
 
-class _Surroundings:
-    """Makes what a case finds around it, and puts back what others need."""
+def _become_a_stranger(options: _Options) -> None:
+    """Another user, whose working directory is root's."""
+    site = [entry for entry in sys.path if entry.endswith("site-packages")]
+    source = str(Path(__file__).parents[2] / "src")
+    python = f"{PYTHON_FOR_STRANGERS}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
+    options.program = (python, "-m", "ringleader")
+    options.environ[b"PYTHONPATH"] = os.fsencode(os.pathsep.join([source, *site]))
+    options.environ[b"LD_LIBRARY_PATH"] = os.fsencode(f"{PYTHON_FOR_STRANGERS}/lib")
+    options.user = STRANGER
+    for file in ("job.yaml", "recipe.toml", "kept/run.json", "kubeconfig"):
+        (WORK / file).chmod(0o600)
 
-    def __init__(self, world: World, stack: contextlib.ExitStack) -> None:
-        self._world = world
-        self._stack = stack
 
-    def enter(self, name: str, case: Case) -> _Options:
-        shutil.rmtree("/mnt/home", ignore_errors=True)
-        Path("/mnt/home").mkdir()
-        WORK.mkdir(exist_ok=True)
-        mount("tmpfs", str(WORK), "tmpfs", 0, f"size={8 * SMALL},mode=0755")
-        self._stack.callback(unmount, str(WORK))
-        self._files(case)
-        environ = {
-            key: value for key, value in os.environb.items() if not key.startswith((b"RINGLEADER", b"KUBE"))
-        }
-        path = os.fsencode(f"{Path(sys.executable).parent}{os.pathsep}") + environ.get(
-            b"PATH", b"/usr/bin:/bin"
-        )
-        environ |= {b"KUBECONFIG": os.fsencode(WORK / "kubeconfig"), b"HOME": b"/mnt/home", b"PATH": path}
-        environ |= {b"PYTHONDONTWRITEBYTECODE": b"1", b"OMP_NUM_THREADS": b"1"}
-        options = _Options(program=(sys.executable, "-m", "ringleader"), environ=environ)
-        getattr(self, "_" + name.replace("-", "_"), lambda options: None)(options)
-        return options
-
-    def _files(self, case: Case) -> None:
-        os.umask(0o022)
-        for file, text in FILES.items():
-            (WORK / file).write_text(text)
-        (WORK / "kubeconfig").write_text(_kubeconfig(1))
-        run_file.write(KEPT, WORK / "kept")
-        for name, stored in STORED.items():
-            (WORK / name).mkdir()
-            shutil.copy(MEASURED / stored / "run.json", WORK / name)
-        (WORK / "directory").mkdir()
-        os.mkfifo(WORK / "pipe")
-        (WORK / "dangling").symlink_to("nowhere")
-        (WORK / "binary").write_bytes(bytes(range(256)) * 64)
-        for script in ("bad-interpreter", "no-interpreter"):
-            (WORK / script).chmod(0o755)
-        if case.contents is not None:
-            (WORK / case.contents[0]).write_bytes(case.contents[1])
-
-    # --- what is harmless -----------------------------------------------------------------------------------
-
-    def _closed_stdin(self, options: _Options) -> None:
-        options.closed = (0,)
-
-    def _missing_tmpdir(self, options: _Options) -> None:
-        options.environ[b"TMPDIR"] = b"/mnt/nowhere"
-
-    def _file_tmpdir(self, options: _Options) -> None:
-        options.environ[b"TMPDIR"] = os.fsencode(WORK / "train.py")
-
-    def _binary_tmpdir(self, options: _Options) -> None:
-        options.environ[b"TMPDIR"] = b"/mnt/\xff\xfe"
-
-    def _no_home(self, options: _Options) -> None:
-        del options.environ[b"HOME"]
-
-    def _missing_home(self, options: _Options) -> None:
-        options.environ[b"HOME"] = b"/mnt/nowhere"
-
-    def _file_home(self, options: _Options) -> None:
-        options.environ[b"HOME"] = b"/dev/null"
-
-    def _no_locale(self, options: _Options) -> None:
-        options.environ |= {b"LC_ALL": b"xx_XX.nonsense", b"LANG": b"\xff"}
-
-    def _c_locale(self, options: _Options) -> None:
-        options.environ |= {b"LC_ALL": b"POSIX", b"PYTHONUTF8": b"0", b"PYTHONCOERCECLOCALE": b"0"}
-
-    def _dumb_encoding(self, options: _Options) -> None:
-        options.environ[b"PYTHONIOENCODING"] = b"ascii"
-
-    def _bad_term(self, options: _Options) -> None:
-        options.environ[b"TERM"] = b"nonsense\xff"
-
-    def _bad_columns(self, options: _Options) -> None:
-        options.environ |= {b"COLUMNS": b"-1", b"LINES": b"x"}
-
-    def _binary_variable(self, options: _Options) -> None:
-        options.environ |= {b"\xff\xfe": b"\xfd", b"RINGLEADER": b"\xff"}
-
-    # --- what is not ----------------------------------------------------------------------------------------
-
-    def _full_disk(self, options: _Options) -> None:
-        _fill(WORK)
-
-    def _full_tmp(self, options: _Options) -> None:
-        for place in ("/tmp", "/var/tmp", "/mnt/home"):
-            mount("tmpfs", place, "tmpfs", 0, "size=64k,mode=1777")
-            self._stack.callback(unmount, place)
-            _fill(Path(place))
-        options.environ[b"TMPDIR"] = b"/tmp"
-
-    def _read_only(self, place: str) -> None:
-        mount(place, place, "", MS_BIND)
-        self._stack.callback(unmount, place)
-        mount("none", place, "", MS_REMOUNT | MS_BIND | MS_RDONLY)
-
-    def _read_only_disk(self, options: _Options) -> None:
-        self._read_only(str(WORK))
-
-    def _read_only_tmp(self, options: _Options) -> None:
-        for place in ("/tmp", "/var/tmp", "/run"):
-            self._read_only(place)
-
-    def _read_only_shm(self, options: _Options) -> None:
-        self._read_only("/dev/shm")
-
-    def _few_files(self, options: _Options) -> None:
-        options.limits = ((resource.RLIMIT_NOFILE, 16),)
-
-    def _no_file_size(self, options: _Options) -> None:
-        # Standard error is a file as well: 4 KiB leave room for a message.
-        options.limits = ((resource.RLIMIT_FSIZE, 4096),)
-
-    def _stranger(self, options: _Options) -> None:
-        """Another user, whose working directory is root's."""
-        site = [entry for entry in sys.path if entry.endswith("site-packages")]
-        source = str(Path(__file__).parents[2] / "src")
-        python = f"{PYTHON_FOR_STRANGERS}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
-        options.program = (python, "-m", "ringleader")
-        options.environ[b"PYTHONPATH"] = os.fsencode(os.pathsep.join([source, *site]))
-        options.environ[b"LD_LIBRARY_PATH"] = os.fsencode(f"{PYTHON_FOR_STRANGERS}/lib")
-        options.user = STRANGER
-        for file in ("job.yaml", "recipe.toml", "kept/run.json", "kubeconfig"):
-            (WORK / file).chmod(0o600)
-
-    def _no_processes(self, options: _Options) -> None:
-        self._stranger(options)
-        options.limits = ((resource.RLIMIT_NPROC, 0),)
-
-    def _deleted_directory(self, options: _Options) -> None:
-        options.deleted = True
-        (WORK / "here").mkdir()
-        inner = options.prepare
-
-        def prepare() -> None:
-            os.chdir(WORK / "here")
-            inner()
-
-        options.prepare = prepare  # type: ignore[method-assign]
-
-    def _no_path(self, options: _Options) -> None:
-        options.environ[b"PATH"] = b""
-
-    def _directory_kubeconfig(self, options: _Options) -> None:
-        options.environ[b"KUBECONFIG"] = os.fsencode(WORK / "directory")
-
-    def _silent_server(self, options: _Options) -> None:
-        (WORK / "kubeconfig").write_text(_kubeconfig(self._world.silent.getsockname()[1]))
-
-    def _garbage_server(self, options: _Options) -> None:
-        (WORK / "kubeconfig").write_text(_kubeconfig(self._world.garbage.getsockname()[1]))
-
-    def _all_closed(self, options: _Options) -> None:
-        options.closed = (0, 1, 2)
-
-    def _closed_stderr(self, options: _Options) -> None:
-        options.closed = (2,)
-
-    def _closed_stdout(self, options: _Options) -> None:
-        options.closed = (1,)
+def _make_files(case: Case) -> None:
+    os.umask(0o022)
+    for file, text in FILES.items():
+        (WORK / file).write_text(text)
+    (WORK / "kubeconfig").write_text(_kubeconfig(1))
+    run_file.write(KEPT, WORK / "kept")
+    for name, stored in STORED.items():
+        (WORK / name).mkdir()
+        shutil.copy(MEASURED / stored / "run.json", WORK / name)
+    (WORK / "directory").mkdir()
+    os.mkfifo(WORK / "pipe")
+    (WORK / "dangling").symlink_to("nowhere")
+    (WORK / "binary").write_bytes(bytes(range(256)) * 64)
+    for script in ("bad-interpreter", "no-interpreter"):
+        (WORK / script).chmod(0o755)
+    if case.contents is not None:
+        (WORK / case.contents[0]).write_bytes(case.contents[1])
 
 
 def _fill(place: Path) -> None:
@@ -526,8 +455,3 @@ KEPT = Run(
     repeats=1,
     warmup=0.2,
 )
-
-
-def plain_values(result: Result) -> dict[str, object]:
-    """Return a result as JSON takes it."""
-    return asdict(result)

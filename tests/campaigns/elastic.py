@@ -14,26 +14,659 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import math
 import os
+import random
 import signal
 import statistics
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from elastic_hosts import changes, hosts
-from elastic_ranks import ranks
-from elastic_returns import returns
-from elastic_stopped import stopped
-from elastic_trial import Result
-from elastic_two import two
-from faults_world import unwind
+from campaign import Result, a_lab, carried_out, command_line, pids, report, send, until
+from elastic_job import (
+    DAEMON,
+    ENDLESS,
+    HOST_AGENT,
+    PROXY,
+    ElasticJob,
+    Member,
+    Usage,
+    growth,
+    lines_of,
+    usage_of,
+)
+from elastic_status import KINDS, PHASES
 
-PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Result]]] = {
+from ringleader.lab import hosts as lab_hosts
+from ringleader.lab import kernel_state
+from ringleader.lab.saved_state import Lab, LabHost
+
+START_SECONDS, GO_ON_SECONDS, STRIKE_SECONDS = 90.0, 60.0, 30.0
+SURVIVES = ("--min-np", "1", "--rank-restarts", "100000")
+"""Of jobs that go on whatever happens to their ranks."""
+Words = argparse.Namespace
+
+
+# --- jobs and results -------------------------------------------------------------------------------------
+
+
+class HostList:
+    """A discovery script that prints what was offered last."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        """Offer the hosts of these names."""
+        self._list = Path(f"/tmp/rle-hosts-{os.getpid()}")
+        self.script = Path(f"{self._list}.sh")
+        self.script.write_text(f"#!/bin/sh\ncat {self._list}\n")
+        self.script.chmod(0o755)
+        self.offer(names)
+
+    def offer(self, names: Sequence[str]) -> None:
+        """Offer the hosts of these names from now on."""
+        fresh = self._list.with_suffix(".new")
+        fresh.write_text("".join(f"{name}:2\n" for name in names))
+        fresh.rename(self._list)
+
+    def __enter__(self) -> HostList:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._list.unlink(missing_ok=True)
+        self.script.unlink(missing_ok=True)
+
+
+def names_of(hosts: Sequence[LabHost]) -> list[str]:
+    """Return the names of hosts."""
+    return [host.name for host in hosts]
+
+
+@contextlib.contextmanager
+def job_of(
+    words: Words,
+    lab: Lab | None,
+    *more: str,
+    hosts: HostList | None = None,
+    steps: int = ENDLESS,
+    after: float = 0.0,
+) -> Iterator[ElasticJob]:
+    """Start a job on this host, in a lab, or on the hosts of a list; at the end nothing may be left of it.
+
+    ``after``: seconds that a rank takes at most after so many ``steps``.
+    """
+    where = ("--oversubscribe",) if hosts is not None else ("-n", "4", "--oversubscribe")
+    if lab is not None:
+        listed = ("--host-discovery-script", str(hosts.script)) if hosts else ("--hostfile", lab.hostfile)
+        where = (*listed, "--ssh-config", lab.ssh_config)
+    job = ElasticJob(words=(*where, "--mpi", words.mpi, *more), lab=lab, steps=steps, after=after)
+    try:
+        yield job
+    finally:
+        words.left += [f"left by {' '.join(job.argv)}: {one}" for one in job.end()]
+        job.close()
+
+
+def result(what: str, who: str, seconds: float | None, faults: Sequence[str], job: ElasticJob) -> Result:
+    """Return the result of a trial, with the end of the job's output."""
+    shown = "" if seconds is None else f"{seconds:.3f} s"
+    return {
+        "line": f"{what:34} {who:16} {shown:>9}",
+        "what": what,
+        "who": who,
+        "seconds": seconds,
+        "faults": [*faults, *job.wrong()],
+        "argv": job.argv,
+        "output": job.lines[-60:],
+    }
+
+
+def failed(what: str, who: str, why: str, job: ElasticJob) -> Result:
+    """Return the result of a trial after which the job does not go on."""
+    code = job.launcher.poll()
+    return result(
+        what, who, None, [why + ("" if code is None else f" (the launcher ended with {code})")], job
+    )
+
+
+def starts(job: ElasticJob, size: int, what: str = "start", who: str = "job") -> list[Result]:
+    """Wait until so many ranks train; return a result where they do not."""
+    return [] if job.wait_until_steady(size, START_SECONDS) else [failed(what, who, "does not start", job)]
+
+
+def trains(what: str, who: str, size: int, since: float, job: ElasticJob) -> Result:
+    """Wait until so many ranks train; seconds are from ``since`` to the first step of their generation."""
+    if not job.wait_until_steady(size, GO_ON_SECONDS):
+        there = [(one.name, one.size, one.generation) for one in job.members()]
+        return failed(what, who, f"not {size} ranks: {there}", job)
+    at = job.wait_for_step(job.members()[0].generation - 1, size, GO_ON_SECONDS, since)
+    if at is None:
+        return failed(what, who, f"no step of {size} ranks", job)
+    return result(what, who, at - since, [], job)
+
+
+# --- ranks ------------------------------------------------------------------------------------------------
+
+FAILURES = {"kill": "was killed by SIGKILL", "exception": "exit code 1", "exit": "exit code 1"}
+MORE_LOOKS = 3
+WARM, LOOKS = 20, 50
+"""Strikes before what a job holds is looked at first, and from one look to the next."""
+
+
+def ranks(words: Words) -> Iterator[Result]:
+    """Strike ranks of jobs; a new job where one does not go on."""
+    campaign = _Strikes(words)
+    with contextlib.ExitStack() as stack:
+        lab = stack.enter_context(a_lab(4)) if words.layout == "lab" else None
+        campaign.size = 8 if lab else 4
+        while campaign.left > 0:
+            with job_of(words, lab, "--max-np", str(campaign.size), *SURVIVES) as job:
+                yield from campaign.strike(job)
+
+
+class _Strikes:
+    """What is left to be struck."""
+
+    def __init__(self, words: Words) -> None:
+        self.draw, self.left, self.words = random.Random(words.seed), words.kills, words
+        self.size = self.done = 0
+        self._processes: float = math.inf
+        """As many as the job had when it was looked at first."""
+        self.plan = [(phase, kind) for phase in PHASES for kind in KINDS]
+        self.draw.shuffle(self.plan)
+
+    def strike(self, job: ElasticJob) -> Iterator[Result]:
+        """Strike ranks of one job until it does not go on, or none are left to be struck."""
+        if none := starts(job, self.size):
+            self.left = 0
+            yield from none
+            return
+        begun, survivor, usages = self.left, "", list[Usage]()
+        while self.left > 0:
+            struck = begun - self.left
+            if struck >= WARM and (struck - WARM) % LOOKS == 0:
+                survivor = survivor or job.members()[0].name
+                usages.append(self._settled_usage(job, struck, survivor))
+            self.left, self.done = self.left - 1, self.done + 1
+            spared = survivor if struck < begun * 0.6 else ""
+            yield (found := self._struck(job, *self.plan[self.done % len(self.plan)], spared))
+            if found["seconds"] is None or job.wrong():
+                return
+            survivor = survivor if spared else ""
+            time.sleep(self.words.pause)
+        if usages:
+            usages.append(self._settled_usage(job, begun, survivor))
+            what = f"growth, strikes {usages[0].strikes} to {usages[-1].strikes}"
+            found = result(what, "job", None, growth(usages), job)
+            yield found | {"usage": [asdict(one) for one in usages], "table": lines_of(usages)}
+
+    def _settled_usage(self, job: ElasticJob, strikes: int, survivor: str) -> Usage:
+        """Look at what the job holds once it has one set of proxies, and nothing of the rank that was struck.
+
+        After `MOST_REPAIRS` failures it starts another one beside that, as it should, and goes over to it.
+        """
+
+        def settled() -> bool:
+            found = len(job.processes())
+            time.sleep(0.2)
+            return len(job.of_kind(PROXY)) == self.size and len(job.processes()) == found <= self._processes
+
+        until(settled, GO_ON_SECONDS, going=job.runs)
+        usage = usage_of(job, strikes, survivor)
+        for _ in range(MORE_LOOKS):  # it trains: what one step opens and closes does not grow
+            time.sleep(0.3)
+            usage = min(usage, usage_of(job, strikes, survivor), key=lambda one: one.descriptors)
+        self._processes = min(self._processes, usage.processes)
+        return usage
+
+    def _struck(self, job: ElasticJob, phase: str, kind: str, spared: str) -> Result:
+        there = job.members()
+        at = self.draw.choice((0, self.size - 1, self.draw.randrange(self.size)))
+        victim = there[at] if there[at].name != spared else there[(at + 1) % self.size]
+        what, who, mark = f"{kind} in {phase}", f"rank {victim.rank}", len(job.lines)
+        word = FAILURES["kill" if phase == "init" else kind]
+        if phase == "init":
+            told = [((f"rank {victim.rank} on", word), 1)]
+            others = [one for one in there if one is not victim and one.name != spared]
+            second = self.draw.choice([None, self.draw.choice(others)])
+            times, hit = self._in_init(job, kind, victim, second)
+            if second is not None:  # it may be in the next generation already, under another number
+                told.append((("rank ", FAILURES[kind]), 2 if FAILURES[kind] == word else 1))
+        else:
+            times, hit = [job.strike(victim.name, phase, kind, STRIKE_SECONDS)], {victim.name}
+            # A change that was planned may have come before the strike, with another number for the rank.
+            told = [((f"rank {job.status(victim.name).get('rank')} on", word), 1)]
+        if None in times:
+            return failed(what, who, "the rank could not be struck", job)
+        since = max(time for time in times if time is not None)
+        went_on = job.wait_for_step(victim.generation, None, GO_ON_SECONDS, since)
+        if went_on is None:
+            return failed(what, who, "no step after it", job)
+        if not job.wait_until_steady(self.size, GO_ON_SECONDS):
+            return failed(what, who, f"not {self.size} ranks again", job)
+        faults = [
+            f"not said {count} times: {' … '.join(one)}"
+            for one, count in told
+            if not job.says(*one, after=mark, times=count)
+        ]
+        if lost := {one.name for one in there} - hit - {one.name for one in job.members()}:
+            faults.append(f"survivors replaced: {sorted(lost)}")
+        found = result(what, who, went_on - since, faults, job)
+        first = min(
+            (step for step in job.steps() if step.generation > victim.generation and step.at >= since),
+            key=lambda step: step.at,
+        )
+        steps = job.step_seconds(victim.generation)
+        undisturbed = {"step": statistics.median(steps)} if steps else {}
+        return found | {"begins": job.begin_of(first.generation) - since} | undisturbed
+
+    def _in_init(
+        self, job: ElasticJob, kind: str, first: Member, other: Member | None
+    ) -> tuple[list[float | None], set[str]]:
+        """Kill a rank, and strike another one that joins the next generation: a survivor, or the new one."""
+        if other is not None:
+            job.order(other.name, "init", kind)
+        else:
+            job.order_next(kind)
+        times = [job.strike(first.name, "idle", "kill", STRIKE_SECONDS)]
+        second = other.name if other is not None else job.wait_for_next(STRIKE_SECONDS)
+        times.append(job.wait_for_end(second, STRIKE_SECONDS) if second is not None else None)
+        return times, {first.name, second or ""}
+
+
+# --- hosts and links --------------------------------------------------------------------------------------
+
+HOST_FAULTS = (
+    *("proxy", "link 3 s", "host", "host agent", "link 15 s", "link for good", "mpirun daemon"),
+    *("ssh sessions", "link 60 s"),
+)
+UNDISTURBED_SECONDS = 5.0
+"""An MPI may go on without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
+host's proxies do as well: so long they are watched."""
+PROCESSES = {
+    "proxy": PROXY,
+    "mpirun daemon": DAEMON,
+    "host agent": HOST_AGENT,
+    "ssh sessions": ("sshd:", "sshd-session"),
+}
+
+
+@contextlib.contextmanager
+def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
+    """Mend these hosts at the end."""
+    try:
+        yield
+    finally:
+        for host in hosts:
+            with contextlib.suppress(Exception):
+                lab_hosts.heal(lab, host)
+
+
+def hosts(words: Words) -> Iterator[Result]:
+    """Break one host of four, several times in each way; each in a job of its own."""
+    with a_lab(4) as lab:
+        chosen = [fault for fault in HOST_FAULTS if words.only in fault]
+        for fault in chosen[:: 3 if words.sample else 1]:
+            for _ in range(words.trials):
+                host = lab.hosts[-1]
+                with healed(lab, (host,)), job_of(words, lab, "--max-np", "8", *SURVIVES) as job:
+                    yield from starts(job, 8, fault, host.name) or [_host_broken(lab, host, job, fault)]
+
+
+def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result:
+    time.sleep(1.0)
+    began, generation = time.monotonic(), job.members()[0].generation
+    if problem := broken(lab, host, fault):
+        return failed(fault, host.name, problem, job)
+    spared = fault == "ssh sessions" or (fault == "mpirun daemon" and "mpich" in job.argv)
+    if spared and job.undisturbed(8, UNDISTURBED_SECONDS):
+        return result(f"{fault}: nothing is lost", host.name, None, [], job)
+    comes_back = fault.endswith(" s")
+    patience = float(fault.split()[1]) if comes_back else GO_ON_SECONDS
+    went_on = job.wait_for_step(generation, None, patience)
+    lost = went_on is not None
+    if comes_back:
+        time.sleep(max(0.0, began + patience - time.monotonic()))
+        lab_hosts.slow(lab, host, None)
+        went_on = went_on or job.wait_for_step(generation - 1, None, GO_ON_SECONDS, time.monotonic())
+    if went_on is None:
+        return failed(fault, host.name, "no step after it", job)
+    is_named = not lost or fault == "ssh sessions" or job.says(host.name)
+    return result(fault, host.name, went_on - began, [] if is_named else [f"{host.name} is not named"], job)
+
+
+def broken(lab: Lab, host: LabHost, fault: str) -> str:
+    """Break a host; return why that could not be done. All but links are broken at once."""
+    if fault.startswith("link"):
+        lab_hosts.cut(lab, host)
+        return ""
+    if fault == "host":
+        first = kernel_state.first_process(host.namespace)
+        found = [first] if first is not None else []
+    elif fault == "ssh sessions":  # and not the one that listens, which is process 1
+        there = ElasticJob.on_host(PROCESSES[fault], host)
+        found = [pid for pid in there if "listener" not in command_line(pid)]
+    else:
+        found = ElasticJob.on_host(PROCESSES[fault], host)[:1]
+    send(signal.SIGKILL, found)
+    return "" if found else f"no such process on {host.name}"
+
+
+def changes(words: Words) -> Iterator[Result]:
+    """Let hosts come and go by a discovery script."""
+    draw, present = random.Random(words.seed), 2
+    with (
+        a_lab(4) as lab,
+        HostList(names_of(lab.hosts[:present])) as listed,
+        job_of(words, lab, "--max-np", "8", *SURVIVES, hosts=listed) as job,
+    ):
+        if none := starts(job, 2 * present):
+            yield from none
+            return
+        for _ in range(10 * words.trials):
+            wanted = draw.choice([count for count in (1, 2, 3, 4) if count != present])
+            for found in _changed(job, listed, lab.hosts[:wanted], present):
+                yield found
+                if found["faults"]:
+                    return
+            present = wanted
+
+
+def _changed(job: ElasticJob, listed: HostList, wanted: Sequence[LabHost], before: int) -> Iterator[Result]:
+    """Change the hosts; return the time between two steps, and that with the first one after it."""
+    what, size = f"{before} to {len(wanted)} hosts", 2 * len(wanted)
+    generation = job.members()[0].generation
+    listed.offer(names_of(wanted))
+    if job.wait_for_step(generation, size, GO_ON_SECONDS) is None:
+        yield failed(what, "hosts", f"no step of {size} ranks", job)
+        return
+    steps = job.steps()
+    first = min((step for step in steps if step.generation > generation), key=lambda step: step.at)
+    old = max((step.at for step in steps if step.generation < first.generation), default=first.at)
+    time.sleep(0.5)
+    yield result(what, "hosts", job.begin_of(first.generation) - old, [], job)
+    yield result("with the first step", f"{size} ranks", first.at - old, [], job)
+
+
+# --- proxies that are stopped (SIGSTOP) while ranks change their generation, and continued after it -------
+
+CHANGES = (
+    "as ranks leave for another world",
+    "before ranks leave for another world",
+    "as a rank is replaced",
+)
+
+
+def stopped(words: Words) -> Iterator[Result]:
+    """Stop proxies across changes of two hosts to three, of three to two, and of a rank for another.
+
+    What an old proxy still does then may not reach the ranks of the new generation: they check every sum.
+    """
+    draw, present = random.Random(words.seed), 2
+    with (
+        a_lab(3) as lab,
+        HostList(names_of(lab.hosts[:present])) as listed,
+        job_of(words, lab, "--max-np", "6", *SURVIVES, hosts=listed) as job,
+    ):
+        if none := starts(job, 2 * present):
+            yield from none
+            return
+        for number in range(words.stops):
+            change = CHANGES[number % len(CHANGES)]
+            if change == CHANGES[2]:
+                found = _at_a_repair(job, draw, 2 * present)
+            else:
+                present = 5 - present
+                found = _at_a_switch(job, listed, draw, change, names_of(lab.hosts[:present]))
+            yield (found := found | {"faults": found["faults"] or job.wrong()})
+            if found["faults"]:
+                return
+
+
+@contextlib.contextmanager
+def _stopped(processes: list[int]) -> Iterator[None]:
+    send(signal.SIGSTOP, processes)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT, processes)
+
+
+def _at_a_switch(
+    job: ElasticJob, listed: HostList, draw: random.Random, change: str, wanted: list[str]
+) -> Result:
+    """Stop old proxies when a rank has left, or at some moment before it; go on when the next ones work."""
+    generation, old, size = job.members()[0].generation, job.of_kind(PROXY), 2 * len(wanted)
+    some, known = draw.sample(old, draw.randint(1, len(old))), pids()
+    listed.offer(wanted)
+    if change == CHANGES[0]:
+        until(job.leaves, GO_ON_SECONDS, 0.0, job.runs)
+    else:
+        job.wait_for_new(PROXY, known, GO_ON_SECONDS)
+        time.sleep(draw.uniform(0.0, 0.6))
+    began = time.monotonic()
+    with _stopped(some):  # where ranks still need them, they wait until these go on
+        job.wait_for_step(generation, size, 1.5)
+        time.sleep(draw.uniform(0.0, 0.3))
+    found = trains(f"stopped {change}", f"{len(some)} of {len(old)}", size, began, job)
+    time.sleep(0.3)
+    return found
+
+
+def _at_a_repair(job: ElasticJob, draw: random.Random, size: int) -> Result:
+    """Stop one proxy while a rank is killed and replaced: the world stays."""
+    there, proxies, what = job.members(), job.of_kind(PROXY), f"stopped {CHANGES[2]}"
+    victim, phase = draw.choice(there), draw.choice(("allreduce", "fused", "gradients", "allgather"))
+    job.order(victim.name, phase, "kill")
+    began = time.monotonic()
+    with _stopped(draw.sample(proxies, 1)):
+        time.sleep(draw.uniform(0.05, 0.8))
+    if job.wait_for_end(victim.name, STRIKE_SECONDS) is None:
+        return failed(what, victim.name, "the rank could not be struck", job)
+    return trains(what, f"1 of {len(proxies)}", size, began, job)
+
+
+# --- hosts that leave while ranks end: a preemption notice, or a discovery script that names them no more --
+
+LONGEST = 2.0
+"""Seconds that a rank takes at most, after its last commit."""
+STEPS = 100
+HOW = ("SIGTERM", "SIGUSR1", "removed")
+LAST_COMMIT, IN_TRAINING = "after the last commit", "in training"
+
+
+def returns(words: Words) -> Iterator[Result]:
+    """Each kind several times, each in a job of its own; in a lab one of two hosts leaves, or both.
+
+    What has returned 0 is never started again, and the job ends with 0.
+    """
+    draw, in_lab = random.Random(words.seed), words.layout == "lab"
+    how_many = (False, True) if in_lab else (True,)
+    kinds = [(how, when, both) for how in HOW for when in (LAST_COMMIT, IN_TRAINING) for both in how_many]
+    kinds = [kind for kind in kinds if words.only in " ".join(map(str, kind))]
+    with a_lab(2) if in_lab else contextlib.nullcontext() as lab:
+        for _ in range(words.trials):
+            for kind in kinds:
+                yield _leaving(words, lab, draw, *kind)
+
+
+def _leaving(words: Words, lab: Lab | None, draw: random.Random, how: str, when: str, both: bool) -> Result:
+    what, names = f"{how}, {when}", names_of(lab.hosts) if lab is not None else ["localhost"]
+    leaving = names if both else [draw.choice(names)]
+    size, after, who = 2 * len(names), draw.choice((0.0, LONGEST)), " ".join(leaving)
+    with HostList(names) as listed:
+        source = () if lab is not None else ("--host-discovery-script", str(listed.script))
+        options = (*source, "--min-np", "1", "--elastic-timeout", "20")
+        with job_of(words, lab, *options, hosts=listed, steps=STEPS, after=after) as job:
+            if not until(lambda: len(job.members()) == size or job.past(), START_SECONDS):
+                return failed(what, "", "does not start", job)
+            if when == LAST_COMMIT and not until(job.past, START_SECONDS):
+                return failed(what, "", "no rank comes to its last commit", job)
+            generation = max((one.generation for one in job.members()), default=0)
+            time.sleep(draw.uniform(0.0, LONGEST if when == LAST_COMMIT else 0.5))
+            began = time.monotonic()
+            if how == "removed":
+                listed.offer([name for name in names if name not in leaving])
+            else:
+                for host in lab.hosts if lab is not None else (None,):
+                    if host is None or host.name in leaving:  # its agent hears that it is about to go
+                        found = job.on_host(HOST_AGENT, host) if host else job.of_kind(HOST_AGENT)
+                        send(signal.Signals[how], found[:1])
+            if not until(lambda: not job.runs(), START_SECONDS):
+                return failed(what, who, "the job does not end", job)
+            job.end()
+            seconds = time.monotonic() - began
+            return result(what, who, seconds, _faults_of_end(job, size, when, generation), job)
+
+
+def _faults_of_end(job: ElasticJob, size: int, when: str, generation: int) -> list[str]:
+    """Return what was not as it must be at a job's end; ``generation``: the one when a host was to leave."""
+    outcome, returned = job.outcome(), len(list(job.place.glob("*.returned")))
+    faults = [f"exit code {job.launcher.poll()}: {outcome.get('reason')}"] if job.launcher.poll() else []
+    elastic = outcome.get("elastic", {})
+    if elastic.get("ranks_started") != size:
+        faults.append(f"{elastic.get('ranks_started')} ranks were started, not {size}")
+    later = generation and elastic.get("generations") != generation  # 0: all had ended by then
+    if when == LAST_COMMIT and (returned != size or later):
+        faults.append(f"{returned} ranks returned, in {elastic.get('generations')} generations")
+    return faults
+
+
+# --- two failures at once; failures while a world starts, and while ranks go from one generation on -------
+
+AT_ONCE = ("two ranks", "a rank and a host", "two hosts", "a proxy and a host agent")
+AND_ENDS = ("two ranks, and the end", "two hosts, and the end", "a rank and a host, and the end")
+STARTING = ("rank", "new proxy", "host agent", "host")
+SWITCHING = ("rank", "new proxy", "old proxy", "host agent", "new host")
+Two = Callable[[Words, Lab, random.Random, str], Result]
+
+
+def two(words: Words) -> Iterator[Result]:
+    """Each kind several times; each in a job of its own."""
+    draw = random.Random(words.seed)
+    kinds: list[tuple[str, Two]] = [(what, _at_once) for what in AT_ONCE]
+    kinds += [(what, _at_the_end) for what in AND_ENDS]
+    kinds += [(f"{who}, while a world starts", _while_a_world_starts) for who in STARTING]
+    kinds += [(f"{who}, during a switch", _while_ranks_switch) for who in SWITCHING]
+    kinds = [kind for kind in kinds if words.only in kind[0]]
+    with a_lab(4) as lab:
+        for what, trial in kinds[:: 5 if words.sample else 1]:
+            for _ in range(words.trials):
+                with healed(lab, lab.hosts[2:]):
+                    yield trial(words, lab, draw, what)
+
+
+def _strike(job: ElasticJob, lab: Lab, draw: random.Random, what: str) -> tuple[list[str], int]:
+    """Let two things fail at once; return the names of whom it is about, and how many ranks are left.
+
+    The last host or two are those that fail, ranks of the first two are.
+    """
+    there = [one for one in job.members() if one.name.startswith((lab.hosts[0].name, lab.hosts[1].name))]
+    chosen = draw.sample(there, 2 if "two ranks" in what else 1 if "rank" in what else 0)
+    phase = draw.choice([phase for phase in PHASES if phase != "init"])
+    for one in chosen:
+        job.order(one.name, phase, "kill")
+    hit = lab.hosts[2:] if "two hosts" in what else lab.hosts[3:] if "host" in what else ()
+    if "proxy" in what:
+        broken(lab, lab.hosts[2], "proxy")
+    for host in hit:
+        broken(lab, host, "host agent" if "agent" in what else "host")
+    for one in chosen:
+        job.wait_for_end(one.name, STRIKE_SECONDS)
+    return [*(f"rank {one.rank} on" for one in chosen), *names_of(hit)], 8 - 2 * len(hit)
+
+
+def _at_once(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
+    with job_of(words, lab, "--max-np", "8", *SURVIVES) as job:
+        for none in starts(job, 8, what, ""):
+            return none
+        began, mark = time.monotonic(), len(job.lines)
+        told, left = _strike(job, lab, draw, what)
+        found = trains(what, ", ".join(told), left, began, job)
+        found["faults"] += [f"nobody said {who}" for who in told if not job.says(who, after=mark)]
+        return found
+
+
+def _at_the_end(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
+    """The same in a job that cannot do without them: its last words name who failed, and nobody else."""
+    limits = ("--min-np", "8", "--max-np", "8", "--rank-restarts", "0", "--elastic-timeout", "20")
+    with job_of(words, lab, *limits) as job:
+        for none in starts(job, 8, what, ""):
+            return none
+        began = time.monotonic()
+        told, _ = _strike(job, lab, draw, what)
+        if not until(lambda: not job.runs(), GO_ON_SECONDS, 0.02):
+            return failed(what, ", ".join(told), "the job does not end", job)
+        seconds, outcome = time.monotonic() - began, job.outcome()
+        reason, faults = f"{outcome.get('whose')}: {outcome.get('reason')}", []
+        if not any(who.removesuffix(" on") in reason for who in told):
+            faults.append(f"the end names {reason!r}, and nobody of {', '.join(told)}")
+        if job.launcher.poll() not in ({128 + signal.SIGKILL, 3} if "rank" in what else {3}):
+            faults.append(f"exit code {job.launcher.poll()}")
+        return result(what, ", ".join(told), seconds, faults, job)
+
+
+def _some_rank(job: ElasticJob, lab: Lab, draw: random.Random) -> Member:
+    return draw.choice([one for one in job.members() if one.name.startswith(lab.hosts[1].name)])
+
+
+def _while_a_world_starts(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
+    """A proxy is killed, so that its world ends; while the next one starts, something else fails."""
+    victim = what.partition(",")[0]
+    with job_of(words, lab, "--max-np", "8", *SURVIVES) as job:
+        for none in starts(job, 8, what, ""):
+            return none
+        rank, known = _some_rank(job, lab, draw), pids()
+        if victim == "rank":
+            job.order(rank.name, "init", "kill")
+        broken(lab, lab.hosts[0], "proxy")
+        if victim == "rank":
+            job.wait_for_end(rank.name, STRIKE_SECONDS)
+        else:
+            new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
+            time.sleep(draw.uniform(0.0, 0.5))
+            if victim == "new proxy":
+                send(signal.SIGKILL, new[:1])
+            else:
+                broken(lab, lab.hosts[3], victim)
+        left = 6 if victim.startswith("host") else 8
+        return trains(what, rank.name if victim == "rank" else lab.hosts[3].name, left, time.monotonic(), job)
+
+
+def _while_ranks_switch(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
+    """A host comes; while ranks leave for the world that has it, something else fails."""
+    victim = what.partition(",")[0]
+    with (
+        HostList(names_of(lab.hosts[:3])) as listed,
+        job_of(words, lab, "--max-np", "8", *SURVIVES, hosts=listed) as job,
+    ):
+        for none in starts(job, 6, what, ""):
+            return none
+        rank, old = _some_rank(job, lab, draw), job.of_kind(PROXY)
+        if victim == "rank":
+            job.order(rank.name, "init", "kill")
+        known = pids()
+        listed.offer(names_of(lab.hosts))
+        new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
+        until(job.leaves, GO_ON_SECONDS, 0.0005, job.runs)
+        if victim == "rank":
+            job.wait_for_end(rank.name, STRIKE_SECONDS)
+        elif "proxy" in victim:
+            send(signal.SIGKILL, (new if victim == "new proxy" else old)[:1])
+        else:
+            hit = lab.hosts[3] if victim == "new host" else lab.hosts[2]
+            broken(lab, hit, victim.replace("new ", ""))
+        left = 6 if "host" in victim else 8
+        return trains(what, rank.name if victim == "rank" else "", left, time.monotonic(), job)
+
+
+# --- the whole --------------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[Words], Iterator[Result]]] = {
     "ranks": ranks,
     "hosts": hosts,
     "changes": changes,
@@ -43,36 +676,30 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Result]]] = {
 }
 
 
+def table(results: list[Result]) -> Iterator[str]:
+    """Yield the times by what was done, and what jobs held."""
+    groups = defaultdict[str, list[float]](list)
+    for one in results:
+        part = one["part"]
+        if one["seconds"] is not None and not one["faults"]:
+            groups[f"{part}: {one['what']}"].append(one["seconds"])
+            groups[f"{part}: all"].append(one["seconds"])
+        if "begins" in one and not one["faults"]:
+            groups[f"{part}: all, until the first step begins"].append(one["begins"])
+        if "step" in one:
+            groups[f"{part}: a step when nothing happens"].append(one["step"])
+    yield f"{'':48} {'n':>5} {'p50 s':>8} {'p90 s':>8} {'p99 s':>8} {'max s':>8}"
+    for name, found in sorted(groups.items()):
+        found.sort()
+        at = [found[min(len(found) - 1, int(len(found) * part))] for part in (0.9, 0.99)]
+        numbers = (statistics.median(found), *at, found[-1])
+        yield f"{name:48} {len(found):5} " + " ".join(f"{number:8.3f}" for number in numbers)
+    for one in results:
+        yield from ("", *one["table"]) if "table" in one else ()
+
+
 def main() -> int:
     """Carry out what the command line asks for."""
-    words = _words()
-    words.left = []
-    results = list[Result]()
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, unwind)
-    with contextlib.suppress(KeyboardInterrupt):
-        for part in words.parts or ["ranks"]:
-            for result in PARTS[part](words):
-                results.append({"part": part} | result)
-                print(f"{len(results):5} {_line(results[-1])}", file=sys.stderr, flush=True)
-    for line in table(results):
-        print(line)
-    for one in results:
-        print("".join(f"\n{line}" for line in one.get("table", [])))
-    exceptions = [one for one in results if one["faults"]]
-    for one in exceptions:
-        print(f"\n!! {_line(one)}")
-        print("".join(f"   | {line}\n" for line in one["output"]), end="")
-    for left in words.left:
-        print(f"!! left by {left}")
-    load = " ".join(f"{number:.1f}" for number in os.getloadavg())
-    print(f"\n{len(results)} trials, {len(exceptions)} exceptions, {len(words.left)} left; load {load}")
-    if words.json_file:
-        Path(words.json_file).write_text(json.dumps(results, indent=1))
-    return 1 if exceptions or words.left or not results else 0
-
-
-def _words() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -84,37 +711,19 @@ def _words() -> argparse.Namespace:
     parser.add_argument("--layout", choices=("host", "lab"), default="host", help="where ranks are struck")
     parser.add_argument("--mpi", default="embedded")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of training between strikes")
-    parser.add_argument(
-        "--only", default="", help="of hosts, two and returns the kinds with this in their names"
-    )
+    parser.add_argument("--only", default="", help="of hosts, two and returns the kinds with this in them")
     parser.add_argument("--sample", action="store_true", help="of the kinds a third, or a fifth")
     parser.add_argument("--json-file")
-    return parser.parse_args()
+    words = parser.parse_args()
+    words.left = []
 
+    def trials() -> Iterator[Result]:
+        for part in words.parts or ["ranks"]:
+            for one in PARTS[part](words):
+                yield one | {"part": part, "line": f"{part:8} {one['line']}"}
 
-def _line(result: Result) -> str:
-    seconds = "" if result["seconds"] is None else f"{result['seconds']:.3f} s"
-    faults = "; ".join(result["faults"])
-    return f"{result['part']:8} {result['what']:34} {result['who']:16} {seconds:>9}  {faults}"
-
-
-def table(results: list[Result]) -> Iterator[str]:
-    """Return the times by what was done."""
-    groups = defaultdict[str, list[float]](list)
-    for one in results:
-        if one["seconds"] is not None and not one["faults"]:
-            groups[f"{one['part']}: {one['what']}"].append(one["seconds"])
-            groups[f"{one['part']}: all"].append(one["seconds"])
-        if "begins" in one and not one["faults"]:
-            groups[f"{one['part']}: all, until the first step begins"].append(one["begins"])
-        if "step" in one:
-            groups[f"{one['part']}: a step when nothing happens"].append(one["step"])
-    yield f"{'':48} {'n':>5} {'p50 s':>8} {'p90 s':>8} {'p99 s':>8} {'max s':>8}"
-    for name, found in sorted(groups.items()):
-        found.sort()
-        at = [found[min(len(found) - 1, int(len(found) * part))] for part in (0.9, 0.99)]
-        numbers = (statistics.median(found), *at, found[-1])
-        yield f"{name:48} {len(found):5} " + " ".join(f"{number:8.3f}" for number in numbers)
+    results = carried_out(trials())
+    return report(results, table(results), words.left, words.json_file)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ which needs root. The exit code is 1 where one did not hold.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,6 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from campaign import a_lab
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "frameworks" / "programs"
@@ -66,15 +71,10 @@ def main() -> int:
     cases = [case for case in CASES if words.only.lower() in case.name.lower() and case.python.exists()]
     places = {f"{ranks}": ("-n", f"{ranks}") for ranks in words.ranks}
     name = f"w{os.getpid()}"[:8]
-    if not words.no_lab:
-        places["lab 2x2"] = ("-n", "4", "--lab", "--lab-name", name)
-        up = ("lab", "up", "--name", name, "--hosts", "2", "--slots", "2", "--ssh-port", words.ssh_port)
-        subprocess.run((*RINGLEADER, *up), check=True, timeout=120)
-    try:
-        rows = [[case.name, *(trained(case, place) for place in places.values())] for case in cases]
-    finally:
+    with contextlib.nullcontext() if words.no_lab else a_lab(2, name, words.ssh_port):
         if not words.no_lab:
-            subprocess.run((*RINGLEADER, "lab", "down", "--name", name), check=True, timeout=120)
+            places["lab 2x2"] = ("-n", "4", "--lab", "--lab-name", name)
+        rows = [[case.name, *(trained(case, place) for place in places.values())] for case in cases]
     print(tabulate(rows, headers=("200 steps", *places)))
     failed = sum(not str(cell).startswith("equal") for row in rows for cell in row[1:])
     print(f"{failed} of {len(rows) * len(places)} did not hold")

@@ -1,74 +1,106 @@
-"""What the documents say is held against the commands, the tree and each other."""
+"""What pages say is compared with the commands, the tree, the data and each other: one row a page."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+from tests.docs.pages import ROOT, Executed, blocks, commands, execute, text_of
+from tests.fabric_hosts import facts
 
-ROOT = Path(__file__).resolve().parents[2]
+from ringleader.cli.main import ringleader
+from ringleader.fabric.facts import document
+from ringleader.fabric.transport_proof.requirement import WORDS
+from ringleader.kubernetes import why_not_running
+from ringleader.kubernetes.mpijob import annotations
+from ringleader.kubernetes.operator.decide import conditions, first_failure, obstacles, restarts
+from ringleader.render.rdma_profiles import PROFILES, Counts, Multus
+
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+every_page = pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return [body for lang, body in FENCE.findall(page.read_text()) if lang == language]
-
-
-def commands(page: Path) -> list[list[str]]:
-    """Every `ringleader …` that a console block of the page shows, continuation lines joined."""
-    found = []
-    for block in blocks(page, "console"):
-        for line in block.replace("\\\n", " ").splitlines():
-            match = re.match(r"^[$#] (?:sudo )?(ringleader .*)", line)
-            if match:
-                found.append(shlex.split(match.group(1), comments=True))
-    return found
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+@every_page
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text_of(page)):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_shown_are_commands_we_have(page: Path) -> None:
-    from ringleader.cli.main import ringleader
-
+@every_page
+def test_commands_shown_are_commands_we_have(page: str) -> None:
     for words in commands(page):
         command: click.Command = ringleader
         rest = words[1:]
         while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
             child = command.get_command(click.Context(command), rest.pop(0))
-            assert child is not None, f"{page.name}: {shlex.join(words)}"
+            assert child is not None, f"{page}: {shlex.join(words)}"
             command = child
-        known = {
-            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
-        }
+        known = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
         for word in rest:
             if word == "--" or word.startswith("python"):
                 break
             if word.startswith("--"):
-                assert word.split("=")[0] in known | {"--help"}, f"{page.name}: {word} in {shlex.join(words)}"
+                assert word.split("=")[0] in known | {"--help"}, f"{page}: {word} in {shlex.join(words)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_shown_is_python(page: Path) -> None:
-    for block in blocks(page, "python"):
-        ast.parse(block)
+@every_page
+def test_python_shown_is_python_and_no_gap_is_left(page: str) -> None:
+    for _, body in blocks(page, "python"):
+        ast.parse(body)
+    assert "@@" not in text_of(page)
 
 
-@pytest.mark.parametrize("page", ["README", "docs/guides/getting-started"])
-def test_the_chinese_page_shows_the_same_commands(page: str) -> None:
-    assert commands(ROOT / f"{page}.md") == commands(ROOT / f"{page}.zh-CN.md") != []
+# --- pages that a script writes ---------------------------------------------------------------------------
+
+GENERATED = {
+    "docs/reference/cli.md": "scripts/cli_reference.py",
+    "docs/reference/checks.md": "scripts/checks_reference.py",
+    "docs/reference/images.md": "scripts/image_reference.py",
+    "docs/reference/mpijob.md": "scripts/mpijob_reference.py",
+}
+
+
+@pytest.mark.parametrize("page", GENERATED)
+@pytest.mark.process
+def test_a_reference_is_up_to_date(page: str) -> None:
+    # In a process of its own: click keeps what a command's help was first called with.
+    argv = [sys.executable, str(ROOT / GENERATED[page])]
+    written = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert text_of(page) == written, f"renew it: python {GENERATED[page]} > {page}"
+
+
+# --- pages in two languages -------------------------------------------------------------------------------
+
+
+def rows_by_section(page: str) -> list[int]:
+    """Return how many rows of tables each section has."""
+    return [part.count("\n| ") for part in re.split(r"^## ", text_of(page), flags=re.MULTILINE)[1:]]
+
+
+SAME: dict[str, tuple[Callable[[str], object], ...]] = {
+    "README": (commands, blocks),
+    "docs/guides/getting-started": (commands,),
+    "docs/guides/elastic": (blocks,),
+    "docs/guides/how-close-to-linear": (blocks,),
+    "docs/guides/is-my-job-on-rdma": (blocks,),
+    "docs/guides/scaling": (rows_by_section, lambda page: sorted(commands(page))),
+}
+"""Page → what it has in common with the Chinese one."""
+
+
+@pytest.mark.parametrize("page", SAME)
+def test_the_chinese_page_shows_the_same(page: str) -> None:
+    for what in SAME[page]:
+        assert what(f"{page}.md") == what(f"{page}.zh-CN.md") != []
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
@@ -76,69 +108,126 @@ def test_the_index_leads_to_every_page(page: str) -> None:
     """Of two languages to the Chinese page where there is one, else to the English one."""
     docs = ROOT / "docs"
     linked = {(docs / link).resolve() for link in re.findall(r"\]\(([^)#:]+\.md)", (docs / page).read_text())}
-    chinese = page == "README.zh-CN.md"
     for found in sorted(docs.glob("*/*.md")):
         if found.parent.name == "decisions" or found.name.endswith(".zh-CN.md"):
             continue
         translated = found.with_name(f"{found.stem}.zh-CN.md")
-        assert (translated if chinese and translated.exists() else found) in linked, f"{page}: {found}"
+        chosen = translated if page == "README.zh-CN.md" and translated.exists() else found
+        assert chosen in linked, f"{page}: {found}"
 
 
-def test_the_chinese_guide_of_elastic_jobs_shows_the_same() -> None:
-    block = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    english, chinese = (
-        block.findall((ROOT / "docs/guides" / name).read_text())
-        for name in ("elastic.md", "elastic.zh-CN.md")
+# --- commands that are run --------------------------------------------------------------------------------
+
+
+def stored(name: str) -> Callable[[], str]:
+    """Return what makes a file of facts of a stored host."""
+    return lambda: json.dumps(document(facts(name)))
+
+
+EXECUTED = (
+    Executed(page="docs/guides/rdma-pods.md", least=8, shows=5, language="yaml", files={"yaml": ""}),
+    Executed(
+        page="docs/concepts/prediction.md", least=2, shows=2, language="text", files={"toml": "job.toml"}
+    ),
+    *(
+        Executed(
+            page=f"docs/guides/is-my-job-on-rdma{language}.md",
+            least=3,
+            shows=3,
+            only="--facts-from",
+            files={"toml": "nodes.toml"},
+            stored={"node7.json": stored("broken_ports"), "pod.json": stored("connectx_pod")},
+            codes=frozenset((0, 1, 2, 3)),
+            has_fixed_columns=False,
+        )
+        for language in ("", ".zh-CN")
+    ),
+)
+
+
+@pytest.mark.parametrize("row", EXECUTED, ids=lambda row: row.page)
+def test_commands_print_what_the_page_shows(
+    row: Executed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "/dev/null")
+    execute(row, tmp_path, capsys)
+
+
+# --- what must be named, and how --------------------------------------------------------------------------
+
+OPERATOR = "docs/concepts/operator.md"
+FIRST, LONGEST = int(restarts.FIRST_PAUSE), int(restarts.LONGEST_PAUSE / 60)
+REASONS = (
+    "CREATED RUNNING SUCCEEDED FAILED EVICTED SUSPENDED RESUMED RESTARTING INVALID CORRECTED FOREIGN "
+    "API_WARNING TEMPLATE_RESTART_POLICY WORKER_FAILED RESTART_LIMIT DEADLINE LAUNCHER_GONE"
+)
+OBSTACLES = "UNSCHEDULABLE QUOTA REJECTED FORBIDDEN REFUSED"
+NAMED: dict[str, list[str]] = {
+    OPERATOR: [
+        *(f"`{getattr(conditions, name)}`" for name in REASONS.split()),
+        *(f"`{getattr(why_not_running, name)}`" for name in OBSTACLES.split()),
+        *(f"`{one}`" for one in why_not_running._CONTAINERS if one != "ErrImagePull"),
+        *(f"`{obstacles.NO_LAUNCHER_POD}`", f"`{obstacles.STUCK_TERMINATING}`"),
+        *(f"`{annotations.ON_WORKER_FAILURE}`", f"`{annotations.RESTART_LIMIT}`"),
+        f"`{first_failure.FIRST_FAILURE}`",
+        *(f"| `{policy}` |" for policy in annotations.KNOWN[annotations.ON_WORKER_FAILURE]),
+        f"a pause of {FIRST} s, then {2 * FIRST} s, up to {LONGEST} minutes",
+        f"else `backoffLimit`, else {restarts.DEFAULT_LIMIT}",
+        f"2 s, 4 s … {int(obstacles.LONGEST_PAUSE)} s",
+        f"`{why_not_running.UNSCHEDULABLE}` (after {int(obstacles.PATIENCE)} s)",
+        f"still exists {int(obstacles.DELETION_PATIENCE)} s after its grace period",
+        f"no Pod for {int(obstacles.LAUNCHER_PATIENCE)} s",
+        f"{conditions.LONGEST_MESSAGE} characters",
+        f"A failure {int(first_failure.EPISODE / 60)} minutes older",
+    ],
+}
+"""Page → what stands in it: reasons, annotations, numbers of the program."""
+
+
+@pytest.mark.parametrize(("page", "text"), [(page, text) for page, texts in NAMED.items() for text in texts])
+def test_a_page_names(page: str, text: str) -> None:
+    assert text in text_of(page)
+
+
+@pytest.mark.parametrize("language", ["", ".zh-CN"])
+def test_every_word_of_require_is_explained(language: str) -> None:
+    rows = re.findall(
+        r"^\| ((?:`[a-z0-9]+`[,、 ]*)+) \|",
+        text_of(f"docs/guides/is-my-job-on-rdma{language}.md"),
+        re.MULTILINE,
     )
-    assert english == chinese
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(WORDS)
 
 
-def test_the_chinese_guide_of_scaling_has_the_same_sections_and_commands() -> None:
-    pages = [ROOT / "docs/guides" / name for name in ("scaling.md", "scaling.zh-CN.md")]
-    english, chinese = ([body.count("\n| ") for _, body in sections(page)] for page in pages)
-    assert english == chinese  # rows of tables, section by section
-    assert sorted(commands(pages[0])) == sorted(commands(pages[1]))
+COUNTED = {
+    Counts.NICS: "NICs",
+    Counts.SLOT: "a slot: always 1",
+    Counts.CONFIGURED: "as the plugin is configured",
+    Counts.PAIRS: "pairs of GPU and NIC",
+    Counts.NOTHING: "",
+}
 
 
-def sections(page: Path) -> list[tuple[str, str]]:
-    """Return (title, text) of each section."""
-    return re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", page.read_text(), re.MULTILINE)
+def test_the_table_of_rdma_profiles_says_what_the_data_say() -> None:
+    cells = r"^\| `([a-z-]+)` \| (.*?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\|$"
+    rows = re.findall(cells, text_of("docs/guides/rdma-pods.md"), re.MULTILINE)
+    assert [row[0] for row in rows] == list(PROFILES)
+    for name, summary, resource, counted, network in rows:
+        profile = PROFILES[name]
+        assert (summary, counted) == (profile.summary, COUNTED[profile.counts])
+        assert all(f"`{one}`" in resource for one in profile.seen), name
+        assert network.startswith("yes") is (profile.multus is Multus.MUST), name
+        assert profile.network in network
 
 
-def test_command_line_reference_is_up_to_date() -> None:
-    # In a process of its own: click keeps what a command's help was first called with.
-    page = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/cli_reference.py")], capture_output=True, text=True, check=True
-    ).stdout
-    assert (ROOT / "docs/reference/cli.md").read_text() == page, (
-        "renew it: python scripts/cli_reference.py > docs/reference/cli.md"
-    )
-
-
-def test_no_page_leaves_a_gap() -> None:
-    for page in PAGES:
-        assert "@@" not in page.read_text(), page
-
-
+@pytest.mark.process
 def test_the_dry_run_that_the_readme_shows_works(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('not run')\n")
+    words = ("run", "-n", "2", "--oversubscribe", "--dry-run", sys.executable, str(script))
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "ringleader",
-            "run",
-            "-n",
-            "2",
-            "--oversubscribe",
-            "--dry-run",
-            sys.executable,
-            str(script),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, "-m", "ringleader", *words], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     assert "mpirun" in done.stdout and "not run" not in done.stdout

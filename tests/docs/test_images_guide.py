@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.docs.pages import blocks
+
 from ringleader.errors import RefusedError
 from ringleader.images import builders
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/images.md"
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GUIDE = "docs/guides/images.md"
 ELSEWHERE = (
     "ringleader image lock",  # asks pip's index
     "ringleader image build train.toml --tag",  # pulls and builds
@@ -27,10 +27,10 @@ REFUSED = ("ringleader image solve torch=2.15 gpu=p100",)
 
 def test_the_guide_works_as_it_stands(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    recipes = [body for language, body in FENCE.findall(GUIDE.read_text()) if language == "toml"]
+    recipes = [body for _, body in blocks(GUIDE, "toml")]
     assert recipes[0].startswith('name = "train"')
     ran, printed = [], ""
-    for language, body in FENCE.findall(GUIDE.read_text()):
+    for language, body in blocks(GUIDE):
         if language == "toml" and body == recipes[0]:
             (tmp_path / "train.toml").write_text(body)
         elif language == "":

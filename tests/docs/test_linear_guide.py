@@ -10,26 +10,20 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import pytest
+from tests.docs.pages import ROOT, blocks, ringleader, text_of
 
 from ringleader.bench import run_file
 from ringleader.bench.nccl_tests import text_table
 from ringleader.cli.bench import pair_text, train
-from ringleader.cli.main import main
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.report.text import runs_text
 from ringleader.scaling import Run
 
-ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "tests/golden/guide"
 PAGES = ("how-close-to-linear.md", "how-close-to-linear.zh-CN.md")
 ARMS = ("uncoupled", "in step", "ringleader")
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(page: str) -> list[tuple[str, str]]:
-    return BLOCK.findall((ROOT / "docs/guides" / page).read_text(encoding="utf-8"))
 
 
 def printed(run: object) -> str:
@@ -47,7 +41,7 @@ def printed(run: object) -> str:
 def shown() -> list[tuple[list[str], str]]:
     """Return (words, output) of each command whose output the guide shows."""
     found, last = [], []
-    for language, body in blocks(PAGES[0]):
+    for language, body in blocks(f"docs/guides/{PAGES[0]}"):
         if language == "console":
             last = shlex.split(body.splitlines()[-1][2:])[1:]
         elif not language and last:
@@ -64,10 +58,8 @@ def test_outputs_shown_are_those_of_the_stored_runs(
     names = []
     for words, output in shown():
         if words[0] in ("report", "predict"):
-            with pytest.raises(SystemExit) as ended:
-                main(words)
-            assert ended.value.code == 0
-            text = capsys.readouterr().out
+            code, text = ringleader(words, capsys)
+            assert code == 0
         elif "--name" in words:
             text = printed(run_file.read_any(STORED / words[words.index("--name") + 1]))
         else:  # doctor: what it finds depends on the machine
@@ -82,13 +74,9 @@ def test_outputs_shown_are_those_of_the_stored_runs(
     assert names == ["bench", "bench", "bench", "scale", "predict", "report"]
 
 
-def test_both_languages_show_the_same() -> None:
-    assert blocks(PAGES[0]) == blocks(PAGES[1])
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_numbers_in_the_text_are_those_of_the_runs(page: str) -> None:
-    text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
+    text = text_of(f"docs/guides/{page}")
     training, collective = (run_file.read_any(STORED / name) for name in ("train", "allreduce"))
     assert isinstance(training, TrainingRun) and isinstance(collective, CollectiveRun)
     arms = {arm.name: arm.rates for arm in (*training.arms, training.alone) if arm is not None}

@@ -1,71 +1,18 @@
-"""The guide "Is my job really on RDMA?": its commands are run, its lines are those that we print."""
+"""The guide "Is my job really on RDMA?": its lines are those that we print; test_docs runs its commands."""
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
-from pathlib import Path
-
 import pytest
-from tests.fabric_hosts import facts
+from tests.docs.pages import text_of
 from tests.unit.fabric.transport_evidence import between, host
 
-from ringleader.cli.main import main
-from ringleader.fabric.facts import document
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
 from ringleader.fabric.transport_proof.lines import lines
-from ringleader.fabric.transport_proof.requirement import WORDS
-
-GUIDES = Path(__file__).resolve().parents[2] / "docs/guides"
-PAGES = ("is-my-job-on-rdma.md", "is-my-job-on-rdma.zh-CN.md")
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-HOSTS = {"node7.json": "broken_ports", "pod.json": "connectx_pod"}
-NAMES = re.compile(r"^\| ((?:`[a-z0-9]+`[,、 ]*)+) \|", re.MULTILINE)
 
 
-def words(text: str) -> str:
-    """Return a text with single spaces: columns are as wide as their widest row."""
-    return " ".join(text.split())
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_on_stored_hosts_print_what_the_guide_shows(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for file, name in HOSTS.items():
-        Path(file).write_text(json.dumps(document(facts(name))), encoding="utf-8")
-    blocks, count = BLOCK.findall((GUIDES / page).read_text(encoding="utf-8")), 0
-    for index, (language, body) in enumerate(blocks):
-        if language == "toml":
-            Path("nodes.toml").write_text(body, encoding="utf-8")
-        for line in body.splitlines() if language == "console" else ():
-            if "--facts-from" not in line:
-                continue
-            with pytest.raises(SystemExit):
-                main(shlex.split(line[2:])[1:])
-            printed = words(capsys.readouterr().out)
-            for part in blocks[index + 1][1].split("…\n"):
-                assert words(part) in printed, f"{line} does not print\n{part}"
-            count += 1
-    assert count == 3
-
-
-def test_both_languages_show_the_same() -> None:
-    english, chinese = (BLOCK.findall((GUIDES / page).read_text(encoding="utf-8")) for page in PAGES)
-    assert english == chinese
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_word_of_require_is_explained(page: str) -> None:
-    rows = NAMES.findall((GUIDES / page).read_text(encoding="utf-8"))
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(WORDS)
-
-
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ["is-my-job-on-rdma.md", "is-my-job-on-rdma.zh-CN.md"])
 def test_lines_are_written_as_we_print_them(page: str) -> None:
-    text = (GUIDES / page).read_text(encoding="utf-8")
+    text = text_of(f"docs/guides/{page}")
     printed = [
         *lines(judged_transport([host({"eth0": 258}, name="h1", mpi=between(256)), host(name="h2")])),
         *lines(judged_transport([host({"ib": 0, "eth0": 900}, mpi=between(256, 512)), host(name="h2")])),

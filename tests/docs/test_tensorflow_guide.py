@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import blocks
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/tf-cnn-benchmarks.md"
+GUIDE = "docs/guides/tf-cnn-benchmarks.md"
 RINGLEADER = [sys.executable, "-m", "ringleader"]
-
-
-def block(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found.group(1)
 
 
 def test_the_manifest_of_2019_is_converted(tmp_path: Path) -> None:
     manifest = tmp_path / "tensorflow-benchmarks.yaml"
-    manifest.write_text(block("yaml"))
+    manifest.write_text(blocks(GUIDE, "yaml")[0][1])
     done = subprocess.run(
         [*RINGLEADER, "render", "mpijob", "--convert", str(manifest)],
         capture_output=True,
@@ -37,7 +31,7 @@ def test_the_manifest_of_2019_is_converted(tmp_path: Path) -> None:
 def test_the_script_trains(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     script = tmp_path / "train.py"
-    script.write_text(block("python") + 'print("trained", flush=True)\n')
+    script.write_text(blocks(GUIDE, "python")[0][1] + 'print("trained", flush=True)\n')
     done = subprocess.run(
         [*RINGLEADER, "run", "--as-horovod", "--oversubscribe", "-n", "2", "--", sys.executable, str(script)],
         capture_output=True,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
+from tests.kube.user_session import Command, Start
 
 from ringleader.kubernetes.mpijob.crd import crd
 
@@ -31,3 +33,17 @@ def nodes() -> Iterator[FakeCluster]:
 def kubeconfig(fake: FakeCluster, tmp_path: Path) -> Path:
     """A kubeconfig of the fake cluster's administrator."""
     return fake.write_kubeconfig(tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def start(kubeconfig: Path) -> Iterator[Start]:
+    """Start ``ringleader`` with some words; what is left of it at the end is ended."""
+    started: list[Command] = []
+
+    def begin(*words: str, kubeconfig: Path | None = kubeconfig, **options: Any) -> Command:
+        started.append(Command(words, kubeconfig=kubeconfig, **options))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        command.kill()

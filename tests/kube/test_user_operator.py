@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.user_session import Command, until
+from tests.kube.user_session import Start, until
 
 from ringleader.kubernetes.mpijob.crd import crd
 
-Start = Callable[..., Command]
 RUN = ("run", "--on", "kubernetes", "--image", "x", "--name", "train", "-n", "2")
 TRAIN = ("--", "python", "train.py")
 
@@ -24,20 +23,14 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 @pytest.fixture
-def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start ``ringleader`` with some words; an operator that shows the ends of logs runs beside it."""
-    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
-    started: list[Command] = []
+def kubeconfig(cluster: FakeCluster, tmp_path: Path) -> Path:
+    return cluster.write_kubeconfig(tmp_path / "kubeconfig")
 
-    def begin(*words: str) -> Command:
-        command = Command(words, kubeconfig=kubeconfig)
-        started.append(command)
-        return command
 
-    begin("operator", "run", "--no-leader-election", "--log-tails", "--port", "0", "--image", "x")
-    yield begin
-    for command in started:
-        command.kill()
+@pytest.fixture(autouse=True)
+def operator(start: Start) -> None:
+    """An operator that shows the ends of logs runs beside the commands."""
+    start("operator", "run", "--no-leader-election", "--log-tails", "--port", "0", "--image", "x")
 
 
 def pod(cluster: FakeCluster, beginning: str) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.user_session import Command, on_a_terminal, until
+from tests.kube.user_session import Start, kubeconfig_of, on_a_terminal, until
 
-Start = Callable[..., Command]
 RUN = ("run", "--on", "pods", "--image", "x", "--name", "train", "-n", "2", "--", "python", "train.py")
 KINDS = ("jobs", "services", "configmaps", "secrets", "pods")
 RULES = [
@@ -31,31 +29,9 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 @pytest.fixture
-def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start ``ringleader`` as somebody who may make Pods in one namespace and nothing else."""
-    token = cluster.add_user("eve")
-    rbac = "rbac.authorization.k8s.io"
-    cluster.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "eve"}, "rules": RULES})
-    cluster.create(
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "eve"},
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "eve"},
-            "subjects": [{"kind": "User", "name": "eve", "apiGroup": rbac}],
-        }
-    )
-    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
-    started: list[Command] = []
-
-    def begin(*words: str, **options: Any) -> Command:
-        command = Command(words, kubeconfig=kubeconfig, **options)
-        started.append(command)
-        return command
-
-    yield begin
-    for command in started:
-        command.kill()
+def kubeconfig(cluster: FakeCluster, tmp_path: Path) -> Path:
+    """Of somebody who may make Pods in one namespace and nothing else."""
+    return kubeconfig_of(cluster, tmp_path / "kubeconfig", RULES)
 
 
 def launcher(cluster: FakeCluster) -> str:

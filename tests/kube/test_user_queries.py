@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Command, Operator, until
-
-Start = Callable[..., Command]
-
-
-@pytest.fixture
-def start(kubeconfig: Path) -> Iterator[Start]:
-    """Start ``ringleader`` with some words; what is left of it at the end is ended."""
-    started: list[Command] = []
-
-    def begin(*words: str, kubeconfig: Path | None = kubeconfig, **options: Any) -> Command:
-        command = Command(words, kubeconfig=kubeconfig, **options)
-        started.append(command)
-        return command
-
-    yield begin
-    for command in started:
-        command.kill()
+from tests.kube.user_session import Operator, Start, mpijob, until
 
 
 def job(fake: FakeCluster, name: str = "train", namespace: str = "default", **spec: Any) -> Operator:
     """Make an MPIJob and return who looks after it."""
-    template = {"spec": {"containers": [{"name": "launcher", "image": "x"}]}}
-    replicas = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
-    fake.create(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": {"name": name},
-            "spec": {"mpiReplicaSpecs": replicas} | spec,
-        },
-        namespace,
-    )
+    fake.create(mpijob(name, **spec), namespace)
     return Operator(fake, name, namespace)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Command, Operator, until
+from tests.kube.user_session import Command, Operator, Start, until
 
 from ringleader.bench import run_file
 
@@ -19,17 +18,8 @@ TRAIN = ("--", "python", "train.py")
 
 
 @pytest.fixture
-def scale(kubeconfig: Path, tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    started: list[Command] = []
-
-    def begin(*words: str) -> Command:
-        command = Command((*words[:1], "-o", str(tmp_path / "runs"), *words[1:]), kubeconfig=kubeconfig)
-        started.append(command)
-        return command
-
-    yield begin
-    for command in started:
-        command.kill()
+def scale(start: Start, tmp_path: Path) -> Start:
+    return lambda *words: start(*words[:1], "-o", str(tmp_path / "runs"), *words[1:])
 
 
 def next_job(command: Command, fake: FakeCluster, played: list[str]) -> tuple[Operator, dict[str, Any]]:
@@ -64,9 +54,7 @@ def rank_lines(ranks: int, rate: float) -> str:
     return text
 
 
-def test_each_size_is_a_job_that_is_read_and_deleted(
-    scale: Callable[..., Command], fake: FakeCluster, tmp_path: Path
-) -> None:
+def test_each_size_is_a_job_that_is_read_and_deleted(scale: Start, fake: FakeCluster, tmp_path: Path) -> None:
     command = scale(*WORDS, "--grid", "1x1,2x2", "--repeats", "1", *TRAIN)
     played: list[str] = []
     for workers, slots, rate in ((1, 1, 100.0), (2, 2, 90.0)):
@@ -96,9 +84,7 @@ def test_each_size_is_a_job_that_is_read_and_deleted(
     assert "90 %" in command.out
 
 
-def test_a_size_that_fails_ends_it_and_is_deleted(
-    scale: Callable[..., Command], fake: FakeCluster, tmp_path: Path
-) -> None:
+def test_a_size_that_fails_ends_it_and_is_deleted(scale: Start, fake: FakeCluster, tmp_path: Path) -> None:
     command = scale(*WORDS, "--grid", "1x1", "--repeats", "1", *TRAIN)
     operator, _ = next_job(command, fake, [])
     operator.takes_up(1)
@@ -116,7 +102,7 @@ def test_a_size_that_fails_ends_it_and_is_deleted(
 
 @pytest.mark.long
 def test_ctrl_c_deletes_the_job_and_leaves_what_was_measured(
-    scale: Callable[..., Command], fake: FakeCluster, tmp_path: Path
+    scale: Start, fake: FakeCluster, tmp_path: Path
 ) -> None:
     command = scale(*WORDS, "--grid", "1x1", "--repeats", "2", *TRAIN)
     played: list[str] = []

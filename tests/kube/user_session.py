@@ -127,6 +127,37 @@ class Command:
         return f"{' '.join(self.words)}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
+Start = Callable[..., Command]
+"""The fixture ``start``: starts ``ringleader`` with some words."""
+
+
+def kubeconfig_of(
+    cluster: FakeCluster, path: Path, rules: list[Any], everywhere: list[Any] | None = None
+) -> Path:
+    """Write the kubeconfig of somebody who may do this in one namespace, and ``everywhere`` that."""
+    rbac, name = "rbac.authorization.k8s.io", {"name": "eve"}
+    for kind, allowed in (("Role", rules), ("ClusterRole", everywhere)):
+        if allowed:
+            binding = {"apiVersion": f"{rbac}/v1", "kind": f"{kind}Binding", "metadata": name}
+            subject = {"kind": "User", "apiGroup": rbac, **name}
+            cluster.create({"apiVersion": f"{rbac}/v1", "kind": kind, "metadata": name, "rules": allowed})
+            reference = {"apiGroup": rbac, "kind": kind, **name}
+            cluster.create({**binding, "roleRef": reference, "subjects": [subject]})
+    return cluster.write_kubeconfig(path, token=cluster.add_user("eve"))
+
+
+def mpijob(name: str = "train", **spec: Any) -> dict[str, Any]:
+    """A job of two workers."""
+    template = {"spec": {"containers": [{"name": "launcher", "image": "x"}]}}
+    replicas = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": name},
+        "spec": {"mpiReplicaSpecs": replicas} | spec,
+    }
+
+
 class Operator:
     """Plays the operator, the Job controller and the kubelet for one job, step by step."""
 

@@ -14,9 +14,9 @@ from tests.system_programs import program
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
+from ringleader.lab.network import shaping_steps
 from ringleader.lab.saved_state import Lab
 from ringleader.lab.steps import carry_out
-from ringleader.lab.virtual_network import shaping_steps
 
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
 SSH_PORT = "34"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import LabError
-from ringleader.lab import kernel_state, saved_state, up
+from ringleader.lab import kernel_state, lifecycle, saved_state
 from ringleader.lab.spec import LabSpec
 
 pytestmark = [pytest.mark.lab]
@@ -37,7 +37,7 @@ def test_a_machine_that_does_not_boot(
     spec = LabSpec(name=scratch_name, hosts=2, slots=1, ssh_port=44, kernel=str(kernel))
     environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     with pytest.raises(LabError) as caught:
-        up.up(spec, environ=environ, progress=lambda text: None, any_subnet=True, timeout=1.0)
+        lifecycle.up(spec, environ=environ, progress=lambda text: None, any_subnet=True, timeout=1.0)
     assert len(caught.value.faults) == 2
     wanted = "its machine has ended; qemu: could not set up guest memory"
     assert (wanted if "exit 1" in program else "no sshd answers") in caught.value.faults[0].what

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.host_agent_world import Launcher, alive, below, gone, host_facts
 
-from ringleader.lab import fault_injection
+from ringleader.lab import hosts as lab_hosts
 from ringleader.launch.launch_plan import local_address_towards
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.plan.job import Host, Ssh
@@ -54,7 +54,7 @@ def launcher(lab, place: Path, name: str = "") -> Launcher:
 
 
 def link(lab, up: bool) -> None:
-    (fault_injection.heal if up else fault_injection.cut)(lab, lab.hosts[1])
+    (lab_hosts.heal if up else lab_hosts.cut)(lab, lab.hosts[1])
 
 
 @pytest.mark.long

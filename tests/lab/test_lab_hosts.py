@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab import host_shell, host_status, saved_state
+from ringleader.lab import hosts as lab_hosts
+from ringleader.lab import saved_state
 
 pytestmark = pytest.mark.lab
 
@@ -104,7 +105,7 @@ def test_exec_keeps_the_working_directory(lab, tmp_path):
     here = Path.cwd()
     try:
         os.chdir(tmp_path)
-        argv = host_shell.argv_on(lab, lab.hosts[0], ("pwd",))
+        argv = lab_hosts.argv_on(lab, lab.hosts[0], ("pwd",))
         assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == str(
             tmp_path
         )
@@ -139,7 +140,7 @@ def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringl
     other = ringleader("lab", "up", "--name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34")
     assert other.returncode == 3
     assert "hosts 4 (asked for: 3)" in other.stderr and "--replace" in other.stderr
-    assert [row.state for row in host_status.status(lab)] == ["up"] * 4
+    assert [row.state for row in lab_hosts.status(lab)] == ["up"] * 4
 
 
 def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snapshot):
@@ -170,7 +171,7 @@ def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, rin
         done = ringleader("lab", "up", "--name", scratch_name, *words)
         assert done.returncode == 0, done.stderr
     lab = saved_state.load(scratch_name)
-    assert [row.state for row in host_status.status(lab)] == ["up", "up"]
+    assert [row.state for row in lab_hosts.status(lab)] == ["up", "up"]
     with tempfile.NamedTemporaryFile(dir="/tmp") as file:
         listed = ringleader("lab", "exec", "--name", scratch_name, "h2", "ls", "-A", "/tmp")
         assert listed.returncode == 0 and Path(file.name).name not in listed.stdout.split()

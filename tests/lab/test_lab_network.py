@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ringleader.lab import host_shell, host_status
+from ringleader.lab import hosts as lab_hosts
 
 pytestmark = pytest.mark.lab
 
@@ -22,7 +22,7 @@ def _iperf3(lab, server, client, tool, *options):
     """
     program = (tool("chrt"), "--fifo", "10", tool("iperf3"))
     listen = subprocess.Popen(
-        host_shell.argv_on(lab, server, (*program, "-s", "-1", "--forceflush")),
+        lab_hosts.argv_on(lab, server, (*program, "-s", "-1", "--forceflush")),
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -32,7 +32,7 @@ def _iperf3(lab, server, client, tool, *options):
                 break
         words = (*program, "-c", server.address, "-t", "1.5", "-O", "0.5", "-J", *options)
         done = subprocess.run(
-            host_shell.argv_on(lab, client, words), capture_output=True, text=True, timeout=30, check=True
+            lab_hosts.argv_on(lab, client, words), capture_output=True, text=True, timeout=30, check=True
         )
         return json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]
     finally:
@@ -72,7 +72,7 @@ def _echo(lab, host):
         "c = s.accept()[0]\nwhile data := c.recv(100): c.sendall(data)"
     )
     process = subprocess.Popen(
-        host_shell.argv_on(lab, host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
+        lab_hosts.argv_on(lab, host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout.readline().strip() == "ready"
@@ -90,7 +90,7 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
         assert _exchange(connection) == b"x"
         try:
             assert ringleader("lab", "cut", "--name", lab.name, host.name).returncode == 0
-            assert [row.state for row in host_status.status(lab)] == ["up", "up", "cut", "up"]
+            assert [row.state for row in lab_hosts.status(lab)] == ["up", "up", "cut", "up"]
             connection.settimeout(2)
             with pytest.raises(TimeoutError):
                 _exchange(connection)
@@ -101,12 +101,12 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
         assert healed.returncode == 0, healed.stderr
         connection.settimeout(60)
         assert connection.recv(1) == b"x"
-    assert [row.state for row in host_status.status(lab)] == ["up"] * 4
+    assert [row.state for row in lab_hosts.status(lab)] == ["up"] * 4
 
 
 def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringleader, on_host):
     host, other = lab.hosts[3], lab.hosts[0]
-    sleeper = subprocess.Popen(host_shell.argv_on(lab, host, ("setsid", "sleep", "300")))
+    sleeper = subprocess.Popen(lab_hosts.argv_on(lab, host, ("setsid", "sleep", "300")))
     remote = subprocess.Popen(
         ["ssh", "-F", lab.ssh_config, host.name, "trap '' TERM HUP INT; sleep 300; sleep 300"],
         stdin=subprocess.DEVNULL,
@@ -118,7 +118,7 @@ def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringlead
         assert ringleader("lab", "kill", "--name", lab.name, host.name).returncode == 0
         assert remote.wait(timeout=20) == 255
         assert sleeper.wait(timeout=20) != 0
-        rows = {row.host.name: row for row in host_status.status(lab)}
+        rows = {row.host.name: row for row in lab_hosts.status(lab)}
         assert (rows[host.name].state, rows[host.name].sshd) == ("dead", False)
         assert (rows[other.name].state, rows[other.name].sshd) == ("up", True)
         refused = ringleader("lab", "exec", "--name", lab.name, host.name, "true")

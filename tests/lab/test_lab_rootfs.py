@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab import host_status, saved_state
+from ringleader.lab import hosts as lab_hosts
+from ringleader.lab import saved_state
 
 pytestmark = pytest.mark.lab
 
@@ -115,7 +116,7 @@ def test_hosts_of_a_tree(rooted, tree, ringleader, tmp_path):
 
     # A host that is killed comes up again without what it had written.
     assert ringleader("lab", "kill", "--name", rooted.name, "h2").returncode == 0
-    assert [row.state for row in host_status.status(rooted)] == ["up", "dead"]
+    assert [row.state for row in lab_hosts.status(rooted)] == ["up", "dead"]
     assert ringleader("lab", "heal", "--name", rooted.name, "h2").returncode == 0
     assert on("h2", "ls", "/root") == "" and on("h2", "uname", "-n") == f"{second}\n"
     assert sorted(str(path) for path in tree.rglob("*")) == before

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
 from ringleader.errors import RefusedError
-from ringleader.lab import fault_injection, requirements, saved_state
+from ringleader.lab import hosts as lab_hosts
+from ringleader.lab import requirements, saved_state
 from ringleader.plan.job import Host, Placement, Ssh
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
@@ -63,7 +64,7 @@ def mended(lab):
     """Give back the lab; afterwards all its hosts live and are linked again."""
     yield lab
     for host in lab.hosts:
-        fault_injection.heal(lab, host)
+        lab_hosts.heal(lab, host)
 
 
 SEEN_THERE = """
@@ -132,7 +133,7 @@ def test_sigkill_of_a_hosts_daemon_ends_the_job(workplace, lab, mpi, python):
 def test_a_host_that_dies_is_named_and_ends_the_job(workplace, mended, python, victim):
     host = mended.hosts[victim]
     launcher = started(workplace, mended, python, hosts=3)
-    fault_injection.kill(mended, host)
+    lab_hosts.kill(mended, host)
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 3, err
     said = err.decode()
@@ -158,7 +159,7 @@ def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, p
     host = mended.hosts[1]
     launcher = started(workplace, mended, python, hosts=3, program=TALKING)
     assert sum(bool(left_on(mended, one)) for one in mended.hosts) == 3
-    fault_injection.cut(mended, host)
+    lab_hosts.cut(mended, host)
     _, err = launcher.communicate(timeout=90)
     assert launcher.returncode == 3, err
     said = err.decode()

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from ringleader.kubernetes.mpijob import yaml_text
 from ringleader.render.compose.application import application
-from ringleader.render.compose.compose_yaml import compose_documents
+from ringleader.render.compose.application_files import compose_documents
 from ringleader.render.compose.request import ComposeRequest, Mount
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compose"

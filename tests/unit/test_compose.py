@@ -17,12 +17,9 @@ from hypothesis import strategies as some
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob import yaml_text
 from ringleader.plan.job import Host
-from ringleader.render.compose import rdma_devices
-from ringleader.render.compose.application import application
-from ringleader.render.compose.application_files import File, KeyPair, Keys, files
-from ringleader.render.compose.compose_yaml import compose_documents
-from ringleader.render.compose.request import ComposeRequest, Mount, Network, Target, User
-from ringleader.render.compose.ssh_files import sshd_config
+from ringleader.render.compose.application import application, sshd_config
+from ringleader.render.compose.application_files import File, KeyPair, Keys, compose_documents, files
+from ringleader.render.compose.request import ComposeRequest, Mount, Network, Target, User, known_profiles
 from ringleader.render.rdma_profiles import PROFILES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compose"
@@ -184,7 +181,7 @@ def test_rdma_profile(profile: str) -> None:
     fact = FACTS[profile]
     for target in ({"ranks": 2}, {"ranks": None, "hosts": TWO}):
         request = replace(BASE, rdma=profile, **target)
-        if profile not in rdma_devices.known():
+        if profile not in known_profiles():
             said = what(rdma=profile, **target)
             word = next(word for word in ("Multus", "DRA", "device plugin") if word in fact)
             assert f"--rdma {profile}: compose cannot express it" in said and word in said

@@ -16,9 +16,8 @@ from ringleader.cli.main import main
 from ringleader.cli.render import compose as compose_command
 from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import parts
-from ringleader.render.compose import rdma_devices
 from ringleader.render.compose.application_files import File
-from ringleader.render.compose.request import ComposeRequest, User
+from ringleader.render.compose.request import ComposeRequest, User, known_profiles
 
 WORDS = ("--image", "team/torch:2.8", "-n", "2")
 
@@ -243,4 +242,4 @@ def test_the_help_names_the_profiles_that_there_are() -> None:
     (option,) = (one.declared for one in parts(ComposeRequest) if one.name == "rdma")
     assert option is not None
     words = str(option.help).replace(",", " ").replace(".", " ").split()
-    assert set(rdma_devices.known()) <= set(words)
+    assert set(known_profiles()) <= set(words)

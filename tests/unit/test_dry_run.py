@@ -7,8 +7,8 @@ import pytest
 
 from ringleader.plan.job import Family, Job, Mpi, Placement
 from ringleader.plan.rank_placement import HostFacts, place
-from ringleader.render.dry_run import Mpirun, dry_run_text, numbers, plan_table, split_environments
-from ringleader.render.mpirun_command import mpirun_command
+from ringleader.render.dry_run import dry_run_text, numbers, plan_table, split_environments
+from ringleader.render.mpirun_command import MpirunCommand, mpirun_command
 from ringleader.render.rank_environment import Master, RankEnvironment, master_address, rank_environment
 
 Make = Callable[..., HostFacts]
@@ -53,9 +53,9 @@ def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
         job=job,
         plan=plan,
         mpi=mpi,
-        hostfile=calling.hostfile,
-        mpirun=Mpirun(argv=calling.argv, env=calling.environment, links=calling.links),
-        environments=environments,
+        command=calling,
+        environment=calling.environment,
+        ranks=environments,
     )
 
 
@@ -104,9 +104,12 @@ def test_what_mpirun_is_kept_from_seeing_is_told(make_facts: Make, make_mpi: Mak
         job=job,
         plan=place(job, facts),
         mpi=make_mpi(Family.MPICH),
-        hostfile="",
-        mpirun=Mpirun(argv=("mpirun", "a b"), env={"X": "1"}, unset=("SLURM_JOB_ID",), links={}),
-        environments=[RankEnvironment()],
+        command=MpirunCommand(
+            argv=("mpirun", "a b"), environment={}, hostfile="", rank_environment={}, links={}
+        ),
+        environment={"X": "1"},
+        unset=("SLURM_JOB_ID",),
+        ranks=[RankEnvironment()],
     )
     assert "then its argv\nunset SLURM_JOB_ID\nX=1\nmpirun 'a b'\n" in text
 

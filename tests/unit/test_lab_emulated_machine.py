@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli.lab import UpOptions, _rdma_faults
-from ringleader.lab import host_shell, initramfs, kernel_state, requirements, saved_state
-from ringleader.lab.config_files import session_variables
-from ringleader.lab.emulated_machine import MEMORY, init_script
+from ringleader.lab import hosts, initramfs, kernel_state, requirements, saved_state
+from ringleader.lab.host_files import INIT, MEMORY
 from ringleader.lab.spec import LabSpec
 
 
@@ -51,7 +49,7 @@ def test_the_archive_has_busybox_the_first_program_and_modules(tmp_path: Path) -
     packed = tmp_path / "lib/modules/6.1/kernel/overlay.ko.xz"
     packed.write_bytes(lzma.compress(b"depends=\0"))
     (tmp_path / "busybox").write_bytes(b"#busybox")
-    (tmp_path / "init").write_text(init_script())
+    (tmp_path / "init").write_text(INIT)
     output = tmp_path / "initramfs"
     initramfs.main(str(image), str(tmp_path / "busybox"), str(tmp_path / "init"), str(output))
     files = unpacked(gzip.decompress(output.read_bytes()))
@@ -78,7 +76,7 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 
 @pytest.mark.process
 def test_the_first_program_is_a_script() -> None:
-    subprocess.run(["sh", "-n"], input=init_script(), text=True, check=True)
+    subprocess.run(["sh", "-n"], input=INIT, text=True, check=True)
 
 
 def machine(root: Path, *, memory: int, tun: bool = True) -> Path:
@@ -93,7 +91,7 @@ def machine(root: Path, *, memory: int, tun: bool = True) -> Path:
 def test_a_machine_that_cannot_emulate_hosts_says_all_that_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements, "find", lambda tool, path: None)
+    monkeypatch.setattr(requirements, "find", lambda tool, path, **rest: None)
     spec = LabSpec(hosts=2, kernel=str(tmp_path / "none"))
     found = requirements.machine_faults(spec, {}, machine(tmp_path / "m", memory=MEMORY, tun=False))
     lacks = [fault.what for fault in found]
@@ -101,37 +99,16 @@ def test_a_machine_that_cannot_emulate_hosts_says_all_that_it_lacks(
     assert "no kernel with Soft-RoCE" in lacks[1] and "--kernel" in found[1].hint
     assert "/dev/net/tun" in lacks[2]
     assert f"2 hosts need {2 * MEMORY + requirements.SPARE_MEMORY} MiB" in lacks[3]
-    monkeypatch.setattr(requirements, "find", lambda tool, path: f"/bin/{tool}")
+    monkeypatch.setattr(requirements, "find", lambda tool, path, **rest: f"/bin/{tool}")
     kernel(tmp_path / "k", "6.1", rdma_rxe="")
     spec = LabSpec(hosts=2, kernel=str(tmp_path / "k"))
     assert requirements.machine_faults(spec, {}, machine(tmp_path / "n", memory=4 * MEMORY)) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "where"),
-    [
-        ({"kernel": "/k"}, "--kernel"),
-        ({"rdma": True, "root": "/tree"}, "--rdma and --root"),
-        ({"rdma": True, "private_tmp": True}, "--rdma and --private-tmp"),
-    ],
-)
-def test_options_that_do_not_go_together(options: dict[str, object], where: str) -> None:
-    assert [fault.where for fault in _rdma_faults(UpOptions(**options))] == [where]  # type: ignore[arg-type]
-
-
 def test_what_runs_on_a_machine_goes_through_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_state, "first_process", lambda namespace: 4711)
     lab = saved_state.lab_of(LabSpec(hosts=2, kernel="/opt/kernel"))
-    argv = host_shell.argv_on(lab, lab.hosts[1], ("echo", "a b"))
+    argv = hosts.argv_on(lab, lab.hosts[1], ("echo", "a b"))
     assert argv[0] == "ssh" and argv[-3:-1] == (lab.ssh_config, "h2") and argv[-1].endswith("echo 'a b'")
     lab = saved_state.lab_of(LabSpec(hosts=2))
-    assert "nsenter" in host_shell.argv_on(lab, lab.hosts[1], ("echo", "a b"))[0]
-
-
-def test_ranks_of_machines_yield_and_use_their_own_tmp() -> None:
-    """One core carries a rank, UCX's progress and the kernel's verbs."""
-    spec = LabSpec(hosts=1, slots=1, kernel="/opt/kernel")
-    assert session_variables(spec, cores=8) == {
-        "RINGLEADER_LAB": "lab",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-    }
+    assert "nsenter" in hosts.argv_on(lab, lab.hosts[1], ("echo", "a b"))[0]

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.errors import LabError, RefusedError, RequestError
-from ringleader.lab import etc_hosts, requirements, saved_state
+from ringleader.lab import requirements, saved_state, steps
+from ringleader.lab.rootfs import Rootfs
 from ringleader.lab.spec import LabSpec, to_json
 
 BEFORE = [
@@ -28,9 +29,9 @@ def test_adding_and_removing_a_block_gives_the_file_back_byte_for_byte(before, t
     path = tmp_path / "hosts"
     path.write_bytes(before)
     inode = path.stat().st_ino
-    etc_hosts.add_block("lab", "10.0.0.1 h1\n", path)
+    steps.add_block("lab", "10.0.0.1 h1\n", path)
     assert b"\n10.0.0.1 h1\n" in path.read_bytes() and path.read_bytes().startswith(before)
-    etc_hosts.remove_block("lab", path)
+    steps.remove_block("lab", path)
     assert path.read_bytes() == before
     assert path.stat().st_ino == inode
 
@@ -38,14 +39,14 @@ def test_adding_and_removing_a_block_gives_the_file_back_byte_for_byte(before, t
 def test_blocks_of_several_labs_and_later_lines_stay(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("127.0.0.1 localhost\n")
-    etc_hosts.add_block("a", "10.0.0.1 a-h1\n", path)
-    etc_hosts.add_block("ab", "10.0.1.1 ab-h1\n", path)
+    steps.add_block("a", "10.0.0.1 a-h1\n", path)
+    steps.add_block("ab", "10.0.1.1 ab-h1\n", path)
     with path.open("a") as file:
         file.write("9.9.9.9 later\n")
-    etc_hosts.remove_block("a", path)
-    assert not etc_hosts.has_block("a", path) and etc_hosts.has_block("ab", path)
-    etc_hosts.remove_block("ab", path)
-    etc_hosts.remove_block("ab", path)
+    steps.remove_block("a", path)
+    assert not steps.has_block("a", path) and steps.has_block("ab", path)
+    steps.remove_block("ab", path)
+    steps.remove_block("ab", path)
     assert path.read_text() == "127.0.0.1 localhost\n9.9.9.9 later\n"
 
 
@@ -53,13 +54,13 @@ def test_blocks_of_several_labs_and_later_lines_stay(tmp_path):
 def test_any_text_around_a_block_is_kept(text):
     if text and not text.endswith("\n"):
         text += "\n"
-    content = text + etc_hosts.block("lab", "10.0.0.1 h1\n") + text
-    assert etc_hosts.without_block(content, "lab") == text + text
+    content = text + steps.block("lab", "10.0.0.1 h1\n") + text
+    assert steps.without_block(content, "lab") == text + text
 
 
-def _make(root, name):
-    (root / name).mkdir(parents=True)
-    (root / name / "lab.json").write_text(to_json(LabSpec(name=name, hosts=2)))
+def _make(root, name, **spec):
+    (root / name).mkdir(parents=True, exist_ok=True)
+    (root / name / "lab.json").write_text(to_json(LabSpec(name=name, hosts=2, **spec)))
 
 
 @pytest.mark.parametrize(
@@ -79,18 +80,38 @@ def test_a_lab_that_is_not_there_is_told_of_the_word_that_named_it(tmp_path, nam
 
 
 def test_the_lab_that_is_meant_is_the_default_one_or_the_only_one(tmp_path):
+    def found(**environ):
+        return saved_state.to_launch_on(environ=environ, root=tmp_path).name
+
     with pytest.raises(LabError, match="there is no lab 'lab'"):
-        saved_state.current(root=tmp_path)
+        found()
     _make(tmp_path, "one")
-    assert saved_state.current(root=tmp_path).name == "one"
+    assert found() == "one"
     _make(tmp_path, "two")
-    with pytest.raises(LabError, match="one, two"):
-        saved_state.current(root=tmp_path)
+    with pytest.raises(LabError, match="several labs are up: one, two") as caught:
+        found()
+    assert "RINGLEADER_LAB=one" in str(caught.value)
+    assert found(RINGLEADER_LAB="two") == "two"
+    with pytest.raises(LabError, match="there is no lab 'three'"):
+        found(RINGLEADER_LAB="three")
     _make(tmp_path, "lab")
-    assert saved_state.current(root=tmp_path).name == "lab"
+    assert found() == found(RINGLEADER_LAB="") == "lab"
     lab = saved_state.current("two", root=tmp_path)
     assert [host.name for host in lab.hosts] == ["two-h1", "two-h2"]
     assert lab.hostfile == str(tmp_path / "two" / "hostfile")
+
+
+def test_a_job_that_begins_on_the_machine_is_not_sent_to_hosts_with_another_root(tmp_path):
+    def found(here):
+        return saved_state.to_launch_on(environ={}, root=tmp_path, here=here).name
+
+    _make(tmp_path, "lab", tree=Rootfs(path="/srv/tree"))
+    with pytest.raises(LabError, match=r"have the files of /srv/tree") as caught:
+        found("node7")
+    assert "ringleader lab exec h1 -- ringleader run --lab" in str(caught.value)
+    assert found("h2") == "lab"
+    _make(tmp_path, "lab")
+    assert found("node7") == "lab"
 
 
 def test_a_broken_state_file_says_what_to_do(tmp_path):
@@ -146,18 +167,6 @@ def test_a_port_that_someone_listens_on_is_a_fault():
 def _ringleader(*words):
     argv = [sys.executable, "-m", "ringleader", "lab", *words]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.mark.process
-def test_the_command_line_reports_all_bad_arguments_with_exit_code_2():
-    done = _ringleader(
-        *("up", "--hosts", "300", "--slots", "0", "--bandwidth", "fast", "--ssh-port", "0"),
-        *("--latency", "soon", "--subnet", "1.2.3.4/24", "--name", "No"),
-    )
-    assert done.returncode == 2 and done.stdout == ""
-    for option in ("--hosts", "--slots", "--bandwidth", "--ssh-port", "--latency", "--subnet", "--name"):
-        assert f"ringleader: {option}: " in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.process

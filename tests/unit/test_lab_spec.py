@@ -1,32 +1,26 @@
-"""What may be asked of a lab, and what is refused, all at once."""
+"""What may be asked of a lab, by words and by options, and what is refused, all at once."""
 
 from __future__ import annotations
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.errors import Fault, RequestError
+from ringleader.cli.lab import command
+from ringleader.cli.main import main
+from ringleader.cli.run.command import find_lab
+from ringleader.errors import Fault, LabError, RequestError
+from ringleader.lab import saved_state
 from ringleader.lab.spec import (
     LabSpec,
+    check,
     check_name,
     format_rate,
     free_subnet,
     parse_latency,
     parse_rate,
-    spec_of,
 )
-
-GOOD = {
-    "name": "lab",
-    "hosts": 4,
-    "slots": 2,
-    "bandwidth": "8gbit",
-    "latency": "0",
-    "ssh_port": 33,
-    "subnet": "10.213.0.0/24",
-    "private_tmp": False,
-}
 
 
 @pytest.mark.parametrize(
@@ -69,50 +63,113 @@ def test_what_is_no_latency_is_refused(text):
         parse_latency(text)
 
 
-def test_all_faults_are_reported_at_once():
-    bad = {
-        "name": "Lab!",
-        "hosts": 0,
-        "slots": 0,
-        "bandwidth": "fast",
-        "latency": "soon",
-        "ssh_port": 0,
-        "subnet": "8.8.8.0/24",
-        "private_tmp": False,
-    }
-    with pytest.raises(RequestError) as caught:
-        spec_of(**bad, further=[Fault(where="--ssh-port", what="in use")])
-    assert [fault.where for fault in caught.value.faults] == [
-        *("--name", "--hosts", "--slots", "--ssh-port", "--bandwidth", "--latency", "--subnet", "--ssh-port")
-    ]
-    assert caught.value.exit_code == 2
+@pytest.fixture
+def wheres(capsys, monkeypatch):
+    """Returns a function: words of ``ringleader lab`` → the options that are at fault, and what is said."""
+    monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["lab", *words])
+        out, err = capsys.readouterr()
+        assert (ended.value.code, out) == (2, "") and "Traceback" not in err
+        lines = [line.removeprefix("ringleader: ") for line in err.splitlines() if "ringleader: " in line]
+        return sorted(line.partition(": ")[0] for line in lines), err
+
+    return run
 
 
 @pytest.mark.parametrize(
-    ("change", "where", "what"),
+    ("words", "what"),
     [
-        ({"hosts": 300}, "--hosts", "300 hosts"),
-        ({"slots": 2000}, "--slots", "2000 slots"),
-        ({"ssh_port": 65536}, "--ssh-port", "not a port number"),
-        ({"bandwidth": "0gbit"}, "--bandwidth", "out of range"),
-        ({"bandwidth": "2000tbit"}, "--bandwidth", "out of range"),
-        ({"latency": "11s"}, "--latency", "too long"),
-        ({"subnet": "10.0.0.1/24"}, "--subnet", "host bits"),
-        ({"subnet": "fd00::/64"}, "--subnet", ""),
-        ({"subnet": "10.213.0.0/30"}, "--subnet", "no room"),
-        ({"name": "ninechars"}, "--name", "not a name"),
-        ({"name": "../x"}, "--name", "not a name"),
+        ("--hosts 300", "300 hosts"),
+        ("--hosts 0", "use 1 to 250"),
+        ("--slots 2000", "2000 slots"),
+        ("--ssh-port 65536", "65536 is not a port number"),
+        ("--ssh-port 0", "use 1 to 65535"),
+        ("--bandwidth 0gbit", "0gbit is out of range"),
+        ("--bandwidth 2000tbit", "use 1mbit to 1tbit"),
+        ("--bandwidth fast", "for example 8gbit or 500mbit"),
+        ("--latency 11s", "11s is too long"),
+        ("--latency soon", "for example 200us or 1ms"),
+        ("--subnet 10.0.0.1/24", "host bits"),
+        ("--subnet fd00::/64", ""),
+        ("--subnet 10.213.0.0/30", "no room for 4 hosts"),
+        ("--subnet 8.8.8.0/24", "not a private network"),
+        ("--name ninechars", "not a name"),
+        ("--name ../x", "not a name"),
+        ("--kernel /k", "add --rdma, or leave it out"),
+        ("--bind /tmp:/x --ssh-port 34", "it goes with --root"),
     ],
 )
-def test_each_fault_names_its_option(change, where, what):
+def test_each_fault_of_up_names_its_option(wheres, words, what):
+    found, err = wheres("up", "--ssh-port", "34", "--subnet", "10.213.0.0/24", *words.split())
+    assert found == words.split()[:1] and what in err
+
+
+def test_all_faults_of_up_are_reported_at_once(wheres):
+    options = ("--name", "--hosts", "--slots", "--bandwidth", "--latency", "--ssh-port", "--subnet")
+    words = ("Lab!", "0", "0", "fast", "soon", "0", "8.8.8.0/24")
+    both = ("--rdma", "--private-tmp", "--root", "/nowhere/at/all", "--bind", "x")
+    found, _ = wheres("up", *(word for pair in zip(options, words, strict=True) for word in pair), *both)
+    expected = (*options, "--bind", "--root", "--rdma and --root", "--rdma and --private-tmp")
+    assert found == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", ["ringleader lab slow"]),
+        ("--off --into 1gbit", ["--off"]),
+        ("--off --into fast", ["--into", "--off"]),
+        ("--into fast --out-of 1bit --delay 1h", ["--delay", "--into", "--out-of"]),
+        ("--delay 11s", ["--delay"]),
+    ],
+)
+def test_all_faults_of_slow_are_reported_at_once(wheres, words, expected):
+    assert wheres("slow", "h1", *words.split())[0] == expected
+
+
+def test_words_of_slow_become_a_limit(capsys, monkeypatch):
+    monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
+    limits = ("--into", "100mbit", "--out-of", "1.5gbit", "--delay", "2ms")
+    with pytest.raises(SystemExit):
+        main(["lab", "slow", "h1", *limits, "--dry-run"])
+    out = capsys.readouterr().out
+    assert "dev rl-lab-1 root handle 1: tbf rate 100000000bit" in out and out.count("delay 2000us") == 2
+    assert "dev eth0 root handle 1: tbf rate 1500000000bit" in out
+
+
+def test_what_a_program_asks_for_has_the_same_bounds():
+    fault = Fault(where="--ssh-port", what="in use")
     with pytest.raises(RequestError) as caught:
-        spec_of(**{**GOOD, **change})
-    (fault,) = caught.value.faults
-    assert fault.where == where and what in fault.what
+        check(LabSpec(name="No", hosts=0, slots=0, ssh_port=0, subnet="8.8.8.0/24"), fault)
+    assert [one.where for one in caught.value.faults] == [
+        *("--name", "--hosts", "--slots", "--ssh-port", "--subnet", "--ssh-port")
+    ]
+    assert check(LabSpec()) == LabSpec()
 
 
-def test_a_good_request_becomes_a_spec():
-    assert spec_of(**GOOD) == LabSpec()
+@pytest.mark.parametrize("words", ["up", "down", "status"])
+def test_a_lab_is_named_by_an_option_or_a_variable(words, monkeypatch):
+    def name(*argv):
+        found = command.get_command(click.Context(command), words)
+        with found.make_context(words, list(argv)) as ctx:
+            return ctx.params["name"]
+
+    monkeypatch.delenv("RINGLEADER_LAB", raising=False)
+    assert name() == ("lab" if words == "up" else None)
+    monkeypatch.setenv("RINGLEADER_LAB", "slow")
+    assert name() == "slow"
+    assert name("--name", "big") == name("--lab-name", "big") == "big"
+
+
+def test_a_job_looks_for_the_lab_of_that_name(monkeypatch):
+    monkeypatch.setenv("RINGLEADER_LAB", "other")
+    with pytest.raises(LabError, match="absent"):
+        find_lab("absent")
+    with pytest.raises(LabError, match="other"):
+        find_lab(None)
 
 
 def test_names_and_addresses_of_the_default_lab_and_of_another():

@@ -13,7 +13,6 @@ from ringleader.kubernetes.mpijob.annotations import MIN_WORKERS
 from ringleader.kubernetes.objects.launcher_and_workers import (
     NOTICE,
     launcher_template,
-    with_notice,
     worker_pod,
 )
 
@@ -41,11 +40,15 @@ def test_workers_of_elastic_jobs_have_it_and_no_other_pod() -> None:
     assert "lifecycle" not in launcher_template(ELASTIC, SETTINGS)["spec"]["containers"][0]
 
 
-def test_a_hook_of_the_users_stays() -> None:
-    theirs = {"name": "main", "lifecycle": {"preStop": {"exec": {"command": ["mine"]}}}}
-    assert with_notice(theirs, ELASTIC) == theirs
-    started = {"name": "main", "lifecycle": {"postStart": {"exec": {"command": ["mine"]}}}}
-    assert with_notice(started, ELASTIC)["lifecycle"].keys() == {"postStart", "preStop"}
+@pytest.mark.parametrize(
+    ("theirs", "expected"), [("preStop", {"preStop"}), ("postStart", {"postStart", "preStop"})]
+)
+def test_a_hook_of_the_users_stays(theirs: str, expected: set[str]) -> None:
+    mine = {theirs: {"exec": {"command": ["mine"]}}}
+    containers = [{"name": "main", "image": "mpi", "lifecycle": mine}]
+    job = make_job(annotations={MIN_WORKERS: "1"}, template={"containers": containers})
+    found = worker_pod(job, 0, SETTINGS)["spec"]["containers"][0]["lifecycle"]
+    assert found.keys() == expected and mine.items() <= found.items()
 
 
 @pytest.mark.process

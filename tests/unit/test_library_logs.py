@@ -17,7 +17,7 @@ from ringleader.agents.rank_evidence import (
 )
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, RdmaPort, place
-from ringleader.render.library_log_variables import library_log_variables
+from ringleader.render.rank_environment import library_log_variables
 
 NCCL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "{directory}/nccl.0.%h.%p.log"}
 UCX = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "{directory}/ucx.0.%h.%p.log"}

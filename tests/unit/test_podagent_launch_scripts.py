@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
-from ringleader.kubernetes.pod import launch_scripts as tools
-from ringleader.kubernetes.pod.launch_scripts import install, install_kubectl
+from ringleader.kubernetes.pod.__main__ import ACCOUNT, install, install_kubectl
 
 pytestmark = pytest.mark.process
 
@@ -392,7 +391,7 @@ def test_kubectl_comes_with_the_way_to_the_server(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "kubeconfig").read_text())
     assert config["clusters"][0]["cluster"]["server"] == "https://10.0.0.1:443"
     assert config["contexts"][0]["context"]["namespace"] == "team"
-    assert config["users"][0]["user"] == {"tokenFile": f"{tools.ACCOUNT}/token"}, "no secret in it"
+    assert config["users"][0]["user"] == {"tokenFile": f"{ACCOUNT}/token"}, "no secret in it"
     with pytest.raises(RefusedError, match="no kubectl"):
         install_kubectl(tmp_path, server="", namespace="", program="no-such-kubectl")
 

@@ -234,8 +234,10 @@ def test_a_host_without_a_name() -> None:
     ("text", "ports"),
     [("user me\nhostname w\nport 2222\n", (2222,)), ("", ()), ("port x\n", ()), ("sendenv PORT\n", ())],
 )
-def test_the_port_that_the_images_ssh_turns_to(text: str, ports: tuple[int, ...]) -> None:
-    assert port_in_ssh_config(text) == ports
+def test_the_port_that_the_images_ssh_turns_to(tmp_path: Path, text: str, ports: tuple[int, ...]) -> None:
+    (tmp_path / "config").write_text(text)
+    assert port_in_ssh_config(tmp_path / "config") == ports
+    assert port_in_ssh_config(tmp_path / "none") == ()
 
 
 class Pods:

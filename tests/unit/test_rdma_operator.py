@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -11,6 +13,7 @@ import pytest
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.yaml_text import documents
 from ringleader.kubernetes.objects import job_validation, rdma_annotations, ssh_secret
 from ringleader.kubernetes.objects.init_containers import ssh_ports
 from ringleader.kubernetes.objects.launcher_and_workers import launcher_template, worker_pod
@@ -230,3 +233,10 @@ def test_huge_pages_need_memory_beside_them() -> None:
 def test_a_misspelt_annotation_is_a_fault() -> None:
     with pytest.raises(RequestError, match="did you mean ringleader/rdma-network"):
         job_of({"profile": "shared", "networks": "a"})
+
+
+def test_the_manifest_of_the_guide_is_taken() -> None:
+    page = (Path(__file__).parents[2] / "docs/guides/rdma-pods.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml\n(# job\.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (document,) = documents(text, "job.yaml")
+    job_validation.check(read(document.value), OperatorSettings())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -19,137 +20,121 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.kubernetes.jobs.mpijob_builder import mpijob
 from ringleader.kubernetes.jobs.pod_template import single_pod
-from ringleader.kubernetes.rdma.advice import advice_on
-from ringleader.kubernetes.rdma.allocation import allocate
-from ringleader.kubernetes.rdma.pod_nics import NETWORKS, add_nics
-from ringleader.kubernetes.rdma.request import RdmaRequest
+from ringleader.kubernetes.rdma.pod_nics import add_nics, advice_on
+from ringleader.kubernetes.rdma.request import RdmaRequest, allocate
 from ringleader.render.rdma_profiles import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 JOB = ("--image", "a", "-n", "2", "--gpus", "1")
-BAD = {
-    "misspelt": (
-        ("--rdma", "sriob", "--rdma-resource", "a.b/c"),
-        ["--rdma: there is no RDMA profile 'sriob'"],
-    ),
-    "not named": (("--rdma-resource", "a.b/c"), ["--rdma: missing"]),
+BAD: dict[str, tuple[str, ...]] = {
+    "misspelt": ("--rdma sriob --rdma-resource a.b/c", "--rdma: there is no RDMA profile 'sriob'"),
+    "not named": ("--rdma-resource a.b/c", "--rdma: missing"),
     "no resource": (
-        ("--rdma", "sriov", "--rdma-network", "net"),
-        ["--rdma-resource: missing: the profile sriov has no resource of its own"],
+        "--rdma sriov --rdma-network net",
+        "--rdma-resource: missing: the profile sriov has no resource of its own",
     ),
     "no network": (
-        ("--rdma", "host-device"),
-        ["--rdma-network: missing: with the profile host-device a NIC comes into the Pod with a network"],
+        "--rdma host-device",
+        "--rdma-network: missing: with the profile host-device a NIC comes into the Pod with a network",
     ),
-    "nothing of what it needs": (
-        ("--rdma", "sriov"),
-        ["--rdma-resource: missing", "--rdma-network: missing"],
-    ),
-    "count 0": (("--rdma", "aks-ib", "--rdma-count", "0"), ["--rdma-count: 0, must be at least 1"]),
-    "no count": (("--rdma", "aks-ib", "--rdma-count", "many"), ["--rdma-count: 'many' is no whole number"]),
+    "nothing of what it needs": ("--rdma sriov", "--rdma-resource: missing", "--rdma-network: missing"),
+    "count 0": ("--rdma aks-ib --rdma-count 0", "--rdma-count: 0, must be at least 1"),
+    "no count": ("--rdma aks-ib --rdma-count many", "--rdma-count: 'many' is no whole number"),
     "slots": (
-        ("--rdma", "coreweave-ib", "--rdma-count", "8"),
-        ["--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node"],
+        "--rdma coreweave-ib --rdma-count 8",
+        "--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node",
     ),
     "nothing to count": (
-        ("--rdma", "host-network", "--rdma-count", "2"),
-        ["--rdma-count: means nothing with the profile host-network"],
+        "--rdma host-network --rdma-count 2",
+        "--rdma-count: means nothing with the profile host-network",
     ),
     "networks and count": (
-        ("--rdma", "host-device", "--rdma-network", "a", "--rdma-network", "b", "--rdma-count", "3"),
-        ["--rdma-network: 2 networks for 3 NICs"],
+        "--rdma host-device --rdma-network a --rdma-network b --rdma-count 3",
+        "--rdma-network: 2 networks for 3 NICs",
     ),
     "no network's name": (
-        ("--rdma", "host-device", "--rdma-network", 'a", "b'),
-        ["--rdma-network: 'a\", \"b' cannot be read"],
+        "--rdma host-device --rdma-network 'a\", \"b'",
+        "--rdma-network: 'a\", \"b' cannot be read",
     ),
-    "no resource's name": (
-        ("--rdma", "shared", "--rdma-resource", "rdma"),
-        ["--rdma-resource: 'rdma' cannot be read"],
-    ),
-    "label without a value": (
-        ("--rdma", "shared", "--node-label", "rack"),
-        ["--node-label rack: there"],
-    ),
-    "no label": (("--rdma", "shared", "--node-label", "a b=c"), ["--node-label: a b=c is no label"]),
+    "no resource's name": ("--rdma shared --rdma-resource rdma", "--rdma-resource: 'rdma' cannot be read"),
+    "label without a value": ("--rdma shared --node-label rack", "--node-label rack: there"),
+    "no label": ("--rdma shared --node-label 'a b=c'", "--node-label: a b=c is no label"),
     "label of another vendor": (
-        ("--rdma", "erdma", "--node-label", "nfd"),
-        ["--node-label: feature.node.kubernetes.io/rdma.available means", "--node-label: feature.node."],
+        "--rdma erdma --node-label nfd",
+        "--node-label: feature.node.kubernetes.io/rdma.available means",
+        "--node-label: feature.node.",
     ),
-    "label without a profile": (("--node-label", "a=b"), ["--rdma: missing"]),
-    "huge pages alone": (
-        ("--rdma", "efa"),
-        ["--memory: missing: Kubernetes takes hugepages-2Mi only"],
-    ),
+    "label without a profile": ("--node-label a=b", "--rdma: missing"),
+    "huge pages alone": ("--rdma efa", "--memory: missing: Kubernetes takes hugepages-2Mi only"),
     "network of the host": (
-        ("--rdma", "host-network", "--rdma-network", "a"),
-        ["--rdma-network: means nothing with the profile host-network"],
+        "--rdma host-network --rdma-network a",
+        "--rdma-network: means nothing with the profile host-network",
     ),
     "the host's port": (
-        ("--rdma", "host-network", "--rdma-ssh-port", "22"),
-        ["--rdma-ssh-port: port 22 is that of the node's own sshd"],
+        "--rdma host-network --rdma-ssh-port 22",
+        "--rdma-ssh-port: port 22 is that of the node's own sshd",
     ),
-    "no port": (
-        ("--rdma", "host-network", "--rdma-ssh-port", "70000"),
-        ["--rdma-ssh-port: 70000 is no port number"],
-    ),
+    "no port": ("--rdma host-network --rdma-ssh-port 70000", "--rdma-ssh-port: 70000 is no port number"),
     "port without the host's network": (
-        ("--rdma", "shared", "--rdma-ssh-port", "2222"),
-        ["--rdma-ssh-port: means nothing with the profile shared"],
+        "--rdma shared --rdma-ssh-port 2222",
+        "--rdma-ssh-port: means nothing with the profile shared",
     ),
     "two on one port": (
-        ("--rdma", "host-network", "--rdma-spread", "even"),
-        ["--rdma-spread: on the host's network two workers of a node would want the same port"],
+        "--rdma host-network --rdma-spread even",
+        "--rdma-spread: on the host's network two workers of a node would want the same port",
     ),
-    "no spread": (("--rdma", "shared", "--rdma-spread", "wide"), ["--rdma-spread: 'wide' is unknown"]),
+    "no spread": ("--rdma shared --rdma-spread wide", "--rdma-spread: 'wide' is unknown"),
     "template without claims": (
-        ("--rdma", "shared", "--rdma-claim-template", "a"),
-        ["--rdma-claim-template: means nothing with the profile shared"],
+        "--rdma shared --rdma-claim-template a",
+        "--rdma-claim-template: means nothing with the profile shared",
     ),
     "a template and a count": (
-        ("--rdma", "dra", "--rdma-claim-template", "a", "--rdma-count", "1"),
-        ["--rdma-count: means nothing with a template of claims that is there already"],
+        "--rdma dra --rdma-claim-template a --rdma-count 1",
+        "--rdma-count: means nothing with a template of claims that is there already",
     ),
     "pairs that do not come out": (
-        ("--rdma", "dra", "--rdma-count", "2"),
-        ["--rdma-count: 2 NICs for 1 GPUs: a claim pairs each GPU with a NIC"],
+        "--rdma dra --rdma-count 2",
+        "--rdma-count: 2 NICs for 1 GPUs: a claim pairs each GPU with a NIC",
     ),
-    "more than a claim holds": (
-        ("--rdma", "dra", "--gpus", "17"),
-        ["--rdma-count: 17, a claim has room for 16"],
-    ),
+    "more than a claim holds": ("--rdma dra --gpus 17", "--rdma-count: 17, a claim has room for 16"),
     "asked for twice": (
-        ("--rdma", "shared", "--resource", "rdma/hca_shared_devices_a=1"),
-        ["--resource: rdma/hca_shared_devices_a is asked for twice"],
+        "--rdma shared --resource rdma/hca_shared_devices_a=1",
+        "--resource: rdma/hca_shared_devices_a is asked for twice",
     ),
     "said in two ways": (
-        ("--rdma", "shared", "--annotation", "ringleader/rdma-count=1"),
-        ["--annotation ringleader/rdma-count: stands beside --rdma"],
+        "--rdma shared --annotation ringleader/rdma-count=1",
+        "--annotation ringleader/rdma-count: stands beside --rdma",
     ),
     "claims of other GPUs": (
-        ("--rdma", "dra", "--gpu-resource", "amd.com/gpu"),
-        ["--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com"],
+        "--rdma dra --gpu-resource amd.com/gpu",
+        "--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com",
     ),
     "GPUs of no device plugin": (
-        ("--rdma", "shared", "--gpu-resource", "a/b;c"),
-        ["--gpu-resource: 'a/b;c' is not a resource of a device plugin"],
+        "--rdma shared --gpu-resource 'a/b;c'",
+        "--gpu-resource: 'a/b;c' is not a resource of a device plugin",
     ),
     "networks twice": (
-        ("--rdma", "shared", "--rdma-network", "a", "--annotation", f"{NETWORKS}=b"),
-        [f"--annotation {NETWORKS}: is what --rdma-network writes"],
+        "--rdma shared --rdma-network a --annotation k8s.v1.cni.cncf.io/networks=b",
+        "--annotation k8s.v1.cni.cncf.io/networks: is what --rdma-network writes",
     ),
     "something without NICs": (
-        ("--rdma", "none", "--rdma-resource", "a.b/c", "--node-label", "a=b", "--rdma-count", "1"),
-        ["--rdma-resource: means", "--rdma-count: means", "--node-label: means"],
+        "--rdma none --rdma-resource a.b/c --node-label a=b --rdma-count 1",
+        "--rdma-resource: means",
+        "--rdma-count: means",
+        "--node-label: means",
     ),
     "all at once": (
-        ("--rdma", "sriob", "--rdma-count", "0", "--cpu", "x", "--rdma-network", "A", "--node-label", "b"),
-        ["--cpu: 'x'", "--node-label b: ", "--rdma: there", "--rdma-network: 'A'", "--rdma-count: 0"],
+        "--rdma sriob --rdma-count 0 --cpu x --rdma-network A --node-label b",
+        "--cpu: 'x'",
+        "--node-label b: ",
+        "--rdma: there",
+        "--rdma-network: 'A'",
+        "--rdma-count: 0",
     ),
 }
-
+"""Case → the words of a command line, and how each fault that is told begins."""
 
 ELSEWHERE = ("nothing of what it needs", "all at once")
 """Tried with every form; the rest with one, as all share the reading of words."""
@@ -164,9 +149,9 @@ ELSEWHERE = ("nothing of what it needs", "all at once")
     ],
 )
 def test_bad_words(call: Call, name: str, form: tuple[str, ...]) -> None:
-    words, faults = BAD[name]
+    text, *faults = BAD[name]
     job = JOB if "--single" not in form else JOB[:2]
-    code, out, err = call("render", *form, *job, *words, "--", "train")
+    code, out, err = call("render", *form, *job, *shlex.split(text), "--", "train")
     said = re.findall(r"^ringleader: (.*)$", err, re.MULTILINE)
     assert (code, out) == (2, "")
     assert len(said) == len(faults), err

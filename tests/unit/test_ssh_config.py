@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.plan.job import Host, Ssh
-from ringleader.render.ssh_config import quoted, ssh_config_text
+from ringleader.render.hostfile import quoted, ssh_config_text
 
 pytestmark = pytest.mark.process
 

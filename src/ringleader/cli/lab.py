@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import click
@@ -14,25 +14,25 @@ import click
 from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command
-from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, collected, refuse
-from ringleader.lab import down as lab_down
-from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
-from ringleader.lab import up as lab_up
-from ringleader.lab.removal_plan import down_phase
-from ringleader.lab.rootfs_inspection import rootfs_of_options
-from ringleader.lab.setup_plan import up_phases
-from ringleader.lab.slow_link import slow_link_of, slow_steps
+from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, refuse
+from ringleader.lab import hosts, kernel_state, lifecycle, requirements, saved_state
+from ringleader.lab.network import SlowLink, slow_steps
+from ringleader.lab.plan import down_phase, up_phases
+from ringleader.lab.rootfs import rootfs_of_options
+from ringleader.lab.saved_state import Lab, LabHost
 from ringleader.lab.spec import (
     DEFAULT_NAME,
     LabSpec,
+    check,
     check_name,
     directory_of,
     format_rate,
     free_subnet,
-    spec_of,
 )
 from ringleader.lab.steps import Phase, script
 from ringleader.option_fields import argument, flag, group, many, option, spellings_set
+
+_DRY_RUN = "Print, as a shell script, what would be done."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,61 +54,58 @@ class HostOptions(LabOptions):
     host: str = argument("HOST")
 
 
-def _to_host(
-    change: Callable[[saved_state.Lab, saved_state.LabHost], None],
-) -> Callable[[HostOptions], None]:
-    """Return what a command does that changes one host."""
-
-    def run(options: HostOptions) -> None:
-        requirements.check_machine(os.environ)
-        lab = saved_state.current(options.name)
-        change(lab, fault_injection.find_host(lab, options.host))
-
-    return run
-
-
 @dataclass(frozen=True, kw_only=True)
 class SlowOptions(HostOptions):
     """The options of ``lab slow``."""
 
-    into: str | None = option("Rate of what reaches the host: 100mbit.", metavar="RATE")
-    out_of: str | None = option("Rate of what the host sends.", metavar="RATE")
-    delay: str | None = option(
-        "Delay of each frame, 200us or 1ms: in the directions that have a rate, else in both.", metavar="TIME"
-    )
+    limit: SlowLink = group(SlowLink)
     off: bool = flag("Give the link the rates of `lab up` back, both ways.")
-    dry_run: bool = flag("Print, as a shell script, what would be done.")
+    dry_run: bool = flag(_DRY_RUN)
+    faults: tuple[Fault, ...] = ()
 
 
 def slow(options: SlowOptions) -> None:
     """Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does."""
-    faults: list[Fault] = []
-    with collected(faults):
-        limit = slow_link_of(into=options.into, out_of=options.out_of, delay=options.delay, off=options.off)
+    faults, limit = list(options.faults), options.limit
+    if options.off and (faults or limit != SlowLink()):
+        what, hint = "lifts all limits: it takes none", "leave the rates out"
+        faults.insert(0, Fault(where="--off", what=what, hint=hint))
+    if not (options.off or faults or limit != SlowLink()):
+        hint = "for example --into 100mbit, --out-of 1gbit, --delay 5ms or --off"
+        faults.append(Fault(where="ringleader lab slow", what="no limit is given", hint=hint))
     try:
         lab = saved_state.current(options.name)
-        host = fault_injection.find_host(lab, options.host)
+        host = hosts.find_host(lab, options.host)
     except RingleaderError as error:
         if not faults:
             raise
         faults += error.faults
     refuse(faults)
+    wanted = None if options.off else limit
     if options.dry_run:
-        steps = slow_steps(lab.spec, lab.number(host), limit)
-        print(script((Phase(title=f"the link of {host.name}", steps=tuple(steps)),)), end="")
+        steps = slow_steps(lab.spec, lab.number(host), wanted)
+        print(script([Phase(title=f"the link of {host.name}", steps=tuple(steps))]), end="")
         return
     requirements.check_machine(os.environ)
-    fault_injection.slow(lab, host, limit)
+    hosts.slow(lab, host, wanted)
 
 
-_FAULTS = {
-    "cut": (
-        fault_injection.cut,
-        "Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
-    ),
-    "heal": (fault_injection.heal, "Mend a host's link, and start the host again where it was killed."),
-    "kill": (fault_injection.kill, "Kill every process on a host, its sshd included."),
+_FAULTS: dict[str, tuple[Callable[[Lab, LabHost], None], str]] = {
+    "cut": (hosts.cut, "Cut a host's link: its peers see silence, as with a pulled cable behind a switch."),
+    "heal": (hosts.heal, "Mend a host's link, and start the host again where it was killed."),
+    "kill": (hosts.kill, "Kill every process on a host, its sshd included."),
 }
+
+
+def _to_host(change: Callable[[Lab, LabHost], None]) -> Callable[[HostOptions], None]:
+    """Return what a command does that changes one host."""
+
+    def run(options: HostOptions) -> None:
+        requirements.check_machine(os.environ)
+        lab = saved_state.current(options.name)
+        change(lab, hosts.find_host(lab, options.host))
+
+    return run
 
 
 @click.group(name="lab")
@@ -123,13 +120,8 @@ def command() -> None:
 class UpOptions:
     """The options of ``lab up``, as they were written."""
 
-    hosts: int = option("Number of hosts, h1 … hN.", default=4)
-    slots: int = option("Slots of each host in the hostfile.", default=2)
-    bandwidth: str = option("Rate of each host's link, each way.", default="8gbit")
-    latency: str = option("Delay of each frame, each way: 200us, 1ms.", default="0")
-    ssh_port: int = option("Port of each host's sshd.", default=33)
-    subnet: str | None = option("Private network; by default the first free 10.213.x.0/24.")
-    private_tmp: bool = flag("Give each host its own, empty /tmp.")
+    spec: LabSpec = group(LabSpec)
+    subnet: str | None = option("Private network; by default the first free 10.213.x.0/24.", after="ssh_port")
     root: str | None = option("Root file system of the hosts: the tree of an unpacked image.", metavar="DIR")
     bind: tuple[str, ...] = many("With --root: also this of the machine.", metavar="SRC:DST[:ro]")
     rdma: bool = flag("Hosts are emulated machines (QEMU) with Soft-RoCE: real verbs.")
@@ -144,41 +136,24 @@ class UpOptions:
         metavar="NAME",
     )
     replace: bool = flag("Take a lab of that name down first.", *REPLACE)
-    dry_run: bool = flag("Print, as a shell script, what would be done.")
+    dry_run: bool = flag(_DRY_RUN)
+    faults: tuple[Fault, ...] = ()
 
 
 def up(options: UpOptions) -> None:
     """Make a lab; one that is up already is left alone."""
-    name = options.name
-    present = _spec_of_present(name)
-    known = present.subnet if present else None
-    place = directory_of(name, str(saved_state.ROOT))
-    tree, faults = rootfs_of_options(options.root, options.bind, lab_directory=place)
-    faults += _rdma_faults(options)
-    spec = spec_of(
-        name=name,
-        hosts=options.hosts,
-        slots=options.slots,
-        bandwidth=options.bandwidth,
-        latency=options.latency,
-        ssh_port=options.ssh_port,
-        subnet=options.subnet or known or _free_subnet(),
-        private_tmp=options.private_tmp,
-        tree=tree,
-        kernel=os.path.realpath(options.kernel or "/") if options.rdma else "",
-        further=[*requirements.port_faults(options.ssh_port), *faults],
-    )
+    spec = _spec(options)
     if options.dry_run:
         machine = requirements.machine(spec, os.environ, saved_state.ROOT)
         print(script(up_phases(spec, machine)), end="")
         return
     requirements.check_machine(os.environ)
-    if spec.kernel and (found := requirements.machine_faults(spec, os.environ)):
-        raise RefusedError(found)
+    if spec.kernel:
+        refuse(requirements.machine_faults(spec, os.environ), RefusedError)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     line = ProgressLine(prefix="lab: ")
     try:
-        made = lab_up.up(
+        made = lifecycle.up(
             spec,
             environ=os.environ,
             progress=line.show,
@@ -190,12 +165,30 @@ def up(options: UpOptions) -> None:
     _report_up(made)
 
 
+def _spec(options: UpOptions) -> LabSpec:
+    """Return what was asked for; RequestError with everything that is wrong with it."""
+    present = _spec_of_present(options.name)
+    place = directory_of(options.name, str(saved_state.ROOT))
+    tree, faults = rootfs_of_options(options.root, options.bind, lab_directory=place)
+    port = options.spec.ssh_port
+    if not any(fault.where == "--ssh-port" for fault in options.faults):
+        faults = [*requirements.port_faults(port), *faults]
+    spec = replace(
+        options.spec,
+        name=options.name,
+        subnet=options.subnet or (present.subnet if present else _free_subnet()),
+        tree=tree,
+        kernel=os.path.realpath(options.kernel or "/") if options.rdma else "",
+    )
+    return check(spec, *options.faults, *faults, *_rdma_faults(options))
+
+
 def _rdma_faults(options: UpOptions) -> list[Fault]:
     if not options.rdma:
         hint = "add --rdma, or leave it out"
         return [Fault(where="--kernel", what="is for emulated machines", hint=hint)] if options.kernel else []
     what, hint = "emulated machines run on this machine's files, each with its own /tmp", "leave one out"
-    both = spellings_set(options, "root private_tmp")
+    both = [*spellings_set(options, "root"), *spellings_set(options.spec, "private_tmp")]
     return [Fault(where=f"--rdma and {one}", what=what, hint=hint) for one in both]
 
 
@@ -213,7 +206,7 @@ def _free_subnet() -> str:
         return LabSpec().subnet
 
 
-def _report_up(made: lab_up.Made) -> None:
+def _report_up(made: lifecycle.Made) -> None:
     lab = made.lab
     word = "is up already" if made.already else "is up"
     print(
@@ -234,7 +227,7 @@ class DownOptions(LabOptions):
     """The options of ``lab down``."""
 
     all: bool = flag("All labs of this machine.")
-    dry_run: bool = flag("Print, as a shell script, what would be done.")
+    dry_run: bool = flag(_DRY_RUN)
 
 
 def down(options: DownOptions) -> None:
@@ -243,10 +236,10 @@ def down(options: DownOptions) -> None:
         check_name(one)
         if options.dry_run:
             found = kernel_state.remains(one, saved_state.ROOT)
-            print(script((down_phase(one, found),)), end="")
+            print(script([down_phase(one, found)]), end="")
             continue
         requirements.check_machine(os.environ)
-        removed = lab_down.down(one)
+        removed = lifecycle.down(one)
         print(f"lab {one} is down" if removed else f"lab {one}: nothing to remove")
 
 
@@ -268,7 +261,7 @@ def status(options: StatusOptions) -> None:
     if options.hostfile or options.ssh_config:
         print(lab.ssh_config if options.ssh_config else lab.hostfile)
         return
-    rows = host_status.status(lab)
+    rows = hosts.status(lab)
     cells = [
         (row.host.name, row.host.address, row.host.slots, row.rate, row.state, "answers" if row.sshd else "-")
         for row in rows
@@ -277,7 +270,7 @@ def status(options: StatusOptions) -> None:
     show(options.json, _status_document(lab, rows), lambda: table(cells, head, align="llrl") + "\n")
 
 
-def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, ...]) -> dict[str, object]:
+def _status_document(lab: Lab, rows: tuple[hosts.HostStatus, ...]) -> dict[str, object]:
     return {
         "name": lab.name,
         "subnet": lab.spec.subnet,
@@ -288,25 +281,14 @@ def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, .
         "ssh_config": lab.ssh_config,
         "bandwidth_bit_per_s": lab.spec.bandwidth,
         "latency_s": lab.spec.latency,
-        "hosts": [
-            {
-                "name": row.host.name,
-                "address": row.host.address,
-                "slots": row.host.slots,
-                "namespace": row.host.namespace,
-                "rate": row.rate,
-                "state": row.state,
-                "sshd": row.sshd,
-            }
-            for row in rows
-        ],
+        "hosts": [{**vars(row.host), "rate": row.rate, "state": row.state, "sshd": row.sshd} for row in rows],
     }
 
 
 def shell(options: HostOptions) -> None:
     """Open a shell on a host (works while its link is cut)."""
     lab = saved_state.current(options.name)
-    _become(lab, options.host, (host_shell.shell_of(lab, os.environ), "-i"))
+    _become(lab, options.host, (hosts.shell_of(lab, os.environ), "-i"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,10 +313,10 @@ def run_on_host(options: ExecOptions) -> int:
     _become(lab, host, argv)
 
 
-def _exec_all(lab: saved_state.Lab, command: tuple[str, ...]) -> int:
+def _exec_all(lab: Lab, command: tuple[str, ...]) -> int:
     requirements.check_machine(os.environ)
     code = 0
-    for host, done in host_shell.exec_all(lab, command, os.environ):
+    for host, done in hosts.exec_all(lab, command, os.environ):
         for stream, content in ((sys.stdout, done.stdout), (sys.stderr, done.stderr)):
             for line in content.decode(errors="replace").splitlines():
                 print(f"[{host.name}] {line}", file=stream)
@@ -342,35 +324,22 @@ def _exec_all(lab: saved_state.Lab, command: tuple[str, ...]) -> int:
     return code
 
 
-def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoReturn:
+def _become(lab: Lab, host: str, command: tuple[str, ...]) -> NoReturn:
     """Turn this process into the command on the host, so that terminal, signals and exit code are its own."""
     requirements.check_machine(os.environ)
-    argv = host_shell.argv_on(lab, fault_injection.find_host(lab, host), command)
+    argv = hosts.argv_on(lab, hosts.find_host(lab, host), command)
     sys.stdout.flush()
-    os.execvpe(argv[0], argv, host_shell.environment(lab, os.environ))
+    os.execvpe(argv[0], argv, hosts.environment(lab, os.environ))
 
 
-for _command in (
+_COMMANDS: tuple[click.Command, ...] = (
     Command("up", UpOptions, up),
-    Command(
-        "down",
-        DownOptions,
-        down,
-    ),
+    Command("down", DownOptions, down),
     Command("status", StatusOptions, status),
     Command("shell", HostOptions, shell),
-    Command(
-        "exec",
-        ExecOptions,
-        run_on_host,
-        context_settings={"ignore_unknown_options": True},
-    ),
-    Command(
-        "slow",
-        SlowOptions,
-        slow,
-    ),
-):
+    Command("exec", ExecOptions, run_on_host, context_settings={"ignore_unknown_options": True}),
+    Command("slow", SlowOptions, slow),
+    *(Command(name, HostOptions, _to_host(change), help=text) for name, (change, text) in _FAULTS.items()),
+)
+for _command in _COMMANDS:
     command.add_command(_command)
-for _name, (_change, _help) in _FAULTS.items():
-    command.add_command(Command(_name, HostOptions, _to_host(_change), help=_help))

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ringleader.errors import Fault, RequestError, collected, refuse
+from ringleader.errors import Fault, RequestError, collected, did_you_mean, refuse
 from ringleader.value_class import dataclass
 
 PREFIX = "RINGLEADER_OPT"
@@ -203,7 +203,9 @@ def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]
         for key, value in table.items() if isinstance(table, dict) else ():
             where = f"{path} [{'.'.join((*words, key))}]"
             if key not in names and isinstance(value, dict):
-                faults.append(Fault(where=where, what="there is no such command", hint=_close(key, names)))
+                faults.append(
+                    Fault(where=where, what="there is no such command", hint=did_you_mean(key, names))
+                )
             elif not isinstance(value, dict):
                 what, hint = "stands in no command's table", "options belong to a command: [run]"
                 faults.append(Fault(where=f"{path}: {'.'.join((*words, key))}", what=what, hint=hint))
@@ -267,7 +269,7 @@ def _read(
     if option is None:
         names = [one.replace("_", "-") for one in options]
         what = f"ringleader {' '.join(words)} has no option --{key.replace('_', '-')}"
-        raise RequestError(what, where=where, hint=_close(key.replace("_", "-"), names))
+        raise RequestError(what, where=where, hint=did_you_mean(key.replace("_", "-"), names))
     from ringleader.option_fields import WrongValueError  # few calls have a setting
 
     try:
@@ -316,10 +318,3 @@ def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[st
 
 def _is_many(option: click.Option) -> bool:
     return option.multiple or option.nargs != 1
-
-
-def _close(word: str, known: Iterable[str]) -> str:
-    import difflib  # for messages of errors only
-
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {close[0]}?" if close else ""

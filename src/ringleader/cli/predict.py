@@ -136,7 +136,7 @@ _POWERS = tuple(2**i for i in range(10))
 
 
 USUAL_NETWORK = "25gbe-tcp"
-"""Taken where none is named; measured points between hosts then say its bandwidth."""
+"""Taken where none is named; measured points between hosts then say how fast it is."""
 
 
 _AMOUNT: Mapping[str, Any] = {"metavar": "N", "least": SMALLEST, "most": MOST, "wrong": BEYOND}
@@ -376,11 +376,8 @@ def _sizes(found: Forecast, form: str) -> str:
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
-    "bandwidth within": lambda value: f"{value / 1e9:.2f} GB/s",
-    "bandwidth between": lambda value: f"{value / 1e9:.2f} GB/s",
-    "slowdown": lambda value: f"{value:.2f}×",
-    "fixed": seconds,
     "straggler": lambda value: f"{100 * value:.2f} %",
+    "slowdown": lambda value: f"{value:.2f}×",
 }
 """How the value of a fitted parameter is written."""
 

@@ -10,7 +10,7 @@ from ringleader.kubernetes.client.api_resources import NAMESPACES, Resource
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import labels_of, map_in, maps_in, metadata_of, text_in
 from ringleader.kubernetes.mpijob import quantities
-from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.kubernetes.why_not_running import refused
 
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False)

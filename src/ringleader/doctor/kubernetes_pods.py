@@ -7,8 +7,8 @@ from typing import Any
 
 from ringleader.fabric.cluster_facts import NodeFacts
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY
-from ringleader.kubernetes.rdma.allocation import NicAllocation
 from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics
+from ringleader.kubernetes.rdma.request import NicAllocation
 
 MANAGER = "ringleader-client"
 RUN = "ringleader/doctor"

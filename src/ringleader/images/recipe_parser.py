@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import tomllib
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, did_you_mean
 from ringleader.images import base_image
 from ringleader.images.blocks import KINDS, conflicts
 from ringleader.images.mirrors import names as sets_of_mirrors
@@ -184,10 +183,8 @@ class _Reader:
         return given
 
     def _unknown(self, key: str, path: tuple[str, ...], known: tuple[str, ...]) -> None:
-        close = difflib.get_close_matches(key, known, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        what = "block or key" if not path else "key"
-        self._fault((*path, key), f"unknown {what}", f"{hint}Known: {', '.join(known)}")
+        hint = f"{did_you_mean(key, known)} Known: {', '.join(known)}".strip()
+        self._fault((*path, key), f"unknown {'block or key' if not path else 'key'}", hint)
 
     def _conflicts(self, found: Iterable[Conflict]) -> None:
         for one in found:

@@ -6,13 +6,12 @@ fault is shown with its sources, or as a recipe.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
-from ringleader.errors import Fault, RequestError, refuse
+from ringleader.errors import Fault, RequestError, did_you_mean, refuse
 from ringleader.finding import Cited, Finding
 from ringleader.images.base_image import find_base
 from ringleader.images.blocks.downloads import projects
@@ -136,10 +135,8 @@ def parse(words: Iterable[str], tables: Tables) -> Constraints:
             what = "is not NAME=VALUE"
             faults.append(Fault(where=_shown(word), what=what, hint="such as torch=2.8 gpu=h100"))
         elif name not in CHECKS:
-            close = difflib.get_close_matches(name, CHECKS, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            known = ", ".join(CHECKS)
-            faults.append(Fault(where=_shown(word), what="unknown word", hint=f"{hint}Known: {known}"))
+            hint = f"{did_you_mean(name, CHECKS)} Known: {', '.join(CHECKS)}".strip()
+            faults.append(Fault(where=_shown(word), what="unknown word", hint=hint))
         elif name in found and name != "gpu":
             faults.append(Fault(where=_shown(word), what=f"{name} is given twice"))
         else:

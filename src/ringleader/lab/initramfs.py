@@ -1,6 +1,6 @@
 """Packs what an emulated machine boots from: busybox, its first program, kernel modules in their order.
 
-Run as ``python -m ringleader.lab.initramfs KERNEL BUSYBOX INIT OUTPUT``; ``emulated_machine`` has the texts.
+Run as ``python -m ringleader.lab.initramfs KERNEL BUSYBOX INIT OUTPUT``; ``host_files`` has INIT.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import gzip
 import lzma
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from ringleader.lab.emulated_machine import MODULES
-
+MODULES = (
+    *("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "veth"),
+    *("crc32_generic", "ib_umad", "ib_uverbs", "rdma_ucm", "rdma_rxe"),
+)
+"""What the machine's kernel loads; without crc32_generic rxe says "failed to add"."""
 DIRECTORIES = ("bin", "dev", "lower", "modules", "new", "proc", "sys", "upper")
 DIRECTORY, PROGRAM = 0o040755, 0o100755
 
@@ -51,25 +54,20 @@ def in_order(modules: Mapping[str, bytes], wanted: tuple[str, ...]) -> list[str]
     return order
 
 
-class _Modules(Mapping[str, bytes]):
+class _Modules(dict[str, bytes]):
     """Modules below a directory by name, read when they are wanted."""
 
     def __init__(self, place: Path) -> None:
-        files = place.rglob("*.ko*")
-        self._paths = {path.name.partition(".ko")[0].replace("-", "_"): path for path in files}
-        self._read: dict[str, bytes] = {}
+        paths = {path.name.partition(".ko")[0].replace("-", "_"): path for path in place.rglob("*.ko*")}
+        super().__init__(dict.fromkeys(paths, b""))
+        self._paths = paths
 
     def __getitem__(self, name: str) -> bytes:
-        if name not in self._read:
+        data = super().__getitem__(name)
+        if not data:
             data = self._paths[name].read_bytes()
-            self._read[name] = lzma.decompress(data) if self._paths[name].suffix == ".xz" else data
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+            self[name] = data = lzma.decompress(data) if self._paths[name].suffix == ".xz" else data
+        return data
 
 
 def archive(files: Mapping[str, tuple[int, bytes]]) -> bytes:

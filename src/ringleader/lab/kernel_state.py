@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.errors import LabError
-from ringleader.lab import etc_hosts, saved_state
-from ringleader.lab.removal_plan import Remains
+from ringleader.lab import saved_state
+from ringleader.lab.plan import Remains
 from ringleader.lab.spec import directory_of
+from ringleader.lab.steps import has_block
 
 NAMESPACES = Path("/run/netns")
 MADE_NETNS = ".netns"
@@ -30,12 +31,8 @@ class Inside:
     """True for process 1 of the host."""
 
 
-def ip_json(*arguments: str) -> list[dict[str, Any]]:
-    """Return what ``ip -j`` says; LabError where it fails."""
-    return _json("ip", "-j", *arguments)
-
-
 def _json(*argv: str) -> list[dict[str, Any]]:
+    """Return what ``ip -j`` or ``tc -j`` prints; LabError where it fails."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     if done.returncode:
         raise LabError(done.stderr.strip(), where=" ".join(argv))
@@ -53,7 +50,7 @@ def remains(name: str, root: Path) -> Remains:
         namespaces=namespaces,
         links=_links(name),
         directory=directory if Path(directory).exists() else "",
-        in_hosts_file=etc_hosts.has_block(name),
+        in_hosts_file=has_block(name),
         netns_mount=Path(directory).exists()
         and saved_state.names(root) == (name,)
         and netns_is_ours(root, namespaces)
@@ -86,7 +83,7 @@ def _namespaces(name: str) -> tuple[str, ...]:
 
 def _links(name: str) -> tuple[str, ...]:
     pattern = re.compile(rf"rl-{re.escape(name)}(-\d+)?")
-    found = [row["ifname"] for row in ip_json("link", "show") if pattern.fullmatch(row["ifname"])]
+    found = [row["ifname"] for row in _json("ip", "-j", "link", "show") if pattern.fullmatch(row["ifname"])]
     return tuple(sorted(found, key=lambda link: (link == f"rl-{name}", link)))
 
 
@@ -132,9 +129,9 @@ def first_process(namespace: str) -> int | None:
 
 def networks_in_use() -> tuple[str, ...]:
     """Return every IPv4 network that this machine has an address in or a route to (CIDR)."""
-    addresses = [one for row in ip_json("-4", "addr", "show") for one in row.get("addr_info", [])]
+    addresses = [one for row in _json("ip", "-j", "-4", "addr", "show") for one in row.get("addr_info", [])]
     found = {f"{one['local']}/{one['prefixlen']}" for one in addresses}
-    for row in ip_json("-4", "route", "show", "table", "all"):
+    for row in _json("ip", "-j", "-4", "route", "show", "table", "all"):
         target = row.get("dst", "default")
         if target != "default" and row.get("type", "unicast") in ("unicast", "blackhole", "unreachable"):
             found.add(target if "/" in target else f"{target}/32")

@@ -12,22 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringleader.agents.usable_cores import usable_cpus
-from ringleader.errors import Fault, RefusedError
-from ringleader.lab import emulated_machine, initramfs
-from ringleader.lab.rootfs_inspection import rootfs_facts
-from ringleader.lab.setup_plan import Machine
+from ringleader.errors import Fault, RefusedError, refuse
+from ringleader.lab import initramfs
+from ringleader.lab.host_files import MEMORY, Machine
+from ringleader.lab.rootfs import root_is_locked, rootfs_facts
 from ringleader.lab.spec import LabSpec
 
 TOOLS = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
+    **dict.fromkeys(("ip", "tc"), "iproute2"),
+    **dict.fromkeys(("ssh", "ssh-keygen"), "openssh-client"),
     "sshd": "openssh-server",
-    "nsenter": "util-linux",
-    "unshare": "util-linux",
-    "setsid": "util-linux",
-    "mountpoint": "util-linux",
+    **dict.fromkeys(("nsenter", "unshare", "setsid", "mountpoint"), "util-linux"),
     "mount": "mount",
 }
 """Program → Debian's package."""
@@ -40,36 +35,29 @@ def find(tool: str, path: str, *, system: tuple[str, ...] = SYSTEM_PATH) -> str 
     return shutil.which(tool, path=os.pathsep.join([path, *system]))
 
 
+def _missing(tools: Mapping[str, str], where: str, path: str, system: tuple[str, ...]) -> list[Fault]:
+    """Return a fault that names the programs that are missing, and the packages that have them."""
+    missing = [tool for tool in tools if find(tool, path, system=system) is None]
+    packages = " ".join(dict.fromkeys(tools[tool] for tool in missing))
+    what, hint = f"missing: {', '.join(missing)}", f"apt-get install {packages}"
+    return [Fault(where=where, what=what, hint=hint)] if missing else []
+
+
 def check_machine(
     environ: Mapping[str, str], *, euid: int | None = None, system: tuple[str, ...] = SYSTEM_PATH
 ) -> None:
     """Raise RefusedError naming everything that a lab needs and this machine lacks."""
     faults = []
     if (os.geteuid() if euid is None else euid) != 0:
-        faults.append(
-            Fault(
-                where="lab",
-                what="only root may make network namespaces",
-                hint="sudo ringleader lab …; in a container: --privileged",
-            )
-        )
-    missing = [tool for tool in TOOLS if find(tool, environ.get("PATH", ""), system=system) is None]
-    if missing:
-        packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in missing))
-        faults.append(
-            Fault(where="lab", what=f"missing: {', '.join(missing)}", hint=f"apt-get install {packages}")
-        )
+        hint = "sudo ringleader lab …; in a container: --privileged"
+        faults.append(Fault(where="lab", what="only root may make network namespaces", hint=hint))
+    faults += _missing(TOOLS, "lab", environ.get("PATH", ""), system)
     if not sys.platform.startswith("linux"):
         faults.append(Fault(where="lab", what="network namespaces exist on Linux only"))
-    if faults:
-        raise RefusedError(faults)
+    refuse(faults, RefusedError)
 
 
-MACHINE_TOOLS = {
-    "qemu-system-x86_64": "qemu-system-x86",
-    "busybox": "busybox-static",
-    "rdma": "iproute2",
-}
+MACHINE_TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "rdma": "iproute2"}
 """Program → Debian's package: what emulated machines need besides."""
 KERNEL_PACKAGE = "linux-image-amd64"
 SPARE_MEMORY = 256
@@ -78,20 +66,14 @@ SPARE_MEMORY = 256
 
 def machine_faults(spec: LabSpec, environ: Mapping[str, str], root: Path = Path("/")) -> list[Fault]:
     """Return why this machine cannot emulate the lab's hosts; ``root`` stands for ``/``."""
-    faults = []
-    path = environ.get("PATH", "")
-    missing = [tool for tool in MACHINE_TOOLS if find(tool, path) is None]
-    if missing:
-        packages = " ".join(dict.fromkeys(MACHINE_TOOLS[tool] for tool in missing))
-        what = f"missing: {', '.join(missing)}"
-        faults.append(Fault(where="--rdma", what=what, hint=f"apt-get install {packages}"))
+    faults = _missing(MACHINE_TOOLS, "--rdma", environ.get("PATH", ""), SYSTEM_PATH)
     if not initramfs.kernels(Path(spec.kernel)):
         what = f"no kernel with Soft-RoCE below {spec.kernel}: boot/vmlinuz-V and rdma_rxe in lib/modules/V"
         hint = f"unpack Debian's {KERNEL_PACKAGE} (scripts/rdma_kernel DIR) and name it: --kernel DIR"
         faults.append(Fault(where="--rdma", what=what, hint=hint))
     if not (root / "dev/net/tun").exists():
         faults.append(Fault(where="--rdma", what="there is no /dev/net/tun", hint="modprobe tun"))
-    wanted = spec.hosts * emulated_machine.MEMORY + SPARE_MEMORY
+    wanted = spec.hosts * MEMORY + SPARE_MEMORY
     found = re.search(r"^MemAvailable:\s*(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
     if found and int(found[1]) // 1024 < wanted:
         what = f"{spec.hosts} hosts need {wanted} MiB, and {int(found[1]) // 1024} MiB are free"
@@ -101,21 +83,15 @@ def machine_faults(spec: LabSpec, environ: Mapping[str, str], root: Path = Path(
 
 def port_faults(port: int) -> list[Fault]:
     """Return a fault where something on this machine already listens on the lab's ssh port."""
-    if not 1 <= port <= 65535:
-        return []
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return [
-                    Fault(
-                        where="--ssh-port",
-                        what=f"port {port} is in use on this machine",
-                        hint="give another one: a connection that misses the lab must find nothing there",
-                    )
-                ]
+                what = f"port {port} is in use on this machine"
+                hint = "give another one: a connection that misses the lab must find nothing there"
+                return [Fault(where="--ssh-port", what=what, hint=hint)]
     return []
 
 
@@ -123,7 +99,7 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
     """Return what the plan has to know of this machine."""
     found = initramfs.kernels(Path(spec.kernel)) if spec.kernel else []
     image = found[-1][0] if found else ""
-    full = socket.gethostname()
+    full, path = socket.gethostname(), environ.get("PATH", "")
     own = tuple(dict.fromkeys([full, full.split(".")[0]]))
     tree = rootfs_facts(spec.tree) if spec.tree else None
     return Machine(
@@ -132,13 +108,13 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
         missing_names=tuple(name for name in own if not _resolves(name)),
         path=tree.search_path if tree else _session_path(environ),
         cores=usable_cpus(),
-        sshd=tree.sshd if tree else find("sshd", environ.get("PATH", "")) or "/usr/sbin/sshd",
+        sshd=tree.sshd if tree else find("sshd", path) or "/usr/sbin/sshd",
         use_pam=tree.root_is_locked if tree else _root_is_locked(),
         variables=tree.environment if tree else (),
         kept=_own_directories(),
         python=sys.executable,
-        qemu=find("qemu-system-x86_64", environ.get("PATH", "")) or "qemu-system-x86_64",
-        busybox=find("busybox", environ.get("PATH", "")) or "busybox",
+        qemu=find("qemu-system-x86_64", path) or "qemu-system-x86_64",
+        busybox=find("busybox", path) or "busybox",
         kernel=str(image),
     )
 
@@ -166,7 +142,6 @@ def _session_path(environ: Mapping[str, str]) -> str:
 
 def _root_is_locked() -> bool:
     try:
-        shadow = Path("/etc/shadow").read_text()
+        return root_is_locked(Path("/etc/shadow").read_text())
     except OSError:
         return False
-    return any(line.startswith("root:!") for line in shadow.splitlines())

@@ -1,32 +1,31 @@
-"""A directory tree that is the root file system of every host, instead of the machine's own. Pure."""
+"""A directory tree that is the root file system of every host, instead of the machine's own.
+
+What is asked for, what the tree offers, and everything that is wrong with it; ``host_files`` mounts it.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ringleader.errors import Fault
 
-OWN_PLACES = (
-    "/",
-    "/dev",
-    "/dev/pts",
-    "/dev/shm",
-    "/etc",
-    "/proc",
-    "/run",
-    "/sys",
-    "/tmp",
-    "/var",
-    "/var/tmp",
+OWN_PLACES = frozenset(
+    ("/", "/dev", "/dev/pts", "/dev/shm", "/etc", "/proc", "/run", "/sys", "/tmp", "/var", "/var/tmp")
 )
 """What each host has for itself: nothing of the machine is mounted right there."""
-
-_WORD = re.compile(r'"[^"]*"|[^\s"]+')
+MOUNT_PLACES = ("dev", "etc", "etc/ssh", "proc", "run", "sys", "tmp", "var", "var/tmp")
+"""A symbolic link here would lead the mounts out of the tree, into the machine's own."""
+SSHD_PLACES = (
+    *("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/usr/bin/sshd"),
+    "/opt/openssh/sbin/sshd",
+)
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_WORD = re.compile(r'"[^"]*"|[^\s"]+')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,22 +87,98 @@ def parse_bind(text: str) -> Bind:
     return Bind(source=source, target=normal, read_only=mode == "ro")
 
 
-def bind_faults(binds: tuple[Bind, ...], *, lab_directory: str) -> list[Fault]:
-    """Return a fault for each target that is a host's own or is named twice."""
-    faults, seen = [], set()
+def rootfs_from_json(content: Mapping[str, Any] | None) -> Rootfs | None:
+    """Return the tree of a lab's state file; KeyError and TypeError where it is none."""
+    if content is None:
+        return None
+    return Rootfs(path=content["path"], binds=tuple(Bind(**bind) for bind in content["binds"]))
+
+
+def rootfs_of_options(
+    root: str | None, binds: tuple[str, ...], *, lab_directory: str
+) -> tuple[Rootfs | None, list[Fault]]:
+    """Return the tree that ``--root`` and ``--bind`` mean, with every fault of theirs."""
+    if root is None:
+        hint = "without --root the hosts see all of the machine's files"
+        return None, [Fault(where="--bind", what="it goes with --root", hint=hint)] if binds else []
+    read: list[Bind] = []
+    faults: list[Fault] = []
+    for text in binds:
+        try:
+            bind = parse_bind(text)
+            read.append(replace(bind, source=str(Path(bind.source).resolve())))
+        except ValueError as error:
+            faults.append(Fault(where="--bind", what=str(error), hint="for example --bind ~/code:/code:ro"))
+    tree = Rootfs(path=str(Path(root).resolve()), binds=tuple(read))
+    found = (*_bind_faults(tree.binds, lab_directory), *_tree_faults(tree))
+    return tree, [*faults, *(Fault(where=where, what=what, hint=hint) for where, what, hint in found)]
+
+
+Found = Iterator[tuple[str, str, str]]
+"""Faults: option, what is wrong, what to do."""
+
+
+def _bind_faults(binds: tuple[Bind, ...], lab_directory: str) -> Found:
+    seen = set()
     for bind in binds:
-        if bind.target in OWN_PLACES or f"{lab_directory}/".startswith(f"{bind.target}/"):
-            faults.append(_bind_fault(f"every host has its own {bind.target}", "mount it somewhere below"))
-        elif f"{bind.target}/".startswith((f"{lab_directory}/", "/proc/", "/sys/")):
-            faults.append(_bind_fault(f"{bind.target} is not a place for a mount", "for example DIR:/data"))
-        elif bind.target in seen:
-            faults.append(_bind_fault(f"{bind.target} is named twice", "each --bind has a place of its own"))
-        seen.add(bind.target)
-    return faults
+        target = bind.target
+        if target in OWN_PLACES or f"{lab_directory}/".startswith(f"{target}/"):
+            yield "--bind", f"every host has its own {target}", "mount it somewhere below"
+        elif f"{target}/".startswith((f"{lab_directory}/", "/proc/", "/sys/")):
+            yield "--bind", f"{target} is not a place for a mount", "for example DIR:/data"
+        elif target in seen:
+            yield "--bind", f"{target} is named twice", "each --bind has a place of its own"
+        seen.add(target)
+    for bind in binds:
+        if not Path(bind.source).exists():
+            yield "--bind", f"{bind.source}: no such file or directory", ""
 
 
-def _bind_fault(what: str, hint: str) -> Fault:
-    return Fault(where="--bind", what=what, hint=hint)
+def _tree_faults(tree: Rootfs) -> Found:
+    top = Path(tree.path)
+    if not top.is_dir():
+        what = f"{tree.path} is not a directory" if top.exists() else f"{tree.path}: no such directory"
+        yield "--root", what, "an image's tree, unpacked"
+        return
+    if top == Path("/"):
+        yield "--root", "/ is the machine's own", "leave --root out"
+        return
+    if not rootfs_facts(tree).sshd:
+        hint = "install openssh-server in the image; looked for " + ", ".join(SSHD_PLACES)
+        yield "--root", f"{tree.path} has no sshd", hint
+    if not _is_program(top, "/bin/sh"):
+        yield "--root", f"{tree.path} has no /bin/sh", ""
+    links = [place for place in MOUNT_PLACES if (top / place).is_symlink()]
+    if links:
+        what = f"in {tree.path} these are symbolic links: {', '.join(links)}"
+        yield "--root", what, "hosts mount their own there: make them directories"
+    for bind in tree.binds:
+        path = top
+        for part in Path(bind.target).parts[1:]:
+            path /= part
+            if path.is_symlink():
+                what = f"{bind.target}: /{path.relative_to(top)} is a symbolic link in {tree.path}"
+                yield "--bind", what, "choose a target without one"
+                break
+
+
+def rootfs_facts(tree: Rootfs) -> RootfsFacts:
+    """Return what is in the tree; a file that can't be read counts as absent."""
+    top = Path(tree.path)
+    return RootfsFacts(
+        sshd=next((place for place in SSHD_PLACES if _is_program(top, place)), ""),
+        shell="/bin/bash" if _is_program(top, "/bin/bash") else "/bin/sh",
+        environment=(
+            *read_environment(_text(top / "etc/environment")),
+            *read_set_env(_text(top / "etc/ssh/sshd_config")),
+        ),
+        root_is_locked=root_is_locked(_text(top / "etc/shadow")),
+    )
+
+
+def root_is_locked(shadow: str) -> bool:
+    """Tell whether the text of an ``/etc/shadow`` locks root's account."""
+    return any(line.startswith("root:!") for line in shadow.splitlines())
 
 
 def read_environment(text: str) -> tuple[tuple[str, str], ...]:
@@ -133,8 +208,18 @@ def read_set_env(text: str) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-def rootfs_from_json(content: Mapping[str, Any] | None) -> Rootfs | None:
-    """Return the tree of a lab's state file; KeyError and TypeError where it is none."""
-    if content is None:
-        return None
-    return Rootfs(path=content["path"], binds=tuple(Bind(**bind) for bind in content["binds"]))
+def _is_program(top: Path, place: str) -> bool:
+    """True for a file or for a link: where a link leads is known inside the tree only."""
+    path = top.joinpath(place.lstrip("/"))
+    try:
+        return path.is_symlink() or (path.is_file() and bool(path.stat().st_mode & 0o111))
+    except OSError:
+        return False
+
+
+def _text(path: Path) -> str:
+    """Read a file of the tree; a link is not followed: it could lead to a file of the machine."""
+    try:
+        return "" if path.is_symlink() else path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringleader.errors import Fault, LabError, RequestError
+from ringleader.errors import LabError, RequestError
 from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, directory_of, from_json
 
 ROOT = Path("/run/ringleader/lab")
@@ -182,7 +182,11 @@ def locked(name: str, root: Path, *, timeout: float) -> Iterator[int]:
         finally:
             os.close(descriptor)
         if time.monotonic() > deadline:
-            raise LabError(_busy(name, directory, timeout))
+            raise LabError(
+                f"{_holder(directory)} is at work on it, waited {timeout:.0f} s",
+                where=f"lab {name}",
+                hint="wait for that `ringleader lab` command, or end it, and try again",
+            )
 
 
 def _lock(descriptor: int, deadline: float) -> bool:
@@ -204,13 +208,8 @@ def _same(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _busy(name: str, directory: Path, timeout: float) -> Fault:
+def _holder(directory: Path) -> str:
     try:
-        holder = f"process {(directory / WORKER).read_text().strip()}"
+        return f"process {(directory / WORKER).read_text().strip()}"
     except OSError:
-        holder = "another process"
-    return Fault(
-        where=f"lab {name}",
-        what=f"{holder} is at work on it, waited {timeout:.0f} s",
-        hint="wait for that `ringleader lab` command, or end it, and try again",
-    )
+        return "another process"

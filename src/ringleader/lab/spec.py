@@ -1,19 +1,19 @@
-"""What was asked for: a lab's name, hosts, addresses and rates; checked, all faults at once. Pure."""
+"""What was asked for: a lab's name, hosts, addresses and rates, checked; ``rootfs`` has their files. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, refuse
 from ringleader.lab.rootfs import Rootfs, rootfs_from_json
+from ringleader.option_fields import WrongValueError, faults_of_values, flag, option
 
 DEFAULT_NAME = "lab"
 MAX_HOSTS = 250
-MAX_SLOTS = 1024
 MAX_NAME = 8
 """Longest name: the kernel gives a link 15 characters, and ``rl-NAME-250`` must fit."""
 
@@ -23,24 +23,88 @@ _LATENCY = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s)", re.IGNORECASE)
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
+def parse_rate(text: str) -> int:
+    """Return bit/s for ``8gbit``, ``500mbit``, ``25Gbit/s``, ``1.5 Gbps``; ValueError where it is none."""
+    match = _RATE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a rate")
+    return round(float(match[1]) * _SCALE[match[2].lower()])
+
+
+def format_rate(rate: int) -> str:
+    """Write bit/s as tc reads them and people do: ``8gbit``, ``500mbit``, ``1500kbit``."""
+    for unit, scale in reversed(_SCALE.items()):
+        if rate >= scale and rate % scale == 0:
+            return f"{rate // scale}{unit}bit"
+    return f"{rate}bit"
+
+
+def parse_latency(text: str) -> float:
+    """Return seconds for ``200us``, ``1ms``, ``0.5s`` or a bare ``0``; ValueError where it is none."""
+    if text.strip() == "0":
+        return 0.0
+    match = _LATENCY.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a time")
+    return float(match[1]) * _SECONDS[match[2].lower()]
+
+
+def rate_option(least: int, *, example: str, bounds: str) -> Callable[[str], int]:
+    """Return what reads an option's rate, from ``least`` to 1 Tbit/s; the words are those of its messages."""
+
+    def read(text: str) -> int:
+        try:
+            rate = parse_rate(text)
+        except ValueError as error:
+            raise WrongValueError(str(error), f"for example {example}") from None
+        if not least <= rate <= 10**12:
+            raise WrongValueError(f"{text} is out of range", bounds)
+        return rate
+
+    return read
+
+
+def delay_of_option(text: str) -> float:
+    """Return the seconds that an option says; WrongValueError where they are none, or more than 10."""
+    try:
+        seconds = parse_latency(text)
+    except ValueError as error:
+        raise WrongValueError(str(error), "for example 200us or 1ms") from None
+    if seconds > 10:
+        raise WrongValueError(f"{text} is too long", "use up to 10s")
+    return seconds
+
+
 @dataclass(frozen=True, kw_only=True)
 class LabSpec:
-    """A complete request for a lab."""
+    """A complete request for a lab, with options of ``ringleader lab up``."""
 
     name: str = DEFAULT_NAME
     """Tells labs on one machine apart; part of every name that the lab leaves in the kernel."""
-    hosts: int = 4
-    slots: int = 2
+    hosts: int = option("Number of hosts, h1 … hN.", default=4, least=1, most=MAX_HOSTS, unit="hosts")
+    slots: int = option("Slots of each host in the hostfile.", default=2, least=1, most=1024, unit="slots")
     """Ranks per host, as the hostfile says."""
-    bandwidth: int = 8_000_000_000
-    """Rate of each host's link, each way, in bit/s on the wire."""
-    latency: float = 0.0
-    """Seconds added to each frame, each way; needs netem in the kernel."""
-    ssh_port: int = 33
+    bandwidth: int = option(
+        "Rate of each host's link, each way.  [default: 8gbit]",
+        default=8_000_000_000,
+        metavar="TEXT",
+        read=rate_option(10**6, example="8gbit or 500mbit", bounds="use 1mbit to 1tbit"),
+    )
+    """In bit/s on the wire."""
+    latency: float = option(
+        "Delay of each frame, each way: 200us, 1ms.  [default: 0]",
+        default=0.0,
+        metavar="TEXT",
+        read=delay_of_option,
+    )
+    """In seconds; needs netem in the kernel."""
+    ssh_port: int = option(
+        "Port of each host's sshd.", default=33, least=1, most=65535, wrong="{} is not a port number"
+    )
     subnet: str = "10.213.0.0/24"
     """IPv4 network of the lab: hosts count from its first address, the head has its last one."""
-    private_tmp: bool = False
-    """Give each host its own empty ``/tmp``; otherwise it is the machine's, like a shared file system."""
+    private_tmp: bool = flag("Give each host its own, empty /tmp.")
+    """Otherwise it is the machine's, like a shared file system."""
     tree: Rootfs | None = None
     """Root file system of the hosts; ``None``: the machine's own."""
     kernel: str = ""
@@ -70,7 +134,7 @@ class LabSpec:
     @property
     def head_address(self) -> str:
         """The machine's own address in the lab: the last usable one."""
-        return str(ipaddress.IPv4Network(self.subnet)[-2])
+        return self.address(-2)
 
     @property
     def prefix_length(self) -> int:
@@ -96,88 +160,18 @@ def directory_of(name: str, root: str) -> str:
     return f"{root}/{name}"
 
 
-def parse_rate(text: str) -> int:
-    """Return bit/s for ``8gbit``, ``500mbit``, ``25Gbit/s``, ``1.5 Gbps``; ValueError where it is none."""
-    match = _RATE.fullmatch(text.strip())
-    if not match:
-        raise ValueError(f"{text!r} is not a rate")
-    return round(float(match[1]) * _SCALE[match[2].lower()])
-
-
-def format_rate(rate: int) -> str:
-    """Write bit/s as tc reads them and people do: ``8gbit``, ``500mbit``, ``1500kbit``."""
-    for unit, scale in (("tbit", 10**12), ("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3)):
-        if rate >= scale and rate % scale == 0:
-            return f"{rate // scale}{unit}"
-    return f"{rate}bit"
-
-
-def parse_latency(text: str) -> float:
-    """Return seconds for ``200us``, ``1ms``, ``0.5s`` or a bare ``0``; ValueError where it is none."""
-    if text.strip() == "0":
-        return 0.0
-    match = _LATENCY.fullmatch(text.strip())
-    if not match:
-        raise ValueError(f"{text!r} is not a time")
-    return float(match[1]) * _SECONDS[match[2].lower()]
-
-
 def check_name(name: str, where: str = "--name") -> None:
     """Raise RequestError unless ``name`` can be a lab's; every command that takes one calls this.
 
     ``where``: the option that gave it.
     """
-    if faults := _name_faults(name, where):
-        raise RequestError(faults)
+    refuse(_name_faults(name, where))
 
 
-def spec_of(
-    *,
-    name: str,
-    hosts: int,
-    slots: int,
-    bandwidth: str,
-    latency: str,
-    ssh_port: int,
-    subnet: str,
-    private_tmp: bool,
-    tree: Rootfs | None = None,
-    kernel: str = "",
-    further: Iterable[Fault] = (),
-) -> LabSpec:
-    """Return the request that these words make; RequestError with every fault, ``further`` ones included."""
-    faults = [*_name_faults(name), *_count_faults(hosts=hosts, slots=slots, ssh_port=ssh_port)]
-    rate, seconds = 0, 0.0
-    try:
-        rate = parse_rate(bandwidth)
-        if not 10**6 <= rate <= 10**12:
-            faults.append(
-                Fault(where="--bandwidth", what=f"{bandwidth} is out of range", hint="use 1mbit to 1tbit")
-            )
-    except ValueError as error:
-        faults.append(Fault(where="--bandwidth", what=str(error), hint="for example 8gbit or 500mbit"))
-    try:
-        seconds = parse_latency(latency)
-        if seconds > 10:
-            faults.append(Fault(where="--latency", what=f"{latency} is too long", hint="use up to 10s"))
-    except ValueError as error:
-        faults.append(Fault(where="--latency", what=str(error), hint="for example 200us or 1ms"))
-    faults += _subnet_faults(subnet, hosts)
-    faults += further
-    if faults:
-        raise RequestError(faults)
-    return LabSpec(
-        name=name,
-        hosts=hosts,
-        slots=slots,
-        bandwidth=rate,
-        latency=seconds,
-        ssh_port=ssh_port,
-        subnet=subnet,
-        private_tmp=private_tmp,
-        tree=tree,
-        kernel=kernel,
-    )
+def check(spec: LabSpec, *further: Fault) -> LabSpec:
+    """Return a request that can be met; RequestError with every fault, ``further`` ones included."""
+    refuse([*_name_faults(spec.name), *faults_of_values(spec), *_subnet_faults(spec), *further])
+    return spec
 
 
 def _name_faults(name: str, where: str = "--name") -> list[Fault]:
@@ -187,34 +181,18 @@ def _name_faults(name: str, where: str = "--name") -> list[Fault]:
     return [Fault(where=where, what=f"{name!r} is not a name for a lab", hint=hint)]
 
 
-def _count_faults(*, hosts: int, slots: int, ssh_port: int) -> list[Fault]:
-    counts = (
-        ("--hosts", hosts, MAX_HOSTS, f"{hosts} hosts"),
-        ("--slots", slots, MAX_SLOTS, f"{slots} slots"),
-        ("--ssh-port", ssh_port, 65535, f"{ssh_port} is not a port number"),
-    )
-    return [
-        Fault(where=option, what=what, hint=f"use 1 to {most}")
-        for option, count, most, what in counts
-        if not 1 <= count <= most
-    ]
-
-
-def _subnet_faults(subnet: str, hosts: int) -> list[Fault]:
-    example = "for example 10.213.0.0/24"
+def _subnet_faults(spec: LabSpec) -> list[Fault]:
+    subnet, what = spec.subnet, ""
     try:
         network = ipaddress.IPv4Network(subnet)
+        blocks = map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+        if not any(network.subnet_of(block) for block in blocks):
+            what = f"{subnet} is not a private network"
+        elif spec.hosts <= MAX_HOSTS and network.num_addresses < spec.hosts + 3:
+            what = f"{subnet} has no room for {spec.hosts} hosts"
     except ValueError as error:
-        return [Fault(where="--subnet", what=str(error), hint=example)]
-    private = any(
-        network.subnet_of(ipaddress.IPv4Network(block))
-        for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-    )
-    if not private:
-        return [Fault(where="--subnet", what=f"{subnet} is not a private network", hint=example)]
-    if hosts <= MAX_HOSTS and network.num_addresses < hosts + 3:
-        return [Fault(where="--subnet", what=f"{subnet} has no room for {hosts} hosts", hint=example)]
-    return []
+        what = str(error)
+    return [Fault(where="--subnet", what=what, hint="for example 10.213.0.0/24")] if what else []
 
 
 def free_subnet(taken: Iterable[str]) -> str:

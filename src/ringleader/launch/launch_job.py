@@ -214,7 +214,6 @@ class _Starts:
             # mpirun and the agents start meanwhile.
             from ringleader.launch.supervision.mpirun_session import Supervisor
             from ringleader.launch.supervision.session import Channels
-            from ringleader.render import library_log_variables  # noqa: F401 - the first start needs it
 
             channels = Channels(
                 selector=selector,

@@ -29,6 +29,7 @@ from ringleader.render.rank_environment import (
     FreePorts,
     Master,
     is_forwarded,
+    library_log_variables,
     master_address,
     rank_environment,
 )
@@ -112,9 +113,6 @@ class Prepared:
         ``reads``: whether there is a standard input for rank 0. ``open_files``: the caller's soft limit,
         which ranks of this machine get back; 0: it stays as it is.
         """
-        # Only once the agents are there.
-        from ringleader.render.library_log_variables import library_log_variables
-
         planned = self.plan.ranks[rank]
         host = self.plan.hosts[planned.host_index]
         master = Master(

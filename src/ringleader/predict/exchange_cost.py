@@ -124,7 +124,7 @@ def _engine(size: float, shape: Shape, network: Network) -> float:
     On one host g ranks sum in a shared window: g·S read and g·S written at the memory's rate B_i, between two
     barriers. On several, g·S are read and S written for the host's sum, S read for that of the hosts, 2·S for
     the average, g·S for the copies; every host sends each other one its part of the values, then the result
-    of its own part, pieces behind each other in both directions.
+    of its part, pieces behind each other in both directions.
     """
     if shape.hosts == 1:
         return 2 * network.within.latency + 2 * shape.per_host * size / network.within.rate

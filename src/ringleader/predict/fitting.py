@@ -1,7 +1,8 @@
 """Parameters from measured points: least squares around what is stated, with intervals. Pure.
 
-A measurement rarely tells all parameters: efficiencies at three sizes on one host say nothing of the network
-between hosts. So each parameter starts at its stated value, and leaving it costs: the sum of
+Two parameters are fitted: σ, how much ranks vary, and how much slower the exchange is than stated. More of
+them predict published tables no better (``make bench-predict``). A measurement may tell neither, so each
+starts at its stated value, and leaving it costs: the sum of
 
     ((E_model − E_measured) / 0.01)²   over the points, and   (ln(p / stated) / s)²   over the parameters
 
@@ -20,7 +21,6 @@ A parameter whose interval is hardly narrower than before is called stated, not 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -38,24 +38,16 @@ MODEL_ERROR = 0.04
 """Error of the model where too few points tell it: root mean square of what published points would have
 as residuals if they were left out (``make bench-predict``)."""
 _MODEL_ERROR_WEIGHT = 4
-"""``MODEL_ERROR`` counts as much as so many points."""
+"""Points that ``MODEL_ERROR`` counts as much as."""
 OWN_PART = 0.3
 """Part of a parameter's variance that is a job's own, the rest being its machine's. Of 0.3 and 1 it predicts
 those points of published tables better that are left out of the fitted ones, one at a time."""
 FARTHEST = 4
-"""A fit is used up to so many times the largest measured size."""
-FIXED_STATED = 0.002
-"""Fixed cost in parts of a step from which a fit starts, where none is stated."""
-UNCERTAINTY = {
-    "straggler": 1.0,
-    "fixed": 2.0,
-    "bandwidth within": 1.0,
-    "bandwidth between": 0.6,
-    "slowdown": 0.5,
-}
-"""What may be fitted, and the standard deviation of its logarithm before anything is measured."""
-UNKNOWN_BANDWIDTH = 2.5
-"""The same of a bandwidth where nobody named the network: a factor of 12."""
+"""A fit is used up to this many times the largest measured size."""
+UNCERTAINTY = {"straggler": 1.0, "slowdown": 0.8}
+"""What is fitted, and the standard deviation of its logarithm before anything is measured."""
+UNKNOWN_NETWORK = {"slowdown": 2.5}
+"""The same where nobody named the network: a factor of 12."""
 _FITTED_BELOW = 0.8
 """Part of the stated uncertainty under which a parameter counts as fitted."""
 _NORMAL_95 = 1.96
@@ -75,44 +67,11 @@ class Series:
     points: tuple[Observation, ...]
 
 
-def _value(setup: Setup, name: str) -> float:
-    kind, _, side = name.partition(" ")
-    value: float = getattr(setup.network, side).rate if side else getattr(setup, kind)
-    return value
-
-
-def _changed(setup: Setup, name: str, value: float) -> Setup:
-    kind, _, side = name.partition(" ")
-    changed: dict[str, Any] = {kind: value}
-    if not side:
-        return replace(setup, **changed)
-    link = replace(getattr(setup.network, side), efficiency=1.0, bandwidth=value)
-    return replace(setup, network=replace(setup.network, **{side: link}))
-
-
-def _key(name: str, one: Series) -> tuple[str, str]:
-    """Return what jobs that share a parameter's value have in common."""
-    kind, _, side = name.partition(" ")
-    link = getattr(one.setup.network, side).name if side else ""
-    return name, one.profile.name if kind == "fixed" else link
-
-
-def _matters(name: str, one: Series) -> bool:
-    """Tell whether any point can depend on the parameter at all."""
-    setup, network, measured = one.setup, one.setup.network, one.setup.all_reduce
-    on_one_host = any(1 < p.ranks <= (p.per_host or setup.per_host) for p in one.points)
-    across = crosses_hosts(setup, one.points)
-    if _value(setup, name) <= 0:
-        return False
-    if name == "slowdown":
-        if measured is not None and measured.ranks <= measured.per_host:
-            return on_one_host
-        return across and bool(measured or network.between.curve)
-    if name == "bandwidth within":
-        return measured is None and any((p.per_host or setup.per_host) > 1 < p.ranks for p in one.points)
-    if name == "bandwidth between":
-        return measured is None and across and not network.between.curve
-    return True
+def _changed(setup: Setup, names: Sequence[str], logarithms: Array) -> Setup:
+    """Return a setup whose parameters are e to these logarithms times as large."""
+    both = zip(names, logarithms, strict=True)
+    changed: dict[str, Any] = {name: getattr(setup, name) * math.exp(logarithm) for name, logarithm in both}
+    return replace(setup, **changed)
 
 
 def setup_at(setup: Setup, point: Observation) -> Setup:
@@ -172,7 +131,7 @@ class Fit:
     """Standard deviation of what the model gets wrong at a size that it has not seen; parts of 1."""
 
     def of(self, ranks: int) -> tuple[Observation, ...]:
-        """Return the points of so many ranks on as many hosts as the setup has, with as many micro-steps."""
+        """Return the points of this size on as many hosts as the setup has, with as many micro-steps."""
 
         def place(setup: Setup) -> tuple[int, int, int]:
             return setup.micro_steps, setup.servers, -(-ranks // setup.per_host)
@@ -206,26 +165,19 @@ def fit_together(
     if not all(series.points for series in machine):
         raise ValueError("no point to fit")
     spreads = UNCERTAINTY | dict(uncertainty or {})
-    fixed = [one.setup.fixed or FIXED_STATED * one.profile.step_seconds for one in machine]
-    machine = [
-        replace(one, setup=replace(one.setup, fixed=cost)) for one, cost in zip(machine, fixed, strict=True)
+    is_told = {"straggler": True, "slowdown": any(p.ranks > 1 for one in machine for p in one.points)}
+    names = [
+        name for name in spreads if is_told[name] and all(getattr(one.setup, name) > 0 for one in machine)
     ]
-    told = {_key(name, one) for name in spreads for one in machine if _matters(name, one)}
-    jobs = [_Job(one, tuple(name for name in spreads if _key(name, one) in told)) for one in machine]
-    sharers = Counter(_key(name, job.series) for job in jobs for name in job.names)
-    unknowns: dict[tuple[object, ...], int] = {}
-    parts: list[tuple[int, int, int, float]] = []
-    for number, job in enumerate(jobs):
-        for row, name in enumerate(job.names):
-            key = _key(name, job.series)
-            own = OWN_PART if sharers[key] > 1 else 0.0
-            for unknown, part in ((key, 1 - own), ((*key, number), own)):
-                if part:
-                    column = unknowns.setdefault(unknown, len(unknowns))
-                    parts.append((number, row, column, spreads[name] * math.sqrt(part)))
-    mixed = [np.zeros((len(job.names), len(unknowns))) for job in jobs]
-    for number, row, column, part in parts:
-        mixed[number][row, column] = part
+    jobs = [_Job(one, tuple(names)) for one in machine]
+    # Unknowns, in their standard deviations: what all jobs share, then what is each one's own.
+    spread = np.diag([spreads[name] for name in names])
+    own = OWN_PART if len(jobs) > 1 else 0.0
+    mixed = [
+        np.hstack([math.sqrt(1 - own) * spread, *(math.sqrt(own) * spread * (one is job) for one in jobs)])
+        for job in jobs
+    ]
+    count = len(names) * (1 + len(jobs))
 
     def residuals(place: Array) -> Array:
         """Return the errors of all jobs, then the distances of all unknowns, in standard deviations."""
@@ -234,20 +186,20 @@ def fit_together(
 
     def slopes(place: Array) -> Array:
         found = [job.slopes(mix @ place) @ mix for job, mix in zip(jobs, mixed, strict=True)]
-        return np.vstack([*found, np.eye(len(unknowns))])
+        return np.vstack([*found, np.eye(count)])
 
     def evidence(place: Array) -> float:
         now, rows = residuals(place), slopes(place)
         return float(-now @ now / 2 - np.linalg.slogdet(rows.T @ rows)[1] / 2)
 
     # A hidden exchange has no slope, so that one beginning is not enough: slower and faster networks, too.
-    shared = np.array([len(key) == 2 and str(key[0]).startswith("bandwidth") for key in unknowns], float)
+    shared = np.array([at < len(names) and names[at] == "slowdown" for at in range(count)], float)
     tries = [_least_squares(residuals, slopes, away * shared) for away in (0.0, -1.0, 1.0)]
     best = max(tries, key=evidence)
     rows = slopes(best)
     covariance = np.linalg.inv(rows.T @ rows)
     leverage = np.einsum("ij,jk,ik->i", rows, covariance, rows)
-    is_point = np.concatenate([job.is_point for job in jobs] + [np.zeros(len(unknowns), bool)])
+    is_point = np.concatenate([job.is_point for job in jobs] + [np.zeros(count, bool)])
     left_out = POINT_ERROR * (residuals(best) / np.maximum(0.05, 1 - leverage))[is_point]
     known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2 + left_out @ left_out
     error = max(POINT_ERROR, math.sqrt(known / (_MODEL_ERROR_WEIGHT + len(left_out))))
@@ -293,10 +245,7 @@ class _Job:
     names: tuple[str, ...]
 
     def setup(self, logarithms: Array) -> Setup:
-        stated = made = self.series.setup
-        for name, logarithm in zip(self.names, logarithms, strict=True):
-            made = _changed(made, name, _value(stated, name) * math.exp(logarithm))
-        return made
+        return _changed(self.series.setup, self.names, logarithms)
 
     @property
     def is_point(self) -> Array:
@@ -343,7 +292,7 @@ class _Job:
         errors = self.errors(logarithms)[self.is_point]
         parameters = []
         for name, at, variance in zip(self.names, map(float, logarithms), np.diag(covariance), strict=True):
-            stated, deviation = _value(one.setup, name), math.sqrt(variance)
+            stated, deviation = getattr(one.setup, name), math.sqrt(variance)
             middle, spread = stated * math.exp(at), math.exp(min(50.0, _NORMAL_95 * deviation))
             parameters.append(
                 Parameter(
@@ -388,17 +337,15 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
 
     values = []
     for away in np.vstack([sign * np.linalg.cholesky(fitted.directions).T for sign in (-1.0, 1.0)]):
-        setup = fitted.setup
-        for parameter, logarithm in zip(fitted.parameters, math.sqrt(count) * away, strict=True):
-            setup = _changed(setup, parameter.name, _value(setup, parameter.name) * math.exp(logarithm))
-        values.append(value(setup))
+        names = [parameter.name for parameter in fitted.parameters]
+        values.append(value(_changed(fitted.setup, names, math.sqrt(count) * away)))
     mean = sum(values) / len(values)
     variance = sum((one - mean) ** 2 for one in values) / len(values)
     return NormalDist(value(fitted.setup) if seen else mean, math.sqrt(error**2 + variance))
 
 
 def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> NormalDist:
-    """Return what to expect of the efficiency of so many ranks."""
+    """Return what to expect of the efficiency of ``ranks`` ranks."""
 
     def value(setup: Setup) -> float:
         return predict(profile, setup, ranks).efficiency

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ringleader.errors import Fault, refuse
 from ringleader.predict.fitting import (
     FARTHEST,
-    UNKNOWN_BANDWIDTH,
+    UNKNOWN_NETWORK,
     Fit,
     crosses_hosts,
     expected_efficiency,
@@ -93,7 +93,7 @@ def forecast(
 
     A fit is used up to ``FARTHEST`` times the largest measured size; beyond it, and only with
     ``from_specifications``, the stated numbers are. ``network_known``: False where nobody named the network
-    between hosts, so that measured points tell its bandwidth.
+    between hosts, so that measured points tell how fast it is.
     """
     faults = [
         Fault(
@@ -107,7 +107,7 @@ def forecast(
     refuse(faults)
     faults = [fault for count in ranks if (fault := _fault(count, setup, job.points, from_specifications))]
     refuse(faults)
-    loose = {} if network_known else {"bandwidth between": UNKNOWN_BANDWIDTH}
+    loose = {} if network_known else UNKNOWN_NETWORK
     fitted = fit(job.profile, setup, job.points, uncertainty=loose) if len(job.points) > 1 else None
     known = _Known(job=job, stated=setup, fitted=fitted)
     rows = tuple(known.row(count) for count in sorted(set(ranks)))
@@ -157,7 +157,11 @@ class _Known:
 
     def setup(self, ranks: int) -> Setup:
         fitted = self._fit(ranks)
-        return self.stated if fitted is None else fitted.setup
+        if fitted is None:
+            return self.stated
+        if self.basis(ranks) == STATED:  # nothing measured tells the network between hosts
+            return replace(fitted.setup, slowdown=self.stated.slowdown)
+        return fitted.setup
 
     def basis(self, ranks: int) -> str:
         if ranks == 1:
@@ -166,7 +170,7 @@ class _Known:
         if fitted is None:
             return STATED
         if ranks > self.stated.per_host and not crosses_hosts(self.stated, self.job.points):
-            return STATED  # nothing measured tells the network between hosts
+            return STATED
         return MEASURED if fitted.of(ranks) else FITTED
 
     def prediction(self, setup: Setup, basis: str, ranks: int) -> Prediction:
@@ -223,7 +227,7 @@ def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Itera
         return replace(setup, network=replace(setup.network, between=link))
 
     for network in others:
-        yield network.name, replace(setup, network=network, all_reduce=None)
+        yield network.name, replace(setup, network=network, all_reduce=None, slowdown=1.0)
     by_formula = setup.all_reduce is None  # a measured one says nothing of another network or algorithm
     link, doubled = setup.network.between, 2 * setup.per_host
     if by_formula and ranks > setup.per_host:

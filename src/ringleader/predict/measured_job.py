@@ -109,7 +109,7 @@ def from_document(document: object, source: str, layers_of: Model | None = None)
 def _segments(
     layers: Sequence[Sequence[float]], size: float | None, backward: float, model: Model | None
 ) -> tuple[Segment, ...]:
-    """Return the segments of a backward pass of so many seconds, from what is known best.
+    """Return the segments of a backward pass of ``backward`` seconds, from what is known best.
 
     ``layers``: bytes and seconds of each. They say how backward is spread, the step how long it is.
     """

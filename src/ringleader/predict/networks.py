@@ -109,7 +109,7 @@ class MeasuredAllReduce:
     source: str
 
     def seconds(self, size: float, ranks: int) -> float:
-        """Return the time among so many ranks."""
+        """Return the time among ``ranks`` ranks."""
         if ranks == 1:
             return 0.0
         latency = self.link.latency

@@ -85,7 +85,7 @@ def profile_of_model(model: Model, *, rate: float, batch: float, unit: str = "im
 
 
 def model_segments(model: Model, backward: float) -> tuple[Segment, ...]:
-    """Return a model's layers, whose backward passes take so many seconds together."""
+    """Return a model's layers, whose backward passes take ``backward`` seconds together."""
     return tuple(Segment(size=FLOAT32 * count, backward=backward * part) for count, part in model.layers)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ringleader.errors import RequestError
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
-from ringleader.predict.fitting import FARTHEST, UNKNOWN_BANDWIDTH, Fit, expected_efficiency, fit, interval
+from ringleader.predict.fitting import FARTHEST, UNKNOWN_NETWORK, Fit, expected_efficiency, fit, interval
 from ringleader.predict.measured_job import MeasuredJob, from_run
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
 from ringleader.predict.step_model import Setup, predict
@@ -19,8 +19,8 @@ UNKNOWN_BYTES = 100e6
 def speedup_curve(run: Run) -> PredictionCurve:
     """Return the predicted speed-ups of a run, or the reason why there are none.
 
-    The run does not say which network it had. So the bandwidths are what its points tell and nothing else,
-    and several hosts are not predicted from one.
+    The run does not say which network it had. So it is as fast as its points tell and nothing else, and
+    several hosts are not predicted from one.
     """
     if run.baseline != "1x1":
         return PredictionCurve(reason="predictions are against one rank; the run has another baseline")
@@ -37,8 +37,7 @@ def speedup_curve(run: Run) -> PredictionCurve:
         per_host=job.per_host,
         sharing=job.sharing,
     )
-    loose = {"bandwidth within": UNKNOWN_BANDWIDTH, "bandwidth between": UNKNOWN_BANDWIDTH}
-    fitted = fit(job.profile, setup, job.points, uncertainty=loose)
+    fitted = fit(job.profile, setup, job.points, uncertainty=UNKNOWN_NETWORK)
     sizes = tuple(_size(job, fitted, point.ranks, point.per_host) for point in job.points if point.ranks > 1)
     farther, reason = _farther(run, job)
     sizes += tuple(_size(job, fitted, hosts * job.per_host, job.per_host) for hosts in farther)

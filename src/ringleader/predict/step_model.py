@@ -62,7 +62,7 @@ class Setup:
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
     slowdown: float = 1.0
-    """Seconds of an exchange over what a measured curve says: a job may get less than messages do."""
+    """Seconds of an exchange over what is stated or measured: a job may get less than messages do."""
     all_reduce: MeasuredAllReduce | None = None
     """What was measured of an all-reduce; it counts in place of the algorithm's formula."""
     servers: int = option(
@@ -163,8 +163,7 @@ def _exchange_seconds(setup: Setup, size: float, shape: Shape) -> float:
     measured = setup.all_reduce
     if measured is not None and (shape.hosts > 1) == (measured.ranks > measured.per_host):
         return setup.slowdown * measured.seconds(size, shape.ranks)
-    seconds = all_reduce_seconds(setup.algorithm, size, shape, setup.network)
-    return setup.slowdown * seconds if shape.hosts > 1 and setup.network.between.curve else seconds
+    return setup.slowdown * all_reduce_seconds(setup.algorithm, size, shape, setup.network)
 
 
 def _slower(per_host: int, setup: Setup) -> float:

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import ALIAS_END, mpi_name
+from ringleader.render.mpirun_command import MpirunCommand
 from ringleader.render.rank_environment import RankEnvironment, is_secret
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mpirun:
-    """The command that starts the rank agents."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    """Variables that are added to ours for it."""
-    unset: tuple[str, ...] = ()
-    """Variables of ours that it is kept from seeing."""
-    links: Mapping[str, str]
-    """Library name → file it leads to, in a directory in front of the ranks' LD_LIBRARY_PATH."""
 
 
 def dry_run_text(
@@ -30,31 +17,34 @@ def dry_run_text(
     job: Job,
     plan: Plan,
     mpi: Mpi,
-    hostfile: str,
-    mpirun: Mpirun,
-    environments: Sequence[RankEnvironment],
+    command: MpirunCommand,
+    environment: Mapping[str, str],
+    unset: Sequence[str] = (),
+    ranks: Sequence[RankEnvironment],
     settings: Sequence[str] = (),
 ) -> str:
     """Return the whole text.
 
-    ``environments``: one for each rank, by rank. ``settings``: lines on the transports of each
-    host.
+    ``command`` starts the rank agents, with ``environment`` besides our variables and without those in
+    ``unset``. ``ranks``: the environment of each. ``settings``: lines on the transports of each host.
 
     The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
     """
-    common, own = split_environments(environments)
+    common, own = split_environments(ranks)
     origin = "embedded" if mpi.embedded else mpi.mpirun
-    ranks, hosts = _count(plan.size, "rank"), _count(len(plan.hosts), "host")
-    unset = environments[0].unset if environments else ()
+    size, hosts = _count(plan.size, "rank"), _count(len(plan.hosts), "host")
     sections = [
-        (f"plan: {ranks} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
-        ("hostfile", hostfile.splitlines()),
-        ("mpirun: its environment besides ours, then its argv", _mpirun_lines(mpirun)),
+        (f"plan: {size} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
+        ("hostfile", command.hostfile.splitlines()),
+        (
+            "mpirun: its environment besides ours, then its argv",
+            [*_lines(unset, dict(sorted(environment.items()))), shlex.join(command.argv)],
+        ),
         ("transports: variables that fit each host, and why", list(settings)),
         ("every rank: command", [f"cd {shlex.quote(job.workdir)}", shlex.join(job.command)]),
         (
             "every rank: environment",
-            [*(f"unset {name}" for name in unset), *(_assignment(*item) for item in common.items())],
+            _lines(ranks[0].unset if ranks else (), common),
         ),
         (
             "rank by rank: environment",
@@ -64,7 +54,7 @@ def dry_run_text(
             ],
         ),
     ]
-    links = [f"{name} -> {target}" for name, target in sorted(mpirun.links.items())]
+    links = [f"{name} -> {target}" for name, target in sorted(command.links.items())]
     sections.append(("every rank: links in a directory in front of LD_LIBRARY_PATH", links))
     return "\n".join("\n".join([f"# {title}", *lines, ""]) for title, lines in sections if lines)
 
@@ -127,10 +117,9 @@ def _slot(plan: Plan, place: RankPlace, family: Family) -> str:
     return f"{shown}:{place.local_rank}{known_as}"
 
 
-def _mpirun_lines(mpirun: Mpirun) -> list[str]:
-    """Return the variables, one a line, and the argv as one command for reading."""
-    variables = [_assignment(name, value) for name, value in sorted(mpirun.env.items())]
-    return [*(f"unset {name}" for name in mpirun.unset), *variables, shlex.join(mpirun.argv)]
+def _lines(unset: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return what is unset and what is set, one variable a line."""
+    return [*(f"unset {name}" for name in unset), *(_assignment(*item) for item in environment.items())]
 
 
 def _assignment(name: str, value: str) -> str:

@@ -56,8 +56,6 @@ class MpiOptions:
     """Further arguments where hosts are reached over ssh."""
     interface: tuple[str, ...] = ()
     """Further arguments where the user named a network interface."""
-    separator: tuple[str, ...] = ()
-    """Between arguments and the agent's command."""
     export: Callable[[tuple[str, ...]], tuple[str, ...]]
     """Arguments that carry variables of these names to every agent, values unseen."""
     environment: Mapping[str, str]
@@ -87,48 +85,52 @@ _ROOT = {
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 
-TABLE: dict[Family, MpiOptions] = {
-    Family.OPENMPI5: MpiOptions(
+
+def _open_mpi(
+    segments: str, environment: Mapping[str, str], ssh: Mapping[str, str], interface: str
+) -> MpiOptions:
+    """Return what Open MPI 4 and 5 have in common, with their own names of variables.
+
+    ``segments``: of the transport over shared memory. ``interface``: names the daemons' interface.
+    """
+    backed = (f"btl_{segments}", "osc_sm", "osc_rdma")
+    return MpiOptions(
         arguments=("--hostfile", "{hostfile}", "-n", "{np}", "--map-by", "slot", "--bind-to", "none"),
         in_turns=("--rank-by", "node"),
         export=_each("-x"),
-        environment=_ROOT
-        | {
+        environment={**_ROOT, **environment},
+        ssh=ssh,
+        interface_environment={interface: "{interface}"},
+        rank_environment={
+            **{f"OMPI_MCA_{part}_backing_directory": "{backing}" for part in backed},
+            "OMPI_MCA_osc": "^ucx",
+            **TCP_BY_MESSAGES,
+        },
+    )
+
+
+TABLE: dict[Family, MpiOptions] = {
+    Family.OPENMPI5: _open_mpi(
+        "sm",
+        {
             "PRTE_MCA_plm": "ssh",
             f"PRTE_MCA_prte_{WHOLE_NAMES}": "1",
             "PRTE_MCA_prte_tmpdir_base": "{session}",
             "PRTE_MCA_prte_silence_shared_fs": "1",
         },
-        ssh={
-            "PRTE_MCA_plm_ssh_agent": "{ssh}",
-            # Otherwise hosts would open connections to each other, with neither key nor configuration.
-            "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
-        },
-        interface_environment={"PRTE_MCA_prte_if_include": "{interface}"},
-        rank_environment={
-            "OMPI_MCA_btl_sm_backing_directory": "{backing}",
-            "OMPI_MCA_osc_sm_backing_directory": "{backing}",
-            "OMPI_MCA_osc_rdma_backing_directory": "{backing}",
-            "OMPI_MCA_osc": "^ucx",
-        }
-        | TCP_BY_MESSAGES,
+        # Otherwise hosts would open connections to each other, with neither key nor configuration.
+        {"PRTE_MCA_plm_ssh_agent": "{ssh}", "PRTE_MCA_plm_ssh_no_tree_spawn": "1"},
+        "PRTE_MCA_prte_if_include",
     ),
-    Family.OPENMPI4: MpiOptions(
-        arguments=("--hostfile", "{hostfile}", "-n", "{np}", "--map-by", "slot", "--bind-to", "none"),
-        in_turns=("--rank-by", "node"),
-        export=_each("-x"),
-        environment=_ROOT
-        | {"OMPI_MCA_plm": "rsh", f"OMPI_MCA_orte_{WHOLE_NAMES}": "1"}
-        | {"OMPI_MCA_orte_tmpdir_base": "{session}"},
-        ssh={"OMPI_MCA_plm_rsh_agent": "{ssh}", "OMPI_MCA_plm_rsh_no_tree_spawn": "1"},
-        interface_environment={"OMPI_MCA_oob_tcp_if_include": "{interface}"},
-        rank_environment={
-            "OMPI_MCA_btl_vader_backing_directory": "{backing}",
-            "OMPI_MCA_osc_sm_backing_directory": "{backing}",
-            "OMPI_MCA_osc_rdma_backing_directory": "{backing}",
-            "OMPI_MCA_osc": "^ucx",
-        }
-        | TCP_BY_MESSAGES,
+    Family.OPENMPI4: _open_mpi(
+        "vader",
+        {
+            "OMPI_MCA_plm": "rsh",
+            f"OMPI_MCA_orte_{WHOLE_NAMES}": "1",
+            "OMPI_MCA_orte_tmpdir_base": "{session}",
+        },
+        {"OMPI_MCA_plm_rsh_agent": "{ssh}", "OMPI_MCA_plm_rsh_no_tree_spawn": "1"},
+        "OMPI_MCA_oob_tcp_if_include",
     ),
     Family.MPICH: MpiOptions(
         arguments=("-launcher", "ssh", "-rmk", "user", "-f", "{hostfile}", "-n", "{np}", "-bind-to", "none"),
@@ -220,17 +222,23 @@ def mpirun_command(
     argv += options.ssh_arguments if ssh else ()
     argv += options.interface if interfaces else ()
     argv += options.export(exported)
-    argv += job.extra_mpirun_args + options.separator
+    argv += job.extra_mpirun_args
     environment = dict(options.environment)
     if ssh:
         environment |= options.ssh
     if interfaces:
         environment |= options.interface_environment
+    rank_environment = dict(options.rank_environment)
+    if mpi.relative.startswith("MVAPICH"):
+        # It binds ranks to cores by itself and then refuses several threads; here the agent binds them.
+        rank_environment |= dict.fromkeys(("MV2_ENABLE_AFFINITY", "MVP_ENABLE_AFFINITY"), "0")
+    # Intel MPI outside the system's directories needs this to find its own libraries.
+    own = {"LD_LIBRARY_PATH": context["libdir"]} if mpi.family is Family.INTEL and mpi.library else {}
     return MpirunCommand(
         argv=tuple(_fill(word, context) for word in argv) + agent,
-        environment=_filled(environment, context) | _library_path(mpi),
+        environment=_filled(environment, context) | own,
         hostfile=hostfile_text(plan, mpi.family),
-        rank_environment=_filled({**options.rank_environment, **_of_relative(mpi)}, context),
+        rank_environment=_filled(rank_environment, context),
         links=library_links(mpi),
     )
 
@@ -243,22 +251,6 @@ def _fill(word: str, context: Mapping[str, str]) -> str:
 def _filled(values: Mapping[str, str], context: Mapping[str, str]) -> dict[str, str]:
     filled = {name: _fill(value, context) for name, value in sorted(values.items())}
     return {name: value for name, value in filled.items() if value}
-
-
-def _of_relative(mpi: Mpi) -> dict[str, str]:
-    """Return what the ranks of a relative of MPICH need beside what MPICH's do.
-
-    MVAPICH binds ranks to cores by itself and then refuses several threads; here the agent binds them.
-    """
-    names = ("MV2_ENABLE_AFFINITY", "MVP_ENABLE_AFFINITY") if mpi.relative.startswith("MVAPICH") else ()
-    return dict.fromkeys(names, "0")
-
-
-def _library_path(mpi: Mpi) -> dict[str, str]:
-    """Return what an MPI outside the system's directories needs to find its own libraries."""
-    if mpi.family is Family.INTEL and mpi.library:
-        return {"LD_LIBRARY_PATH": str(PurePosixPath(mpi.library).parent)}
-    return {}
 
 
 def library_links(mpi: Mpi) -> dict[str, str]:

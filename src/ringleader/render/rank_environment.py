@@ -1,4 +1,4 @@
-"""The environment of one rank. Pure: the caller's own environment is handed in.
+"""The environment of one rank: each variable once, by what it follows from. Pure: the caller's is handed in.
 
 A rank on the launching host inherits the caller's environment; one on another host inherits what the login
 there gives. Both then get, the later the stronger: the caller's variables that are worth carrying
@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
-from ringleader.render.jax_variables import jax_variables
 from ringleader.value_class import dataclass
 
 LEAST_INTER_OP = 2
@@ -54,20 +53,36 @@ _SECRET = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE
 )
 
+_OF_TORCHRUN = {
+    "RANK": "rank", "WORLD_SIZE": "size", "LOCAL_RANK": "local_rank", "LOCAL_WORLD_SIZE": "local_size",
+    "GROUP_RANK": "group", "GROUP_WORLD_SIZE": "groups", "NODE_RANK": "group",
+    "ROLE_RANK": "rank", "ROLE_WORLD_SIZE": "size",
+}  # fmt: skip
+"""torchrun's variables → which number of ``_numbers`` they have: one group a host."""
+
+_OF_HOROVOD = {
+    "HOROVOD_RANK": "rank", "HOROVOD_SIZE": "size",
+    "HOROVOD_LOCAL_RANK": "local_rank", "HOROVOD_LOCAL_SIZE": "local_size",
+    "HOROVOD_CROSS_RANK": "cross_rank", "HOROVOD_CROSS_SIZE": "cross_size",
+}  # fmt: skip
+"""Numbers as horovodrun sets them, for scripts that read them before they import anything."""
+
+_OF_OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "rank",
+    "OMPI_COMM_WORLD_SIZE": "size",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "local_rank",
+}
+"""Numbers that JAX reads, which other MPIs do not set."""
+
 _OF_A_JOB = (
     "RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_JOB_ID", "RINGLEADER_MPI_FAMILY",
     "RINGLEADER_LAUNCHED", "RINGLEADER_UNCOUPLED", "RINGLEADER_REPORT_FD", "RINGLEADER_STATUS_FILE",
 )  # fmt: skip
 
-_OF_HOROVODS_RANK = (
-    "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
-    "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME",
-)  # fmt: skip
-
 NEVER_FORWARDED = (
     *("CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS", "JAX_CUDA_VISIBLE_DEVICES", "JAX_PROCESS_ID"),
-    "JAX_COORDINATOR_ADDRESS",
-    *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", *_OF_A_JOB, *_OF_HOROVODS_RANK),
+    *("JAX_COORDINATOR_ADDRESS", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT"),
+    *(*_OF_A_JOB, *_OF_HOROVOD, "HOROVOD_HOSTNAME"),
 )
 """Exceptions: facts about one host, one session or another job."""
 
@@ -75,19 +90,19 @@ OF_THE_COMMAND_LINE = "RINGLEADER_OPT_"
 """Variables that begin so are defaults of options of one command line: no rank sees them."""
 
 _NEVER_PREFIXES = (
+    # An outer mpirun leaves these in our environment; a rank would look for the outer job's daemon.
     *("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_initial_"),
     OF_THE_COMMAND_LINE,
 )
-# The first: an outer mpirun leaves these in our environment; a rank would look for the outer job's daemon.
 
-RESERVED = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK",
-    "ROLE_RANK", "ROLE_WORLD_SIZE", *_OF_A_JOB,
-)  # fmt: skip
+RESERVED = (*_OF_TORCHRUN, *_OF_A_JOB)
 """Variables that follow from a rank's place; ``-x`` and ``--env-file`` cannot set them."""
 
-_UNSET = ("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_UNCOUPLED", "TORCHELASTIC_USE_AGENT_STORE")
-# The last: an outer torchrun's variable that makes ranks wait for a store that nobody serves.
+_UNSET = (
+    *("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_UNCOUPLED"),
+    # An outer torchrun's variable that makes ranks wait for a store that nobody serves.
+    "TORCHELASTIC_USE_AGENT_STORE",
+)
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -175,9 +190,27 @@ def rank_environment(
     were started again until now. PYTHONPATH is the agent's to complete, as only it knows where it is.
     """
     asked = dict(job.env)
+    alone, address = job.uncoupled, "127.0.0.1" if job.uncoupled else master.address
+    numbers = _numbers(plan, place, alone=alone)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
-    ours = _defaults(place, job, mpi) | _jax(plan, place, job, mpi, master)
-    values = dict(settings or {}) | ours | users
+    # What we choose unless the user's environment says something else.
+    visible = [] if "CUDA_VISIBLE_DEVICES" in asked else (place.visible_gpus or "").split(",")
+    ours = {
+        **thread_variables(place.threads, bound=bool(place.cpus)),
+        "PYTHONUNBUFFERED": "1",
+        **_KEEP_MEMORY,
+        **(_HOROVODS_CONTROLLER if job.as_horovod else {}),
+        **interface_variables(job, mpi),
+        **jax_variables(
+            address=address,
+            port=master.jax_port,
+            family=mpi.family,
+            numbers=numbers,
+            gpu=visible.index(place.gpu) if place.gpu in visible else None,
+            alone=alone,
+        ),
+    }
+    values = {**(settings or {}), **ours, **users}
     if job.threads is not None:  # the command line counts before the environment
         chosen = thread_variables(job.threads, bound=bool(place.cpus))
         values |= {name: value for name, value in chosen.items() if name not in asked}
@@ -187,30 +220,49 @@ def rank_environment(
     if users.get("LD_LIBRARY_PATH") and mpi.library:
         # The MPI completes this variable for what it starts; ours replaces that, so it must be complete too.
         values["LD_LIBRARY_PATH"] = f"{users['LD_LIBRARY_PATH']}:{PurePosixPath(mpi.library).parent}"
-    values |= _meeting(place, job, master, run_id or job_id, asked)
+    # Where the ranks meet; an uncoupled rank meets nobody, so any free port of its own will do.
+    run = run_id or job_id
+    values["MASTER_ADDR"] = asked.get("MASTER_ADDR", address)
+    values["MASTER_PORT"] = asked.get("MASTER_PORT", "0" if alone else master.port)
+    values["TORCHELASTIC_RUN_ID"] = f"{run}-{place.rank}" if alone else run
+    values["TORCHELASTIC_MAX_RESTARTS"] = str(job.max_restarts)
     values["TORCHELASTIC_RESTART_COUNT"] = str(restart)
-    values |= _numbers(plan, place, job) | _launch(job, mpi, job_id)
+    values |= _named(_OF_TORCHRUN, numbers) | {"ROLE_NAME": "default"} | _launch(job, mpi, job_id)
     if job.as_horovod:
-        values |= _horovods_numbers(plan, place, job)
+        values |= _named(_OF_HOROVOD, numbers)
+        values["HOROVOD_HOSTNAME"] = bare_name(plan.hosts[place.host_index].host.name)
     never = (*_UNSET, *sorted(name for name in caller if name.startswith(OF_THE_COMMAND_LINE)))
     return RankEnvironment(
         set=dict(sorted(values.items())), unset=tuple(name for name in never if name not in values)
     )
 
 
+def _numbers(plan: Plan, place: RankPlace, *, alone: bool) -> dict[str, int]:
+    """Return the numbers of a rank; ``alone``: those of a world of one."""
+    ranks = {
+        "rank": place.rank,
+        "local_rank": place.local_rank,
+        "cross_rank": place.cross_rank,
+        "group": place.host_index,
+    }
+    sizes = {
+        "size": plan.size,
+        "local_size": place.local_size,
+        "cross_size": place.cross_size,
+        "groups": len(plan.hosts),
+    }
+    return dict.fromkeys(ranks, 0) | dict.fromkeys(sizes, 1) if alone else ranks | sizes
+
+
+def _named(variables: Mapping[str, str], numbers: Mapping[str, int]) -> dict[str, str]:
+    return {variable: str(numbers[number]) for variable, number in variables.items()}
+
+
 def search_path(job: Job, caller: Mapping[str, str], python: str) -> str:
     """Return PATH of the ranks: the user's, with the directory of our interpreter ``python`` in front."""
     path = dict(job.env).get("PATH", caller.get("PATH", _DEFAULT_PATH))
-    return _in_front(str(PurePosixPath(python).parent), path)
-
-
-def _defaults(place: RankPlace, job: Job, mpi: Mpi) -> dict[str, str]:
-    """Return what we choose unless the user's environment says something else."""
-    threads = thread_variables(place.threads, bound=bool(place.cpus))
-    values = {**threads, "PYTHONUNBUFFERED": "1", **_KEEP_MEMORY}
-    if job.as_horovod:
-        values |= _HOROVODS_CONTROLLER
-    return values | interface_variables(job, mpi)
+    first = str(PurePosixPath(python).parent)
+    return ":".join([first, *(part for part in path.split(":") if part and part != first)])
 
 
 def interface_variables(job: Job, mpi: Mpi) -> dict[str, str]:
@@ -227,88 +279,70 @@ def interface_variables(job: Job, mpi: Mpi) -> dict[str, str]:
     return values
 
 
-def _jax(plan: Plan, place: RankPlace, job: Job, mpi: Mpi, master: Master) -> dict[str, str]:
-    """Return what JAX finds out its world from; devices only where the user does not choose them."""
-    visible = [] if "CUDA_VISIBLE_DEVICES" in dict(job.env) else (place.visible_gpus or "").split(",")
-    return jax_variables(
-        address="127.0.0.1" if job.uncoupled else master.address,
-        port=master.jax_port,
-        family=mpi.family,
-        rank=place.rank,
-        size=plan.size,
-        local_rank=place.local_rank,
-        gpu=visible.index(place.gpu) if place.gpu in visible else None,
-        alone=job.uncoupled,
-    )
+JAX_SIGN = "OMPI_MCA_orte_hnp_uri"
+"""Where Open MPI 4 has its mpirun, ``<job number>.0;tcp://<address>:<port>``. Open MPI 5 ignores it.
+
+JAX looks for signs of launchers that it knows, Open MPI's before others: this one is set for it."""
+JAX_FIRST_PORT, _JAX_PORTS, _JOB_NUMBERS = 61440, 4096, 4096
+"""JAX makes the coordinator's port of the job's number: the first + number / 4096 modulo 4096. It takes the
+address and port of JAX_COORDINATOR_ADDRESS instead where that is set; we let both say the same."""
 
 
-def _meeting(
-    place: RankPlace, job: Job, master: Master, run_id: str, asked: Mapping[str, str]
+def jax_variables(
+    *, address: str, port: str, family: Family, numbers: Mapping[str, int], gpu: int | None, alone: bool
 ) -> dict[str, str]:
-    """Return where the ranks meet; an uncoupled rank meets nobody, so any free port of its own will do."""
-    alone = job.uncoupled
-    return {
-        "MASTER_ADDR": asked.get("MASTER_ADDR", "127.0.0.1" if alone else master.address),
-        "MASTER_PORT": asked.get("MASTER_PORT", "0" if alone else master.port),
-        "TORCHELASTIC_RUN_ID": f"{run_id}-{place.rank}" if alone else run_id,
-        "TORCHELASTIC_MAX_RESTARTS": str(job.max_restarts),
-    }
+    """Return what `jax.distributed.initialize()` needs in a rank's environment so that it needs no arguments.
 
-
-def _numbers(plan: Plan, place: RankPlace, job: Job) -> dict[str, str]:
-    """Return torchrun's numbers of this rank: one group a host; uncoupled, a world of one."""
-    rank, size, local_rank, local_size = place.rank, plan.size, place.local_rank, place.local_size
-    group, groups = place.host_index, len(plan.hosts)
-    if job.uncoupled:
-        rank, size, local_rank, local_size, group, groups = 0, 1, 0, 1, 0, 1
-    numbers = {
-        "RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": local_size,
-        "GROUP_RANK": group,
-        "GROUP_WORLD_SIZE": groups,
-        "NODE_RANK": group,
-        "ROLE_RANK": rank,
-        "ROLE_WORLD_SIZE": size,
-    }
-    return {name: str(number) for name, number in numbers.items()} | {"ROLE_NAME": "default"}
-
-
-def _horovods_numbers(plan: Plan, place: RankPlace, job: Job) -> dict[str, str]:
-    """Return the numbers as horovodrun tells them, for scripts that read them before they import anything."""
-    numbers = {
-        "HOROVOD_RANK": place.rank,
-        "HOROVOD_SIZE": plan.size,
-        "HOROVOD_LOCAL_RANK": place.local_rank,
-        "HOROVOD_LOCAL_SIZE": place.local_size,
-        "HOROVOD_CROSS_RANK": place.cross_rank,
-        "HOROVOD_CROSS_SIZE": place.cross_size,
-    }
-    if job.uncoupled:
-        numbers = {name: int(name.endswith("SIZE")) for name in numbers}
-    host = bare_name(plan.hosts[place.host_index].host.name)
-    return {name: str(number) for name, number in numbers.items()} | {"HOROVOD_HOSTNAME": host}
+    ``address``, ``port``: rank 0's host as all reach it, and a port that is free there; in a dry run a word.
+    ``numbers``: rank, size and local rank. ``gpu``: which of the GPUs that the rank sees is its own: JAX
+    takes the memory of every GPU that it sees, and `initialize` would ask for the one of the local rank,
+    which may see fewer. ``alone``: the rank is a world of one, whatever the MPI says.
+    """
+    host = f"[{address}]" if ":" in address else address
+    variables = {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}"}
+    if gpu is not None:
+        variables |= {"JAX_LOCAL_DEVICE_IDS": str(gpu), "JAX_CUDA_VISIBLE_DEVICES": str(gpu)}
+    if family is not Family.OPENMPI4:  # which needs its own
+        number = (int(port) - JAX_FIRST_PORT) % _JAX_PORTS * _JOB_NUMBERS if port.isdigit() else 0
+        variables[JAX_SIGN] = f"{number}.0;tcp{'6' if ':' in address else ''}://{host}:{port}"
+    if alone or family in (Family.MPICH, Family.INTEL):
+        variables |= _named(_OF_OPENMPI, numbers)
+    return variables
 
 
 def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:
-    """Return what tells Ringleader's own code in the rank about the job."""
-    values = {
+    """Return what Ringleader's own code in the rank reads about the job."""
+    found = {
         "RINGLEADER_JOB_ID": job_id,
         "RINGLEADER_LAUNCHED": "1",
         "RINGLEADER_MPI_FAMILY": str(mpi.family),
+        "MPI4PY_LIBMPI": mpi.library or None,
+        "RINGLEADER_UNCOUPLED": ("in-step" if job.in_step else "1") if job.uncoupled else None,
+        "RINGLEADER_CONSISTENCY_CHECK": job.consistency_check,
+        "RINGLEADER_AS_HOROVOD": "1" if job.as_horovod else None,
     }
-    if mpi.library:
-        values["MPI4PY_LIBMPI"] = mpi.library
-    if job.uncoupled:
-        values["RINGLEADER_UNCOUPLED"] = "in-step" if job.in_step else "1"
-    if job.consistency_check is not None:
-        values["RINGLEADER_CONSISTENCY_CHECK"] = job.consistency_check
-    if job.as_horovod:
-        values["RINGLEADER_AS_HOROVOD"] = "1"
-    return values
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _in_front(first: str, rest: str) -> str:
-    """Put a directory in front of a search path, once."""
-    return ":".join([first, *(part for part in rest.split(":") if part and part != first)])
+def library_log_variables(plan: Plan, place: RankPlace, mpi: Mpi) -> dict[str, Mapping[str, str]]:
+    """Return library → the variables by which it writes a log of what it uses into the job's directory.
+
+    NCCL's where a rank has GPUs, UCX's between hosts with RDMA. The agent sets those of a library only where
+    the rank's environment has none (``agents/rank_evidence``).
+    """
+    from ringleader.agents.rank_evidence import DIRECTORY  # read once the agents are there
+
+    found: dict[str, Mapping[str, str]] = {}
+    host = plan.hosts[place.host_index]
+    if host.gpus and place.gpu != "":
+        found["nccl"] = {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV",
+            "NCCL_DEBUG_FILE": f"{DIRECTORY}/nccl.{place.rank}.%h.%p.log",
+        }
+    if len(plan.hosts) > 1 and host.rdma and mpi.family is not Family.INTEL:
+        found["ucx"] = {
+            "UCX_LOG_LEVEL": "info",
+            "UCX_LOG_FILE": f"{DIRECTORY}/ucx.{place.rank}.%h.%p.log",
+        }
+    return found

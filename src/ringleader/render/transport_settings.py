@@ -7,57 +7,36 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ringleader.fabric.settings.setting import Settings, UnsetVariable
+from ringleader.fabric.settings.setting import Settings
 
 Text = Callable[[str, Settings], str]
 """Takes the host's name and its settings."""
 
 
-def shell_text(host: str, found: Settings) -> str:
-    """Return lines for ``eval`` or ``source``."""
-    return _text(host, found, lambda name, value: f"export {name}={_quoted(value)}")
-
-
-def env_file_text(host: str, found: Settings) -> str:
-    """Return a file for ``docker run --env-file`` and ``ringleader run --env-file``, which know no quotes."""
-    return _text(host, found, lambda name, value: f"{name}={_one_line(value)}")
-
-
-def kubernetes_text(host: str, found: Settings) -> str:
-    """Return the ``env`` of a container, in YAML."""
+def _kubernetes(host: str, found: Settings) -> str:
     entry = _text(host, found, lambda name, value: f"- name: {name}\n  value: {json.dumps(value)}")
     return f"env:\n{entry}" if found.settings else f"{entry}env: []\n"
 
 
 def settings_values(host: str, found: Settings) -> dict[str, Any]:
     """Return the same as plain values for JSON."""
+    names = ("variable", "value", "library", "reason", "job_wide")
     return {
         "host": host,
-        "settings": [
-            {
-                "variable": one.variable,
-                "value": one.value,
-                "library": one.library,
-                "reason": one.reason,
-                "job_wide": one.job_wide,
-            }
-            for one in found.settings
-        ],
+        "settings": [{name: getattr(one, name) for name in names} for one in found.settings],
         "left_to_the_user": [vars(one) for one in found.left_to_the_user],
         "not_set": [vars(one) for one in found.not_set],
     }
 
 
-def json_text(host: str, found: Settings) -> str:
-    """Return ``settings_values`` as it is printed."""
-    return json.dumps(settings_values(host, found), indent=2, ensure_ascii=False) + "\n"
-
-
 FORMATS: Mapping[str, Text] = {
-    "shell": shell_text,
-    "docker-env": env_file_text,
-    "kubernetes": kubernetes_text,
-    "json": json_text,
+    # Lines for ``eval`` or ``source``.
+    "shell": lambda host, found: _text(host, found, lambda name, value: f"export {name}={_quoted(value)}"),
+    # A file for ``docker run --env-file`` and ``ringleader run --env-file``, which know no quotes.
+    "docker-env": lambda host, found: _text(host, found, lambda name, value: f"{name}={_one_line(value)}"),
+    # The ``env`` of a container, in YAML.
+    "kubernetes": _kubernetes,
+    "json": lambda host, found: json.dumps(settings_values(host, found), indent=2, ensure_ascii=False) + "\n",
 }
 """What ``render env --format`` takes."""
 
@@ -70,8 +49,7 @@ def dry_run_lines(found: Mapping[str, Settings]) -> list[str]:
             f"{whose}: {one.variable}={_quoted(one.value)}  # {_one_line(one.reason)}"
             for one in settings.settings
         ]
-        lines += [f"{whose}: {line}" for line in _unset("left to you", settings.left_to_the_user)]
-        lines += [f"{whose}: {line}" for line in _unset("not set", settings.not_set)]
+        lines += [f"{whose}: {line}" for line in _unset(settings)]
     return lines
 
 
@@ -82,14 +60,14 @@ def _text(host: str, found: Settings, assignment: Callable[[str, str], str]) -> 
         lines = [f"# Nothing needs to be set for the transports of {_one_line(host)}"]
     for one in found.settings:
         lines += [f"# {_one_line(one.reason)}", assignment(one.variable, one.value)]
-    lines += [f"# {line}" for line in _unset("left to you", found.left_to_the_user)]
-    lines += [f"# {line}" for line in _unset("not set", found.not_set)]
+    lines += [f"# {line}" for line in _unset(found)]
     return "\n".join([*lines, ""])
 
 
-def _unset(state: str, variables: tuple[UnsetVariable, ...]) -> Iterator[str]:
-    for one in variables:
-        yield f"{one.variable or 'variables for RDMA'} {state}: {_one_line(one.reason)}"
+def _unset(found: Settings) -> Iterator[str]:
+    for state, variables in (("left to you", found.left_to_the_user), ("not set", found.not_set)):
+        for one in variables:
+            yield f"{one.variable or 'variables for RDMA'} {state}: {_one_line(one.reason)}"
 
 
 def _quoted(value: str) -> str:

@@ -1,7 +1,7 @@
 """What all plots share: colours, measures, bars, legend, and a figure as SVG text. Needs matplotlib.
 
-Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark. Nothing is told
-by colour alone: each series has its own marker, dash or hatch, and bars carry their numbers.
+Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark. Nothing
+depends on colour alone: each series has its own marker, dash or hatch, and bars carry their numbers.
 """
 
 from __future__ import annotations

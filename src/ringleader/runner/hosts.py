@@ -18,16 +18,13 @@ from dataclasses import dataclass
 
 from ringleader.adapters.elastic import HostUpdateResult
 from ringleader.agents.rank_identity import host_identity
-from ringleader.horovod_run import WrongOptionError
+from ringleader.horovod_run import LONGEST_STAY, SHORTEST_STAY, WrongOptionError
 from ringleader.launch.elastic.available_hosts import stay_seconds
 from ringleader.launch.elastic.host_sources import SCRIPT_SECONDS, command_words, hosts_in, output_of
 from ringleader.plan.host_list import parse_host_list, parse_hostfile
 from ringleader.text_files import read_text
 
-DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS = 1
-"""The shortest stay that a range may begin with."""
-DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS = 3600
-"""The longest stay that a range may end with."""
+DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS, DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS = SHORTEST_STAY, LONGEST_STAY
 
 
 @dataclass

@@ -197,8 +197,7 @@ def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Ou
 
     Raises RequestError with every fault at once, and what ``ringleader.launch.launch_job.launch`` raises.
     """
-    from ringleader.cli import interrupts
-    from ringleader.cli.run.command import check_program, check_ssh_files, is_here
+    from ringleader.cli.run.command import check_program, check_ssh_files, is_here, run_job
 
     request = job_request(options, environ=environ, read=read_text, current_dir=str(Path.cwd()))
     job = check(request.job)
@@ -209,17 +208,7 @@ def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Ou
         _tell(note)
     if options.verbose:
         _tell(f"the same as: {same_command(request)}")
-    with interrupts.held():
-        from ringleader.cli.run.terminal import terminal
-        from ringleader.launch.launch_job import launch
-        from ringleader.launch.rank_output import descriptor
-    listener = terminal(prefix=True, quiet=False, label=label_of(options))
-    try:
-        outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))
-    except RingleaderError:
-        listener.finish(None)
-        raise
-    listener.finish(outcome)
+    outcome = run_job(job, environ=environ, label=label_of(options))
     if (failure := outcome.first_failure) is not None:
         sys.stderr.write(failure_text(code=failure.code, rank=failure.rank, mpi=False))
     return outcome

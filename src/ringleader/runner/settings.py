@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringleader.horovod_run import DISCOVERY_SECONDS
+from ringleader.horovod_run import RESET_LIMIT_EXCEEDED_MESSAGE as RESET_LIMIT_EXCEEDED_MESSAGE
 
 if TYPE_CHECKING:
     from ringleader.runner.hosts import HostDiscovery
@@ -25,9 +26,6 @@ DISCOVER_HOSTS_FREQUENCY_SECS = DISCOVERY_SECONDS
 """Between two looks at the hosts; whoever needs it reads it when a job starts, as scripts may change it."""
 ELASTIC_TIMEOUT_SECS = 600
 """For enough slots to come up, where neither ``--elastic-timeout`` nor HOROVOD_ELASTIC_TIMEOUT says so."""
-RESET_LIMIT_EXCEEDED_MESSAGE = (
-    "Horovod was shutdown because number of resets during elastic job exceeded limit: {}"
-)
 HOROVOD_SECRET_KEY = "_HOROVOD_SECRET_KEY"
 """Variable that would carry it; never forwarded."""
 DIGEST_LENGTH = 32

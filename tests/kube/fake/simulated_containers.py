@@ -15,13 +15,11 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.kube.fake import kinds
 from tests.kube.fake.containers import Containers, Execution, Handler, Log
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.store import Document
-from tests.kube.fake.subresources import at_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +154,9 @@ class Processes:
         uid = pod["metadata"]["uid"]
         if uid in self._stopped:
             return 137
-        environ = self._environ(pod, container)
+        environ: dict[str, str] = {}
+        for variable in container.get("env") or ():  # the product's Pods take none from elsewhere
+            environ[variable["name"]] = _expanded(variable.get("value", ""), environ)
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         run = Run(
             pod=pod,
@@ -224,36 +224,12 @@ class Processes:
             document = self._objects.find(kind, namespace, name).document()
             _write_files(_contents(document), wanted, place, wanted.get("defaultMode", mode))
 
-    def _environ(self, pod: Document, container: Document) -> dict[str, str]:
-        """The variables of a container's own: ``env`` and ``envFrom``."""
-        found: dict[str, str] = {}
-        namespace = pod["metadata"]["namespace"]
-        for source in container.get("envFrom") or ():
-            for word, kind in (("configMapRef", kinds.CONFIG_MAP), ("secretRef", kinds.SECRET)):
-                if word in source:
-                    document = self._objects.find(kind, namespace, source[word]["name"]).document()
-                    prefix = source.get("prefix", "")
-                    found |= {prefix + key: value.decode() for key, value in _contents(document).items()}
-        for variable in container.get("env") or ():
-            value = variable.get("value", "")
-            origin = variable.get("valueFrom") or {}
-            if "fieldRef" in origin:
-                value = _field(pod, origin["fieldRef"]["fieldPath"])
-            for word, kind in (("configMapKeyRef", kinds.CONFIG_MAP), ("secretKeyRef", kinds.SECRET)):
-                if word in origin:
-                    document = self._objects.find(kind, namespace, origin[word]["name"]).document()
-                    value = _contents(document)[origin[word]["key"]].decode()
-            found[variable["name"]] = _expanded(value, found)
-        return found
-
 
 def _contents(document: Document) -> dict[str, bytes]:
     """What a ConfigMap or a Secret holds."""
     if document["kind"] == "Secret":
         return {key: base64.b64decode(value) for key, value in (document.get("data") or {}).items()}
-    found = {key: value.encode() for key, value in (document.get("data") or {}).items()}
-    binary = document.get("binaryData") or {}
-    return found | {key: base64.b64decode(value) for key, value in binary.items()}
+    return {key: value.encode() for key, value in (document.get("data") or {}).items()}
 
 
 def _write_files(contents: Mapping[str, bytes], wanted: Document, place: Path, mode: int) -> None:
@@ -278,17 +254,6 @@ def _mounts(container: Document, volumes: Mapping[str, Path]) -> tuple[Mount, ..
         target, is_read_only = mount["mountPath"], bool(mount.get("readOnly"))
         found.append(Mount(source=source, target=target, is_read_only=is_read_only))
     return tuple(found)
-
-
-_KEYED = re.compile(r"^metadata\.(labels|annotations)\['(.*)'\]$")
-
-
-def _field(pod: Document, path: str) -> str:
-    """A field of the Pod as the downward API gives it."""
-    if match := _KEYED.match(path):
-        return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
-    found: Any = at_path(pod, path)
-    return "" if found is None else str(found)
 
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")

@@ -35,7 +35,7 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.fabric.active.measurements import ActiveResults
     from ringleader.fabric.cluster_facts import ClusterFacts
-    from ringleader.kubernetes.rdma.allocation import NicAllocation
+    from ringleader.kubernetes.rdma.request import NicAllocation
 
 
 _ON = {
@@ -241,7 +241,7 @@ def allocation_of(options: NodeOptions) -> NicAllocation:
     """Return the NICs that each Pod gets. Raises RequestError with every fault."""
     with needs_kubernetes(), interrupts.held():
         from ringleader.cli.kubernetes.job_from_options import allocation
-        from ringleader.kubernetes.rdma.allocation import NicAllocation
+        from ringleader.kubernetes.rdma.request import NicAllocation
         from ringleader.render.rdma_profiles import PROFILES
     faults = Faults()
     found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)

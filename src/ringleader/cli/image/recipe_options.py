@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ringleader.errors import Fault, RequestError, refuse
+from ringleader.errors import Fault, RequestError, did_you_mean, refuse
 from ringleader.finding import Finding, Level
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.bundled_recipes import HISTORICAL, Historical
@@ -99,10 +98,8 @@ def _text(file: str) -> str:
         reason = getattr(error, "strerror", None) or str(error)
         if "/" in file or file.endswith(".toml"):
             raise RequestError(f"cannot be read: {reason}", where=file) from None
-        close = difflib.get_close_matches(file, profiles(), 1)
-        hint = f"did you mean {close[0]}? " if close else ""
         what = f"is neither a profile nor a file ({reason})"
-        hint += "ringleader image list shows the profiles"
+        hint = f"{did_you_mean(file, profiles())} ringleader image list shows the profiles".strip()
         raise RequestError(what, where=file, hint=hint) from None
 
 

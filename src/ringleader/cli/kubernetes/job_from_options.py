@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
@@ -23,31 +24,37 @@ from ringleader.kubernetes.jobs.pod_options import LARGEST, NicOptions, PodOptio
 from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import check
-from ringleader.kubernetes.rdma.advice import advice_on
-from ringleader.kubernetes.rdma.allocation import NicAllocation, allocate
-from ringleader.kubernetes.rdma.node_labels import OFFERED, pairs_of
-from ringleader.kubernetes.rdma.pod_nics import NETWORKS
-from ringleader.kubernetes.rdma.request import NIC_CLASS, RdmaRequest
+from ringleader.kubernetes.rdma.pod_nics import NETWORKS, advice_on
+from ringleader.kubernetes.rdma.request import (
+    OFFERED,
+    NicAllocation,
+    RdmaRequest,
+    allocate,
+    pairs_of,
+)
 from ringleader.option_fields import faults_of_values
 from ringleader.plan.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
 from ringleader.plan.job import Placement, faults_of_mpirun_words
 from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma_profiles import Spread, Way
 
-_OPTIONS = {
-    "profile": "--rdma",
-    "resource": "--rdma-resource",
-    "count": "--rdma-count",
-    "networks": "--rdma-network",
-    "node_labels": "--node-label",
-    "spread": "--rdma-spread",
-    "ssh_port": "--rdma-ssh-port",
-    "claim_template": "--rdma-claim-template",
-    "nic_class": "--rdma-device-class",
-    "shm_size": "--shm-size",
-    "has_cpu_or_memory": "--memory",
+_FIELDS = {
+    "profile": "rdma",
+    "resource": "rdma_resource",
+    "count": "rdma_count",
+    "networks": "rdma_network",
+    "node_labels": "node_label",
+    "claim_template": "rdma_claim_template",
+    "nic_class": "rdma_device_class",
+    "ssh_port": "rdma_ssh_port",
+    "spread": "rdma_spread",
 }
-"""Field of a request → option that says it."""
+"""Field of a request → field of the options that says it."""
+_OTHERS = {"shm_size": "shm_size", "has_cpu_or_memory": "memory"}
+
+
+def _spelling(field: str) -> str:
+    return f"--{(_FIELDS | _OTHERS)[field].replace('_', '-')}"
 
 
 def allocation(
@@ -59,31 +66,22 @@ def allocation(
     """
     if all(value in (None, "", ()) for value in vars(given).values()):  # a variable of the shell may be unset
         return None
-    request = RdmaRequest(
-        profile=given.rdma or "",
-        resource=given.rdma_resource or "",
-        count=given.rdma_count,
-        networks=given.rdma_network,
-        node_labels=_labels(given, faults),
-        shm_size=shm_size,
-        gpus=gpus,
-        claim_template=given.rdma_claim_template or "",
-        nic_class=given.rdma_device_class or NIC_CLASS,
-        ssh_port=given.rdma_ssh_port,
-        spread=None if given.rdma_spread is None else Spread(given.rdma_spread),
-        has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
-    )
-    found: NicAllocation | None = None
-    with collected(faults.found):
-        found = allocate(request, _OPTIONS.__getitem__)
-    return found
-
-
-def _labels(given: NicOptions, faults: Faults) -> tuple[tuple[str, str], ...]:
-    pairs, unread = pairs_of(given.node_label)
+    values: dict[str, Any] = {field: getattr(given, name) for field, name in _FIELDS.items()}
+    values = {field: value for field, value in values.items() if value not in (None, "")}
+    labels, unread = pairs_of(given.node_label)
     for word in unread:
         faults.add(f"--node-label {word}", "there is no value", f"NAME=VALUE, or {' or '.join(OFFERED)}")
-    return pairs
+    worked_out: dict[str, Any] = {
+        "node_labels": labels,
+        "shm_size": shm_size,
+        "gpus": gpus,
+        "spread": None if given.rdma_spread is None else Spread(given.rdma_spread),
+        "has_cpu_or_memory": bool({"cpu", "memory"} & set(asked)),
+    }
+    found: NicAllocation | None = None
+    with collected(faults.found):
+        found = allocate(RdmaRequest(**{"profile": "", **values, **worked_out}), _spelling)
+    return found
 
 
 _LONGEST = 40
@@ -135,7 +133,7 @@ def request_of(
         "nics": NicOptions(),  # they are in `rdma`
     }
     request = JobRequest(**(vars(pods) | vars(policy) | worked_out))
-    paths = [mount.path for mount in request.mounts]
+    paths = [mount["mountPath"] for _, mount in request.mounts]
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
         faults.add("--volume", f"two volumes are mounted at {path}")
     return _with_nics(request, pods, faults)

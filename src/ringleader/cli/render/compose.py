@@ -249,24 +249,27 @@ def command(options: ComposeOptions) -> None:
     file for each.
     """
     from ringleader.render.compose.application import application
-    from ringleader.render.compose.application_files import files, no_keys
-    from ringleader.render.compose.compose_yaml import compose_documents
+    from ringleader.render.compose.application_files import compose_documents, files, no_keys
 
     built = application(request_of(options, os.environ))
+    user = built.request.user
     directory = None if options.output is None else Path(options.output)
     if directory is not None:
         check_directory(directory, replace=options.replace)
-        check_owner(built.user)
+        check_owner(user)
     if directory is None or options.dry_run:
         documents = compose_documents(built)
         show(options.json, documents, lambda: _text(documents))
-        _list(files(built, no_keys(built), _yaml), directory)
+        _say(f"{'-o DIR writes' if directory is None else f'{directory} would hold'} these files:")
+        for file in files(built, no_keys(built), _yaml):
+            print(f"  {file.mode:04o} {file.path}", file=sys.stderr)
         return
     written = files(built, _new_keys(built), _yaml)
-    write_directory(directory, written, built.user)
+    write_directory(directory, written, user)
     modes = {"directory": str(directory), "files": {file.path: f"{file.mode:04o}" for file in written}}
     show(options.json, modes, lambda: "")
-    _say(f"{directory} holds the application {built.name}; {directory / 'README.md'} says how to start it")
+    place = directory / "README.md"
+    _say(f"{directory} holds the application {built.request.name}; {place} says how to start it")
 
 
 def _yaml(document: dict[str, Any]) -> str:
@@ -290,14 +293,6 @@ def _new_keys(built: Application) -> Keys:
         KeyPair(private=one["ssh-privatekey"].decode(), public=one["ssh-publickey"].decode()) for one in found
     ]
     return Keys(login=pairs[0], hosts=tuple(pairs[1:]))
-
-
-def _list(listed: Sequence[File], directory: Path | None) -> None:
-    """Say which files belong to it."""
-    where = "-o DIR writes" if directory is None else f"{directory} would hold"
-    _say(f"{where} these files:")
-    for file in listed:
-        print(f"  {file.mode:04o} {file.path}", file=sys.stderr)
 
 
 def _say(text: str) -> None:

@@ -7,34 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.kubernetes.connection import namespace_without_cluster, needs_kubernetes
+from ringleader.cli.kubernetes.connection import namespace_without_cluster
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
+from ringleader.cli.kubernetes.run_job import objects, requested_job
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
 from ringleader.errors import refuse
+from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.pod_options import read_by
-from ringleader.kubernetes.rdma.resource_claims import template
+from ringleader.kubernetes.jobs.pod_template import single_pod
+from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.objects import rdma_annotations
+from ringleader.kubernetes.rdma.pod_nics import template
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 
 if TYPE_CHECKING:
-    from ringleader.kubernetes.jobs.job_request import JobRequest
     from ringleader.kubernetes.mpijob.manifest_files import Rendered
-    from ringleader.kubernetes.mpijob.model import MPIJob
-
 
 NAME = "Name of the job. [default: that of COMMAND's script or program]"
 """What ``--name`` is where nothing is sent."""
 JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
-
-
-def _requested_job(given: JobOptions, faults: Faults, **how: Any) -> tuple[JobRequest, MPIJob]:
-    with needs_kubernetes():
-        from ringleader.cli.kubernetes.run_job import requested_job
-    return requested_job(given, faults, **how)
 
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
@@ -94,14 +90,11 @@ def mpijob_command(options: MpiJobOptions) -> None:
 
 def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     """Return the job that the options make, after the claims that it needs. Remarks go to standard error."""
-    from ringleader.kubernetes.mpijob.parser import request as as_requested
-    from ringleader.kubernetes.mpijob.serializer import write
-
     faults = Faults()
     if options.convert:
         faults.add("--convert and --image", "a job made of options is of the newest version")
-    request, job = _requested_job(options.job, faults, namespace=options.namespace or "")
-    return [*claim_templates(request), write(as_requested(job))]
+    request, job = requested_job(options.job, faults, namespace=options.namespace or "")
+    return [*claim_templates(request), *objects("kubernetes", job, FollowOptions())]
 
 
 def of_files(options: MpiJobOptions) -> list[Any]:
@@ -123,9 +116,6 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
 
     Raises RequestError where they cannot have them.
     """
-    from ringleader.kubernetes.mpijob.parser import read
-    from ringleader.kubernetes.objects import rdma_annotations
-
     jobs = [(one.where, read(one.value)) for one in rendered if one.name]
     faults = [
         replace(fault, where=f"{where} {fault.where}")
@@ -183,19 +173,15 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     faults = Faults()
     namespace = namespace_without_cluster(options.cluster, faults.found)
-    request, job = _requested_job(options.job, faults, namespace=namespace, follow=options.follow)
-    from ringleader.cli.kubernetes.run_job import objects
-
+    request, job = requested_job(options.job, faults, namespace=namespace, follow=options.follow)
     return [*claim_templates(request), *objects("pods", job, options.follow)]
 
 
 def single(options: PodsOptions) -> list[dict[str, Any]]:
     """Return the one Pod. Remarks go to standard error."""
-    from ringleader.kubernetes.jobs.pod_template import single_pod
-
     faults = Faults()
     what, hint = "means nothing with --single", "one Pod runs COMMAND once, without MPI"
     faults.found += misplaced(_OF_MPI.__contains__, what, hint)
     asked = replace(options.job, pods=replace(options.job.pods, spawn=None))
-    request, _ = _requested_job(asked, faults, namespace=options.cluster.namespace or "")
+    request, _ = requested_job(asked, faults, namespace=options.cluster.namespace or "")
     return [*claim_templates(request), single_pod(request)]

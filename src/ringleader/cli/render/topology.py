@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,19 +15,20 @@ from ringleader.cli.options.option_checks import read_input, unwritable, write_t
 from ringleader.cli.output import dumped
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
+from ringleader.fabric.port_selection import select_ports
 from ringleader.fabric.readers import read_host
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.topology.drawing import machine_drawing
-from ringleader.fabric.topology.matrix import topology_matrix
+from ringleader.fabric.topology.gpudirect import p2p_verdicts, rdma_verdicts
+from ringleader.fabric.topology.matrix import TopologyMatrix, matrix_text, matrix_values, topology_matrix
+from ringleader.fabric.topology.nic_assignment import assign_nics
 from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
 from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.option_fields import option
 from ringleader.render import transport_settings
-from ringleader.render.host_topology import topology_text, topology_values
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
-    from ringleader.fabric.topology.matrix import TopologyMatrix
 
 OPTION_NAME = "--facts-from"
 READ_SECONDS = 60.0
@@ -156,3 +157,68 @@ def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple
     except ValueError:
         return ours, ()
     return with_nvlinks(ours, theirs), differences(ours, theirs)
+
+
+def topology_values(
+    facts: HostFacts, matrix: TopologyMatrix, otherwise: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the topology of a host as plain values for JSON, with GPUDirect for every pair.
+
+    ``otherwise``: where nvidia-smi says something else than ``matrix``.
+    """
+    ports = select_ports(facts)
+    verdicts = {(one.one, one.other): one for one in rdma_verdicts(facts)}
+    nics = []
+    for one in assign_nics(facts, ports):
+        gpu = f"GPU{one.gpu.index}" if one.gpu else ""
+        verdict = verdicts.get((gpu, one.nic.device.name))
+        nics.append(
+            {
+                "local_rank": one.local_rank,
+                "gpu": gpu,
+                "nic": one.nic.name,
+                "distance": one.distance.name if one.distance else "",
+                "shared": one.shared,
+                "gpudirect": str(verdict.verdict) if verdict else "",
+                "reason": verdict.reason if verdict else "",
+            }
+        )
+    return {
+        "host": facts.hostname,
+        **matrix_values(matrix),
+        "nvidia_smi_says_otherwise": list(otherwise),
+        "nics": nics,
+        "left_out": [{"port": one.name, "reason": one.reason} for one in ports.left_out],
+        "gpudirect": [
+            {
+                "one": one.one,
+                "other": one.other,
+                "verdict": str(one.verdict),
+                "reason": one.reason,
+                "distance": one.distance.name if one.distance else "",
+            }
+            for one in (*verdicts.values(), *p2p_verdicts(facts))
+        ],
+    }
+
+
+def topology_text(facts: HostFacts, matrix: TopologyMatrix, otherwise: Sequence[str] = ()) -> str:
+    """Return the same for people: the table, and the NIC of each local rank with the verdict on GPUDirect."""
+    if not matrix.devices:
+        return f"{facts.hostname} has no GPU and no RDMA device\n"
+    values = topology_values(facts, matrix, otherwise)
+    counts = [_count(len(facts.gpus), "GPU"), _count(len(facts.rdma_devices), "RDMA device")]
+    lines = [f"{facts.hostname}: {', '.join(counts)}", "", matrix_text(matrix)]
+    lines += [f"nvidia-smi says otherwise: {one}" for one in otherwise]
+    lines += ["NIC of each local rank:\n"] if values["nics"] else []
+    for one in values["nics"]:
+        rank = f"{one['local_rank']} ({one['gpu']}):" if one["gpu"] else f"{one['local_rank']}:"
+        line = " ".join(filter(None, (rank, one["nic"], one["distance"])))
+        verdict = f"; GPUDirect RDMA: {one['gpudirect']}, {one['reason']}" if one["gpudirect"] else ""
+        lines.append(f"  {line}{', shared' if one['shared'] else ''}{verdict}")
+    lines += [f"  not used: {one['port']}: {one['reason']}" for one in values["left_out"]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringleader.lab.saved_state import Lab
     from ringleader.launch.elastic_history import ElasticHistory
     from ringleader.launch.outcome import Outcome, RankEnd
+    from ringleader.launch.rank_output import Label
 
 FORMAT = 1
 """Grows when a reader must change."""
@@ -289,9 +290,17 @@ def dry_run_text(job: Job, *, environ: Mapping[str, str]) -> str:
 
 
 def run_job(
-    job: Job, *, environ: Mapping[str, str], shown: Collection[int] | None, output_to_stderr: bool
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    shown: Collection[int] | None = None,
+    output_to_stderr: bool = False,
+    label: Label | None = None,
 ) -> Outcome:
-    """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all."""
+    """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all.
+
+    ``label``: what stands before a line, as Horovod has it; which wires carried the bytes is not told then.
+    """
     with interrupts.held():
         from ringleader.launch.mpirun.mpirun_process import MpirunProcess
     standby = MpirunProcess()  # it starts while the rest is imported
@@ -305,7 +314,8 @@ def run_job(
         quiet=job.quiet,
         shown=shown,
         output_to_stderr=output_to_stderr,
-        transport=True,
+        label=label,
+        transport=label is None,
     )
     try:
         outcome = launch(

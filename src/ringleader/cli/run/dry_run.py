@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ringleader.agents.rank_evidence import DIRECTORY
@@ -10,7 +11,7 @@ from ringleader.launch import signals
 from ringleader.launch.launch_plan import Prepared, prepare
 from ringleader.launch.outcome import Listener
 from ringleader.plan.job import Job
-from ringleader.render.dry_run import Mpirun, dry_run_text
+from ringleader.render.dry_run import dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment
 from ringleader.render.transport_settings import dry_run_lines
 
@@ -46,14 +47,10 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         job=prepared.job,
         plan=prepared.plan,
         mpi=prepared.mpi,
-        hostfile=prepared.command.hostfile,
-        mpirun=Mpirun(
-            argv=prepared.command.argv,
-            env={name: value for name, value in sorted(environment.items()) if ours.get(name) != value},
-            unset=tuple(sorted(name for name in ours if name not in environment)),
-            links={} if job.elastic is not None else prepared.command.links,
-        ),
-        environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
+        command=prepared.command if job.elastic is None else replace(prepared.command, links={}),
+        environment={name: value for name, value in environment.items() if ours.get(name) != value},
+        unset=sorted(name for name in ours if name not in environment),
+        ranks=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
     )
 

@@ -163,26 +163,18 @@ class Credentials:
 
 def client_context(trust: Trust, pair: KeyPair | None) -> ssl.SSLContext:
     """Return the TLS settings of a client. RequestError for a certificate or key that cannot be used."""
+    try:
+        context = ssl.create_default_context(cadata=None if trust.is_blind else trust.authority or None)
+    except (ssl.SSLError, ValueError):
+        what = "the certificate authority is not a certificate in PEM"
+        raise RequestError(Fault(where=trust.where, what=what))
     if trust.is_blind:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    else:
-        context = _trusting(trust)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     # Certificates that kubeadm and others made for years lack what Python 3.13 began to insist on.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if pair is not None:
         _show(context, pair, trust.where)
     return context
-
-
-def _trusting(trust: Trust) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cadata=trust.authority or None)
-    except (ssl.SSLError, ValueError):
-        raise RequestError(
-            Fault(where=trust.where, what="the certificate authority is not a certificate in PEM")
-        )
 
 
 def _show(context: ssl.SSLContext, pair: KeyPair, where: str) -> None:
@@ -196,13 +188,9 @@ def _show(context: ssl.SSLContext, pair: KeyPair, where: str) -> None:
             # An encrypted key would make OpenSSL ask on the terminal: an empty password makes it fail.
             context.load_cert_chain(chain, key, password="")
         except (ssl.SSLError, OSError, ValueError) as error:
-            what = "the client certificate and its key cannot be used"
-            raise RequestError(Fault(where=where, what=f"{what}: {_reason(error)}"))
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    return str(reason or error).replace("_", " ").lower()
+            reason = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+            what = f"the client certificate and its key cannot be used: {reason}"
+            raise RequestError(Fault(where=where, what=what))
 
 
 def proxy_of(server: str, environ: Mapping[str, str]) -> str:

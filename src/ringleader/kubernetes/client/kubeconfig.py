@@ -54,10 +54,15 @@ class Entry:
         """Return ``file:line``."""
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
+    @property
+    def place(self) -> str:
+        """Return the entry's place for faults: ``file:line clusters[name]``."""
+        return f"{self.where} {self.section}[{self.name}]"
+
     def fault(self, key: str, what: str, hint: str = "") -> None:
         """Note what is wrong with a field, or without one with all."""
-        place = f"{self.where} {self.section}[{self.name}]" + (f".{key}" if key else "")
-        self.faults.append(Fault(where=place, what=what, hint=hint))
+        where = f"{self.place}.{key}" if key else self.place
+        self.faults.append(Fault(where=where, what=what, hint=hint))
 
     def text(self, key: str) -> str:
         """Return a text; empty where there is none, or something else."""
@@ -103,17 +108,6 @@ class Kubeconfig:
         return not (self.clusters or self.contexts or self.current)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """One context with what it leads to."""
-
-    context: str
-    namespace: str
-    """Empty where the context names none."""
-    cluster: Entry
-    user: Entry | None
-
-
 async def credentials(
     *,
     kubeconfig: str | None = None,
@@ -132,14 +126,13 @@ async def credentials(
         if not kubeconfig and (found := in_cluster(environ, root)):
             return found
         raise RequestError(_nowhere(kubeconfig, environ))
-    return _credentials_of(choose(config, context), environ)
+    return _credentials_of(config, _context(config, context), environ)
 
 
 def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credentials | None:
     """Return the account of the Pod that we run in; ``None`` where this is not a Pod."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
-    folder = root / _ACCOUNT
-    if not host or not port or not (folder / "token").is_file():
+    server, folder = server_of_pod(environ), root / _ACCOUNT
+    if not server or not environ.get("KUBERNETES_SERVICE_PORT") or not (folder / "token").is_file():
         return None
     authority = folder / "ca.crt"
     namespace = environ.get("POD_NAMESPACE", "")
@@ -147,7 +140,7 @@ def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credential
         namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
     pem = authority.read_text(encoding="utf-8") if authority.is_file() else ""
     return Credentials(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=server,
         identity=TokenFile(folder / "token"),
         trust=Trust(authority=pem, where=str(authority)),
         namespace=namespace or "default",
@@ -155,11 +148,17 @@ def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credential
     )
 
 
+def server_of_pod(environ: Mapping[str, str]) -> str:
+    """Return the API server's address in a Pod; empty where this is not one."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return (f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}") if host else ""
+
+
 def namespace_of(kubeconfig: str | None, context: str | None, environ: Mapping[str, str]) -> str:
     """Return the namespace that would be used; ``default`` where nothing says one, or no cluster is there."""
     config = read(files_of(kubeconfig, environ))
     if not config.is_empty or context:
-        return choose(config, context).namespace or "default"
+        return _context(config, context).text("namespace") or "default"
     found = in_cluster(environ)
     return "default" if found is None else found.namespace
 
@@ -246,7 +245,7 @@ def _read_file(path: Path) -> tuple[str, list[Entry]]:
     return current, entries
 
 
-def choose(config: Kubeconfig, context: str | None) -> Chosen:
+def _context(config: Kubeconfig, context: str | None) -> Entry:
     """Return a context by name, or the current one. RequestError names those that there are."""
     name, known = context or config.current, _list(config.contexts)
     place = ":".join(str(path) for path in config.files) or "kubeconfig"
@@ -258,28 +257,23 @@ def choose(config: Kubeconfig, context: str | None) -> Chosen:
         said = "" if context else "the current-context "
         what = f"{said}{name!r} is not a context ({known})"
         raise RequestError(Fault(where="--context" if context else place, what=what))
-    user, cluster, namespace = entry.text("user"), entry.text("cluster"), entry.text("namespace")
+    user, cluster, _ = entry.text("user"), entry.text("cluster"), entry.text("namespace")
     refuse(entry.faults)
     for kind, one, entries in (("cluster", cluster, config.clusters), ("user", user, config.users)):
         if one not in entries and (one or kind == "cluster"):
             what = f"context {entry.name!r}: there is no {kind} {one!r} ({_list(entries)})"
             entry.faults.append(Fault(where=entry.where, what=what))
     refuse(entry.faults)
-    return Chosen(
-        context=entry.name,
-        namespace=namespace,
-        cluster=config.clusters[cluster],
-        user=config.users[user] if user else None,
-    )
+    return entry
 
 
 def _list(known: Mapping[str, Entry]) -> str:
     return f"there are: {', '.join(sorted(known))}" if known else "there are none"
 
 
-def _credentials_of(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
+def _credentials_of(config: Kubeconfig, context: Entry, environ: Mapping[str, str]) -> Credentials:
     """Return the credentials of a context. RequestError with all its faults at once."""
-    cluster, user = chosen.cluster, chosen.user
+    cluster, user = config.clusters[context.text("cluster")], config.users.get(context.text("user"))
     server, said = cluster.text("server"), cluster.text("proxy-url")
     if not _is_url(server):
         cluster.fault("server", f"{server!r} is not a URL", "https://HOST:PORT")
@@ -290,16 +284,16 @@ def _credentials_of(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
     proxy = said or (proxy_of(server, environ) if _is_url(server) else "")
     if proxy and not _is_url(proxy):
         what = f"{proxy!r} is not an http:// or https:// URL, and other proxies are not known"
-        where = f"{cluster.where} clusters[{cluster.name}].proxy-url" if said else "HTTPS_PROXY"
+        where = f"{cluster.place}.proxy-url" if said else "HTTPS_PROXY"
         cluster.faults.append(Fault(where=where, what=what))
-    pem, place = (authority or b"").decode(errors="replace"), f"{cluster.where} clusters[{cluster.name}]"
+    pem = (authority or b"").decode(errors="replace")
     found = Credentials(
         server=server,
-        trust=Trust(authority=pem, is_blind=is_blind, where=place),
+        trust=Trust(authority=pem, is_blind=is_blind, where=cluster.place),
         server_name=cluster.text("tls-server-name"),
         identity=Identity() if user is None else _identity(user, cluster, environ),
-        namespace=chosen.namespace or "default",
-        context=chosen.context,
+        namespace=context.text("namespace") or "default",
+        context=context.name,
         extra_headers={} if user is None else _impersonation(user),
         proxy=proxy,
     )
@@ -383,7 +377,7 @@ def _exec(user: Entry, cluster: Entry, environ: Mapping[str, str]) -> PluginSpec
         interactive=mode,
         install_hint=str(said.get("installHint") or ""),
         cluster=_told(cluster) if said.get("provideClusterInfo") is True else None,
-        where=f"{user.where} users[{user.name}].exec",
+        where=f"{user.place}.exec",
     )
 
 

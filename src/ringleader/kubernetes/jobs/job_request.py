@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ringleader.kubernetes.jobs.pod_options import Mount, PodOptions, PolicyOptions, SecretValue, Toleration
+from ringleader.kubernetes.jobs.pod_options import Json, Mount, PodOptions, PolicyOptions
 from ringleader.kubernetes.mpijob import quantities
 from ringleader.kubernetes.mpijob.annotations import SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MpiImplementation
@@ -19,7 +19,7 @@ from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
-    from ringleader.kubernetes.rdma.allocation import NicAllocation
+    from ringleader.kubernetes.rdma.request import NicAllocation
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""
@@ -30,7 +30,6 @@ _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-KINDS = ("claim", "config", "secret", "host", "nfs", "scratch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,40 +153,41 @@ def label(word: str) -> tuple[str, str]:
     return key, value
 
 
-def annotation(word: str) -> tuple[str, str]:
+def annotation(word: str, what: str = "an annotation", form: str = "NAME=TEXT") -> tuple[str, str]:
     """Read ``NAME=VALUE`` where the value may be any text."""
     key, equals, value = word.partition("=")
     if not equals or not _LABEL.fullmatch(key):
-        raise WrongValueError("is not an annotation", "write NAME=TEXT", word)
+        raise WrongValueError(f"is not {what}", f"write {form}", word)
     return key, value
 
 
 def resource(word: str) -> tuple[str, str]:
     """Read ``NAME=AMOUNT``."""
-    key, equals, value = word.partition("=")
-    if not equals or not _LABEL.fullmatch(key):
-        raise WrongValueError("is not a resource", "write NAME=AMOUNT, such as rdma/hca=1", word)
+    key, value = annotation(word, "a resource", "NAME=AMOUNT, such as rdma/hca=1")
     return key, quantity(value, key)
 
 
-def secret_value(word: str) -> SecretValue:
-    """Read ``NAME=SECRET/KEY``."""
+def secret_value(word: str) -> Json:
+    """Read ``NAME=SECRET/KEY``; return the variable as a container has it."""
     variable, _, place = word.partition("=")
     secret, _, key = place.partition("/")
     if not (_VARIABLE.fullmatch(variable) and _NAME.fullmatch(secret) and key):
         raise WrongValueError("cannot be read", "write NAME=SECRET/KEY", word)
-    return SecretValue(name=variable, secret=secret, key=key)
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
-def toleration(word: str) -> Toleration:
-    """Read ``KEY[=VALUE][:EFFECT]``."""
+def toleration(word: str) -> Json:
+    """Read ``KEY[=VALUE][:EFFECT]``; return the toleration as a Pod has it."""
     rest, colon, effect = word.partition(":")
     key, equals, value = rest.partition("=")
     if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
         raise WrongValueError("cannot be read", "write KEY, KEY=VALUE or KEY=VALUE:NoSchedule", word)
     if colon and effect not in EFFECTS:
         raise WrongValueError(f"{effect!r} is not an effect", f"one of: {', '.join(EFFECTS)}", word)
-    return Toleration(key=key, value=value if equals else None, effect=effect)
+    found = (
+        {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+    )
+    return found | ({"effect": effect} if effect else {})
 
 
 def claim(word: str) -> Mount:
@@ -198,8 +198,8 @@ def claim(word: str) -> Mount:
 def volume(word: str) -> Mount:
     """Read ``KIND:SOURCE:/PATH[:ro]``."""
     kind = word.partition(":")[0]
-    if kind not in KINDS:
-        raise WrongValueError(f"{kind!r} is not a kind of volume", f"one of: {', '.join(KINDS)}", word)
+    if kind not in _FORMS:
+        raise WrongValueError(f"{kind!r} is not a kind of volume", f"one of: {', '.join(_FORMS)}", word)
     return _mount(word, word, _FORMS[kind])
 
 
@@ -211,7 +211,7 @@ def _mount(word: str, text: str, form: str) -> Mount:
     place = parts[-1] if parts else ""
     if source is None or not place.startswith("/"):
         raise WrongValueError("cannot be read", f"write {form}", word)
-    return Mount(volume=source, path=place, read_only=is_read_only)
+    return source, {"mountPath": place, **({"readOnly": True} if is_read_only else {})}
 
 
 _FORMS = {

@@ -31,13 +31,13 @@ from ringleader.kubernetes.mpijob.model import (
     WorkerSpec,
 )
 from ringleader.kubernetes.objects import ssh_secret
-from ringleader.kubernetes.objects.config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
-from ringleader.kubernetes.rdma.allocation import NicAllocation
+from ringleader.kubernetes.objects.service_and_config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.rdma.pod_nics import add_nics
+from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.option_fields import words_of
 from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
-from ringleader.render import jax_variables
+from ringleader.render.rank_environment import JAX_FIRST_PORT, JAX_SIGN
 
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 """mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
@@ -53,8 +53,8 @@ _SET_BY_TORCHRUN = (
 _SET_FOR_JAX = (
     ' export OMPI_COMM_WORLD_RANK="$RANK" OMPI_COMM_WORLD_SIZE="$WORLD_SIZE"'
     ' OMPI_COMM_WORLD_LOCAL_RANK="$LOCAL_RANK"'
-    f' JAX_COORDINATOR_ADDRESS="${{JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:{jax_variables.FIRST_PORT}}}"'
-    f' {jax_variables.SIGN}="${{{jax_variables.SIGN}:-0.0;tcp://$MASTER_ADDR:{jax_variables.FIRST_PORT}}}";'
+    f' JAX_COORDINATOR_ADDRESS="${{JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:{JAX_FIRST_PORT}}}"'
+    f' {JAX_SIGN}="${{{JAX_SIGN}:-0.0;tcp://$MASTER_ADDR:{JAX_FIRST_PORT}}}";'
 )
 _AROUND_A_RANK = f'{_SET_BY_TORCHRUN}{_SET_FOR_JAX} exec "$@"'
 """Shell text: what torchrun would tell a rank, from what the MPI tells it, and where JAX meets. A Pod has its
@@ -74,7 +74,7 @@ def launcher_program(request: JobRequest) -> Program:
     ranks = _rank_words(request.command)
     if request.mpi is MpiImplementation.OPENMPI:
         command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun or "mpirun")
-        secrets = (secret.name for secret in request.secret_env)
+        secrets = (secret["name"] for secret in request.secret_env)
         exported = tuple(dict.fromkeys(("PATH", *(name for name, _ in env), *secrets)))
         args: tuple[str, ...] = ("--allow-run-as-root", "-n", str(request.np))
         # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
@@ -85,9 +85,14 @@ def launcher_program(request: JobRequest) -> Program:
         command = (request.mpirun or "mpirun",)
         args = ("-n", str(request.np), *(("-ppn", "1") if request.by_node else ()))
         args += ("-bind-to", "none") if request.mpi is MpiImplementation.MPICH else ()
+    if request.ssh_port is not None:
+        # Every controller sets these variables in the container, and its own come after ours: so they are
+        # changed only when mpirun is called.
+        ssh = f"-p {request.ssh_port} {SSH_ARGS}"
+        command = ("env", *(f"{name}={ssh}" for name in SSH_ARGS_OF[request.mpi]), *command)
     words = (*args, *request.mpirun_args, *ranks)
     return Program(
-        command=tuple(map(unexpanded, (*_port(request), *command))),
+        command=tuple(map(unexpanded, command)),
         args=tuple(map(unexpanded, words)),
         env=tuple((name, unexpanded(value)) for name, value in env),
     )
@@ -107,7 +112,7 @@ def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
 def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:
     """Return how the launcher of an elastic job starts the ranks: it tells each where they meet."""
     env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
-    names = dict.fromkeys((*env, *(secret.name for secret in request.secret_env)))
+    names = dict.fromkeys((*env, *(secret["name"] for secret in request.secret_env)))
     # What was asked for; the rest is left to the defaults of `ringleader run` itself.
     cooldown = COOLDOWN if elastic.cooldown is None else elastic.cooldown
     said = replace(elastic, min_np=1, discovery_script=None, slots=None, cooldown=cooldown)
@@ -156,46 +161,25 @@ def _elastic_annotations(request: JobRequest) -> dict[str, str]:
     return found
 
 
-def _port(request: JobRequest) -> tuple[str, ...]:
-    """Return what tells ssh the workers' port.
-
-    Every controller sets these variables in the container, and its own come after ours: so they are changed
-    only when mpirun is called.
-    """
-    if request.ssh_port is None:
-        return ()
-    args = f"-p {request.ssh_port} {SSH_ARGS}"
-    return ("env", *(f"{name}={args}" for name in SSH_ARGS_OF[request.mpi]))
-
-
 def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
     """Return what is the same for all ranks: where they meet, threads, NICs, and the user's own."""
+    launcher, worker = object_names.launcher(request.name), object_names.worker(request.name, 0)
+    first = launcher if request.run_launcher_as_worker else worker
     values = {
-        "MASTER_ADDR": _first_host(request),
+        # As every Pod of the namespace resolves it, whatever the cluster's domain.
+        "MASTER_ADDR": f"{first}.{object_names.service(request.name)}",
         "MASTER_PORT": str(request.master_port),
         "PYTHONUNBUFFERED": "1",
     }
     if request.mpi is MpiImplementation.INTEL:
         values["I_MPI_PIN"] = "off"
-    threads = _threads(request)
-    if threads:
-        values["OMP_NUM_THREADS"] = str(threads)
+    # A rank's share of its worker's CPUs, where those are limited: the node's cores are more.
+    cpus = dict(request.resources).get("cpu", "")
+    milli = cpus.removesuffix("m") if cpus.endswith("m") else f"{cpus}000"
+    if cpus and milli.isdigit():
+        values["OMP_NUM_THREADS"] = str(max(1, int(milli) // 1000 // max(1, request.slots)))
     nics = {} if request.rdma is None else dict(request.rdma.env)
     return tuple((values | nics | dict(request.env)).items())
-
-
-def _first_host(request: JobRequest) -> str:
-    """Return the host of rank 0 as every Pod of the namespace resolves it, whatever the cluster's domain."""
-    if request.run_launcher_as_worker:
-        return f"{object_names.launcher(request.name)}.{object_names.service(request.name)}"
-    return f"{object_names.worker(request.name, 0)}.{object_names.service(request.name)}"
-
-
-def _threads(request: JobRequest) -> int:
-    """Return a rank's share of its worker's CPUs, where those are limited: the node's cores are more."""
-    amount = dict(request.resources).get("cpu", "")
-    milli = amount.removesuffix("m") if amount.endswith("m") else f"{amount}000"
-    return max(1, int(milli) // 1000 // max(1, request.slots)) if milli.isdigit() and amount else 0
 
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"

@@ -26,7 +26,12 @@ from ringleader.kubernetes.mpijob.annotations import (
     WAIT_OFF,
 )
 from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
-from ringleader.kubernetes.objects import config_map, exec_spawn, launcher_and_workers, service, ssh_secret
+from ringleader.kubernetes.objects import (
+    exec_spawn,
+    launcher_and_workers,
+    service_and_config_map,
+    ssh_secret,
+)
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 MANAGER = "ringleader-client"
@@ -99,7 +104,10 @@ def check_operatorless(job: MPIJob) -> None:
 def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> OperatorlessPlan:
     """Return what a job becomes. ``run`` marks this call."""
     waits = not settings.image
-    parts = [service.service(job), config_map.config_map(job, range(job.workers), settings)]
+    parts = [
+        service_and_config_map.service(job),
+        service_and_config_map.config_map(job, range(job.workers), settings),
+    ]
     if waits:
         parts[0]["spec"]["publishNotReadyAddresses"] = False
     if exec_spawn.is_exec(job):
@@ -147,7 +155,7 @@ def _waiting(job: MPIJob) -> str:
             start=_START.format(seconds=seconds) if seconds else "",
             give_up=_GIVE_UP.format(seconds=seconds) if seconds else "",
             service=object_names.service(job.metadata.name),
-            hostfile=config_map.HOSTFILE_PATH,
+            hostfile=service_and_config_map.HOSTFILE_PATH,
         )
     )
 

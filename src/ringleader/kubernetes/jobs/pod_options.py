@@ -12,6 +12,10 @@ from typing import Any
 from ringleader.option_fields import flag, group, many, option
 from ringleader.value_class import dataclass
 
+Json = Mapping[str, Any]
+Mount = tuple[Json, Json]
+"""A volume's source, and where containers mount it: both as a Pod has them."""
+
 
 def read_by(kind: str) -> Callable[[str], Any]:
     """Return what reads a word by a function of `job_request`."""
@@ -24,36 +28,6 @@ _BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {l
 _AMOUNT: Mapping[str, Any] = {"metavar": "AMOUNT", "read": read_by("quantity")}
 _OBJECT: Mapping[str, Any] = {"metavar": "NAME", "read": read_by("name")}
 _COUNT: Mapping[str, Any] = {"metavar": "N", **_BOUNDS}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mount:
-    """A volume and where the job's containers see it."""
-
-    volume: Mapping[str, Any]
-    """The volume's source as a Pod has it: ``{"persistentVolumeClaim": {"claimName": "data"}}``."""
-    path: str
-    read_only: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Toleration:
-    """A taint that the Pods tolerate."""
-
-    key: str
-    value: str | None = None
-    """``None``: any value."""
-    effect: str = ""
-    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``; empty: every effect."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SecretValue:
-    """A variable whose value lies in a Secret."""
-
-    name: str
-    secret: str
-    key: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +109,7 @@ class PodOptions:
         metavar="SIZE|none",
         read=read_by("quantity_or_none"),
     )
-    secret_env: tuple[SecretValue, ...] = many(
+    secret_env: tuple[Json, ...] = many(
         "Set a variable from a Secret; what -x sets can be read in the job's manifest.",
         metavar="NAME=SECRET/KEY",
         read=read_by("secret_value"),
@@ -149,7 +123,7 @@ class PodOptions:
     node_selector: tuple[tuple[str, str], ...] = many(
         "Nodes that will do.", metavar="LABEL=VALUE", read=read_by("label")
     )
-    toleration: tuple[Toleration, ...] = many(
+    toleration: tuple[Json, ...] = many(
         "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=read_by("toleration")
     )
     priority_class: str | None = option("PriorityClass of all Pods.", **_OBJECT)

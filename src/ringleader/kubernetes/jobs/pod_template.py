@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs
-from ringleader.kubernetes.jobs.pod_options import Toleration
 from ringleader.kubernetes.mpijob.annotations import PREFIX
 from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
@@ -37,76 +36,46 @@ def unexpanded(text: str) -> str:
 
 def pod_template(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
     """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
-    annotations = {name: text for name, text in request.annotation if not name.startswith(PREFIX)}
-    metadata = _given({"labels": dict(request.label), "annotations": annotations})
-    spec = _pod(request, _container(request, role, program, resources), role)
+    has_ranks = role == "worker" or request.run_launcher_as_worker
+    volumes = [(f"volume-{index}", *one) for index, one in enumerate(request.mounts)]
+    if has_ranks and request.shm_size is not None:
+        limit = {"sizeLimit": request.shm_size} if request.shm_size else {}
+        volumes.append(("shm", {"emptyDir": {"medium": "Memory", **limit}}, {"mountPath": "/dev/shm"}))
+    has_program = bool(program.command or program.env)
+    container: dict[str, Any] = {"name": role, "image": request.image}
+    container |= _given({"imagePullPolicy": request.image_pull_policy})
+    if program.command:
+        container |= {"command": list(program.command), "args": list(program.args)}
+    container |= _given(
+        {
+            "workingDir": request.workdir,
+            "env": [
+                *({"name": name, "value": value} for name, value in program.env),
+                *(request.secret_env if has_program else ()),
+            ],
+            # Requested and limited alike: what a rank gets does not depend on its neighbours.
+            "resources": _given({"requests": dict(resources), "limits": dict(resources)}),
+            "volumeMounts": [{"name": name, **mount} for name, _, mount in volumes],
+        }
+    )
+    spec = {"containers": [container]} | _given(
+        {
+            "volumes": [{"name": name, **source} for name, source, _ in volumes],
+            "imagePullSecrets": [{"name": name} for name in request.image_pull_secret],
+            "nodeSelector": dict(request.node_selector),
+            "tolerations": list(request.toleration),
+            "priorityClassName": request.priority_class,
+            "serviceAccountName": request.service_account,
+        }
+    )
+    notes = {name: text for name, text in request.annotation if not name.startswith(PREFIX)}
+    metadata = _given({"labels": dict(request.label), "annotations": notes})
     return _given({"metadata": metadata}) | {"spec": spec}
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that the request says something about."""
     return {name: value for name, value in fields.items() if value}
-
-
-def _pod(request: JobRequest, container: dict[str, Any], role: str) -> dict[str, Any]:
-    volumes = [{"name": _volume(index), **mount.volume} for index, mount in enumerate(request.mounts)]
-    if _has_ranks(request, role) and request.shm_size is not None:
-        limit = {"sizeLimit": request.shm_size} if request.shm_size else {}
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
-    fields = {
-        "volumes": volumes,
-        "imagePullSecrets": [{"name": name} for name in request.image_pull_secret],
-        "nodeSelector": dict(request.node_selector),
-        "tolerations": [_toleration(one) for one in request.toleration],
-        "priorityClassName": request.priority_class,
-        "serviceAccountName": request.service_account,
-    }
-    return {"containers": [container], **_given(fields)}
-
-
-def _container(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
-    start: dict[str, Any] = {"name": role, "image": request.image}
-    start |= _given({"imagePullPolicy": request.image_pull_policy})
-    if program.command:
-        start |= {"command": list(program.command), "args": list(program.args)}
-    secrets = request.secret_env if program.command or program.env else ()
-    mounts = [
-        {"name": _volume(index), "mountPath": mount.path, **_given({"readOnly": mount.read_only})}
-        for index, mount in enumerate(request.mounts)
-    ]
-    if _has_ranks(request, role) and request.shm_size is not None:
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    fields = {
-        "workingDir": request.workdir,
-        "env": [
-            *({"name": name, "value": value} for name, value in program.env),
-            *(
-                {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
-                for one in secrets
-            ),
-        ],
-        # Requested and limited alike: what a rank gets does not depend on its neighbours.
-        "resources": _given({"requests": dict(resources), "limits": dict(resources)}),
-        "volumeMounts": mounts,
-    }
-    return start | _given(fields)
-
-
-def _has_ranks(request: JobRequest, role: str) -> bool:
-    return role == "worker" or request.run_launcher_as_worker
-
-
-def _volume(index: int) -> str:
-    return f"volume-{index}"
-
-
-def _toleration(toleration: Toleration) -> dict[str, Any]:
-    found = {"key": toleration.key} if toleration.key else {}
-    if toleration.value is None:
-        found["operator"] = "Exists"
-    else:
-        found |= {"operator": "Equal", "value": toleration.value}
-    return found | ({"effect": toleration.effect} if toleration.effect else {})
 
 
 def single_pod(request: JobRequest) -> dict[str, Any]:

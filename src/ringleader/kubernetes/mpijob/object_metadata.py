@@ -22,6 +22,11 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "ringleader"
 
 
+def document(api: str, kind: str, metadata: Document, **content: Any) -> Document:
+    """Return an object of Kubernetes with its usual first fields."""
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
+
+
 def selector(job_name: str) -> dict[str, str]:
     """Return the labels that every Pod of a job has, and no other Pod."""
     return {OPERATOR_NAME: OPERATOR, JOB_NAME: job_name}

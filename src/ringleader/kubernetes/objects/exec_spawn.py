@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import SPAWN, SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.object_metadata import Document, metadata
+from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -32,11 +32,7 @@ def account_name(job: MPIJob) -> str:
 
 def service_account(job: MPIJob) -> Document:
     """Return the launcher's service account."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
-    }
+    return document("v1", "ServiceAccount", metadata(job, object_names.launcher(job.metadata.name)))
 
 
 def role(job: MPIJob, pods: Sequence[str]) -> Document:
@@ -45,34 +41,23 @@ def role(job: MPIJob, pods: Sequence[str]) -> Document:
     ``pods``: names of workers that are there and this job's own. An exec is a POST in older clients and the
     upgrade of a GET in newer ones: both verbs are needed.
     """
-    rules = []
-    if pods:  # a rule without names would hold for every Pod of the namespace
-        rules = [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": list(pods)},
-            {
-                "apiGroups": [""],
-                "resources": ["pods/exec"],
-                "verbs": ["get", "create"],
-                "resourceNames": list(pods),
-            },
-        ]
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "Role",
-        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
-        "rules": rules,
-    }
+    # A rule without names would hold for every Pod of the namespace.
+    verbs = {"pods": ["get"], "pods/exec": ["get", "create"]} if pods else {}
+    rules = [
+        {"apiGroups": [""], "resources": [name], "verbs": verbs[name], "resourceNames": list(pods)}
+        for name in verbs
+    ]
+    place = metadata(job, object_names.launcher(job.metadata.name))
+    return document(f"{_RBAC}/v1", "Role", place, rules=rules)
 
 
 def role_binding(job: MPIJob) -> Document:
     """Return what gives the role to the launcher's service account."""
-    name = object_names.launcher(job.metadata.name)
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": metadata(job, name),
-        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": account_name(job), "namespace": job.metadata.namespace}
-        ],
-    }
+    name, namespace = object_names.launcher(job.metadata.name), job.metadata.namespace
+    return document(
+        f"{_RBAC}/v1",
+        "RoleBinding",
+        metadata(job, name),
+        roleRef={"apiGroup": _RBAC, "kind": "Role", "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": account_name(job), "namespace": namespace}],
+    )

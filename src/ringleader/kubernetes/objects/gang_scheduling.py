@@ -8,7 +8,7 @@ from typing import Any
 from ringleader.kubernetes.mpijob.annotations import GANG
 from ringleader.kubernetes.mpijob.elastic_range import elastic_range
 from ringleader.kubernetes.mpijob.model import LauncherCreationPolicy, MPIJob, SchedulingPolicy
-from ringleader.kubernetes.mpijob.object_metadata import Document, metadata
+from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata
 from ringleader.kubernetes.mpijob.quantities import total
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
@@ -51,12 +51,14 @@ def pod_group(job: MPIJob, gang: str, priorities: Mapping[str, int]) -> Document
     """
     if not gang:
         return None
-    policy = job.spec.run_policy.scheduling_policy or SchedulingPolicy()
+    policy, specs = job.spec.run_policy.scheduling_policy or SchedulingPolicy(), job.spec.mpi_replica_specs
     spec: Document = {"minMember": min_member(job)}
     if gang == VOLCANO:
         version = "scheduling.volcano.sh/v1beta1"
         queue = policy.queue or job.metadata.annotations.get(VOLCANO_QUEUE, "")
-        priority = policy.priority_class or _priority_class(job)
+        templates = [one.template for one in (specs.launcher, specs.worker) if one is not None]
+        classes = [policy.priority_class, *map(_class_of, templates)]
+        priority = next(filter(None, classes), "")
         spec |= {"queue": queue} if queue else {}
         spec |= {"priorityClassName": priority} if priority else {}
     else:
@@ -65,12 +67,7 @@ def pod_group(job: MPIJob, gang: str, priorities: Mapping[str, int]) -> Document
     resources = dict(policy.min_resources) or min_resources(job, priorities)
     if resources:
         spec["minResources"] = {name: str(amount) for name, amount in resources.items()}
-    return {
-        "apiVersion": version,
-        "kind": "PodGroup",
-        "metadata": metadata(job, job.metadata.name),
-        "spec": spec,
-    }
+    return document(version, "PodGroup", metadata(job, job.metadata.name), spec=spec)
 
 
 def min_member(job: MPIJob) -> int:
@@ -80,7 +77,7 @@ def min_member(job: MPIJob) -> int:
     would be waiting for ever.
     """
     policy = job.spec.run_policy.scheduling_policy
-    comes_later = job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
+    comes_later = _comes_later(job)
     elastic = elastic_range(job)
     workers = job.workers if elastic is None else elastic.least
     there = workers if comes_later and workers else workers + 1
@@ -96,10 +93,9 @@ def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> dict[str, str]:
     """
     specs = job.spec.mpi_replica_specs
     kinds = [(specs.launcher.template, 1)]
-    comes_later = job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY
     if specs.worker is not None:
         workers = (specs.worker.template, job.workers)
-        kinds = [workers] if comes_later else [*kinds, workers]
+        kinds = [workers] if _comes_later(job) else [*kinds, workers]
     kinds.sort(key=lambda kind: -priorities.get(_class_of(kind[0]), 0))
     left = min_member(job)
     parts = []
@@ -113,11 +109,9 @@ def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> dict[str, str]:
     return total(parts)
 
 
-def _priority_class(job: MPIJob) -> str:
-    specs = job.spec.mpi_replica_specs
-    worker = "" if specs.worker is None else _class_of(specs.worker.template)
-    return _class_of(specs.launcher.template) or worker
-
-
 def _class_of(template: Mapping[str, Any]) -> str:
     return str(template["spec"].get("priorityClassName") or "")
+
+
+def _comes_later(job: MPIJob) -> bool:
+    return job.spec.launcher_creation_policy == LauncherCreationPolicy.WAIT_FOR_WORKERS_READY

@@ -17,11 +17,30 @@ from ringleader.kubernetes.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKE
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import Document
-from ringleader.kubernetes.objects import config_map, mpi_environment, rdma_annotations, ssh_secret
+from ringleader.kubernetes.objects import (
+    mpi_environment,
+    rdma_annotations,
+    service_and_config_map,
+    ssh_secret,
+)
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 _JOINED = re.compile(r"-p(\d+)|(?:-o)?Port[= ]\s*(\d+)", re.IGNORECASE)
+
+
+VOLUME = "ringleader-agent"
+MOUNT_PATH = "/opt/ringleader"
+CONTAINER = "ringleader-wait"
+PORT_CONTAINER = "ringleader-ssh-port"
+SSH_AGENT = f"{MOUNT_PATH}/ssh"
+EXEC_AGENT = f"{MOUNT_PATH}/kubexec.sh"
+SSH_CONFIG = f"{MOUNT_PATH}/ssh-config"
+LAUNCH = f"{MOUNT_PATH}/launch"
+USER = 65532
+"""User of the operator's image."""
+MEMORY = {"memory": "256Mi"}
+_ASK_SSH = 'ssh -G "$1" >"$2" 2>/dev/null || :'
 
 
 def ssh_ports(job: MPIJob) -> tuple[int, ...]:
@@ -40,35 +59,13 @@ def ssh_ports(job: MPIJob) -> tuple[int, ...]:
     declared = [port for port in first.get("ports") or () if port.get("name") == "ssh"]
     found = [port["containerPort"] for port in declared]
     if not found:
-        words = [str(word) for word in (*(first.get("command") or ()), *(first.get("args") or ()))]
+        given = (*(first.get("command") or ()), *(first.get("args") or ()))
         # A shell's script holds its words in one argument.
-        found = _of_words([part for word in words for part in word.split()])
+        words = [part for word in given for part in str(word).split()]
+        if any(word.endswith("sshd") for word in words):
+            found = [int(after) for before, after in pairwise(words) if before == "-p" and after.isdecimal()]
+            found += [int(match[1] or match[2]) for word in words if (match := _JOINED.fullmatch(word))]
     return tuple(dict.fromkeys(port for port in found if 0 < port < 65536))
-
-
-def _of_words(words: list[str]) -> list[int]:
-    if not any(word.endswith("sshd") for word in words):
-        return []
-    found = [int(after) for before, after in pairwise(words) if before == "-p" and after.isdecimal()]
-    for word in words:
-        match = _JOINED.fullmatch(word)
-        if match:
-            found.append(int(match[1] or match[2]))
-    return found
-
-
-VOLUME = "ringleader-agent"
-MOUNT_PATH = "/opt/ringleader"
-CONTAINER = "ringleader-wait"
-PORT_CONTAINER = "ringleader-ssh-port"
-SSH_AGENT = f"{MOUNT_PATH}/ssh"
-EXEC_AGENT = f"{MOUNT_PATH}/kubexec.sh"
-SSH_CONFIG = f"{MOUNT_PATH}/ssh-config"
-LAUNCH = f"{MOUNT_PATH}/launch"
-USER = 65532
-"""User of the operator's image."""
-MEMORY = {"memory": "256Mi"}
-_ASK_SSH = 'ssh -G "$1" >"$2" 2>/dev/null || :'
 
 
 def agent_path(job: MPIJob, settings: OperatorSettings) -> str:
@@ -76,26 +73,6 @@ def agent_path(job: MPIJob, settings: OperatorSettings) -> str:
     if not settings.image:
         return ""
     return EXEC_AGENT if is_exec(job) else SSH_AGENT
-
-
-def volume() -> Document:
-    """Return the volume that the helpers are laid in."""
-    return {"name": VOLUME, "emptyDir": {}}
-
-
-def mount() -> Document:
-    """Return where both containers see it."""
-    return {"name": VOLUME, "mountPath": MOUNT_PATH}
-
-
-def checked(container: Document) -> Document:
-    """Return the launcher's first container with its command under the check, where it has one.
-
-    What an image's entrypoint starts cannot be put under it: only the container runtime knows that program.
-    """
-    if not container.get("command"):
-        return container
-    return {**container, "command": [LAUNCH, *container["command"]]}
 
 
 def init_containers(job: MPIJob, settings: OperatorSettings, spec: Document) -> list[Document]:
@@ -113,7 +90,7 @@ def port_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
     kept = ("image", "imagePullPolicy", "securityContext")
     # A path made of the container's variables is none here.
     mounts = [mount for mount in first.get("volumeMounts") or () if not mount.get("subPathExpr")]
-    target = config_map.host(job, object_names.worker(job.metadata.name, 0), settings)
+    target = service_and_config_map.host(job, object_names.worker(job.metadata.name, 0), settings)
     return {
         "name": PORT_CONTAINER,
         **{name: deepcopy(first[name]) for name in kept if first.get(name)},
@@ -134,12 +111,15 @@ def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
         "args": _args(job, settings),
         "resources": _resources(spec["containers"][0]),
         "securityContext": _security(spec),
-        "volumeMounts": [config_map.mount(), mount()],
+        "volumeMounts": [
+            {"name": service_and_config_map.VOLUME, "mountPath": service_and_config_map.MOUNT_PATH},
+            {"name": VOLUME, "mountPath": MOUNT_PATH},
+        ],
     }
 
 
 def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
-    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={config_map.HOSTFILE_PATH}"]
+    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={service_and_config_map.HOSTFILE_PATH}"]
     found += [f"--expect={pair}" for pair in mpi_environment.expected(job, agent_path(job, settings))]
     if job.spec.mpi_implementation is not MpiImplementation.OPENMPI:
         found.append("--ranks-by-default=1")

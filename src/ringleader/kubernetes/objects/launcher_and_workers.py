@@ -17,16 +17,17 @@ from ringleader.kubernetes.mpijob.object_metadata import (
     REPLICA_INDEX,
     WORKER,
     Document,
+    document,
     metadata,
     owner,
     selector,
 )
 from ringleader.kubernetes.objects import (
-    config_map,
     gang_scheduling,
     init_containers,
     mpi_environment,
     rdma_annotations,
+    service_and_config_map,
     ssh_secret,
 )
 from ringleader.kubernetes.objects.exec_spawn import SLEEP, account_name, is_exec
@@ -47,16 +48,9 @@ done 2>/dev/null
 for pid in $agents; do kill -USR1 "$pid"; done 2>/dev/null
 for pid in $agents; do while is_agent "$pid"; do sleep 0.2; done; done 2>/dev/null
 :"""
-"""``[a]`` keeps the shell that runs this from finding its own words."""
+"""Hook of elastic workers, by which host agents hear that their Pod is to end.
 
-
-def with_notice(container: Document, job: MPIJob) -> Document:
-    """Return the first container of a worker with the hook; a hook of the user's stays as it is."""
-    lifecycle = container.get("lifecycle") or {}
-    if not is_elastic(job) or lifecycle.get("preStop"):
-        return container
-    hook = {"exec": {"command": ["/bin/sh", "-c", NOTICE]}}
-    return {**container, "lifecycle": {**lifecycle, "preStop": hook}}
+``[a]`` keeps the shell that runs this from finding its own words."""
 
 
 def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> Document:
@@ -71,19 +65,15 @@ def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> D
         "backoffLimit": policy.backoff_limit,
     }
     template = launcher_template(job, settings)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
-        "spec": {
-            **{name: value for name, value in limits.items() if value is not None},
-            # Two launchers at once would start every rank twice: the next attempt waits for the Pod's end.
-            "podReplacementPolicy": "Failed",
-            **({"suspend": True} if suspend else {}),
-            **failure_policy(template),
-            "template": template,
-        },
+    spec = {
+        **{name: value for name, value in limits.items() if value is not None},
+        # Two launchers at once would start every rank twice: the next attempt waits for the Pod's end.
+        "podReplacementPolicy": "Failed",
+        **({"suspend": True} if suspend else {}),
+        **failure_policy(template),
+        "template": template,
     }
+    return document("batch/v1", "Job", metadata(job, object_names.launcher(job.metadata.name)), spec=spec)
 
 
 def failure_policy(template: Document) -> Document:
@@ -104,19 +94,23 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     spec = pod["spec"]
     spec["restartPolicy"] = str(launcher.restart_policy)
     if job.spec.run_launcher_as_worker:
-        _label_index(pod, 0)
+        pod["metadata"]["labels"][REPLICA_INDEX] = "0"
     path = init_containers.agent_path(job, settings)
     first = mpi_environment.of_launcher(spec["containers"][0], job, path)
-    # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches.
-    spec["containers"][0] = init_containers.checked(first) if path and not is_elastic(job) else first
+    # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches. And
+    # an image's entrypoint cannot be put under the check: only the container runtime knows that program.
+    if path and not is_elastic(job) and first.get("command"):
+        first = {**first, "command": [init_containers.LAUNCH, *first["command"]]}
+    spec["containers"][0] = first
     if is_exec(job):
         spec["serviceAccountName"] = account_name(job)
         spec["automountServiceAccountToken"] = True
     else:
-        _add_volume(pod, ssh_secret.volume(job, LAUNCHER), ssh_secret.mount(job))
-    _add_volume(pod, config_map.volume(job), config_map.mount())
+        _add_keys(pod, job, LAUNCHER)
+    hosts = service_and_config_map
+    _add_volume(pod, hosts.VOLUME, hosts.files(job), hosts.MOUNT_PATH)
     if path:
-        _add_volume(pod, init_containers.volume(), init_containers.mount())
+        _add_volume(pod, init_containers.VOLUME, {"emptyDir": {}}, init_containers.MOUNT_PATH)
         ours = init_containers.init_containers(job, settings, spec)
         spec["initContainers"] = [*(spec.get("initContainers") or ()), *ours]
     gang_scheduling.join(pod, job, settings)
@@ -134,13 +128,18 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     spec = pod["spec"]
     spec["restartPolicy"] = str(worker.restart_policy)
     _add_search_domain(spec, job, settings)
-    _label_index(pod, index + 1 if job.spec.run_launcher_as_worker else index)
+    place = index + 1 if job.spec.run_launcher_as_worker else index
+    pod["metadata"]["labels"][REPLICA_INDEX] = str(place)
     first = mpi_environment.of_worker(spec["containers"][0])
     if not first.get("command") and not first.get("args"):
         first |= _default_program(job)
-    spec["containers"][0] = with_notice(first, job)
+    lifecycle = first.get("lifecycle") or {}
+    if is_elastic(job) and not lifecycle.get("preStop"):  # a hook of the user's stays as it is
+        hook = {"exec": {"command": ["/bin/sh", "-c", NOTICE]}}
+        first = {**first, "lifecycle": {**lifecycle, "preStop": hook}}
+    spec["containers"][0] = first
     if not is_exec(job):
-        _add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
+        _add_keys(pod, job, WORKER)
     gang_scheduling.join(pod, job, settings)
     rdma_annotations.give(pod, job)
     pod["metadata"] = {
@@ -179,26 +178,17 @@ def _pod_of(job: MPIJob, template: Mapping[str, Any], role: str, hostname: str) 
     if spec.get("hostNetwork"):
         # The node's resolver does not know the cluster's names.
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
-    labels = {
-        MANAGED_BY: MANAGER,
-        **(meta.get("labels") or {}),
-        **selector(job.metadata.name),
-        JOB_ROLE: role,
-    }
-    found: Document = {"labels": labels}
-    if meta.get("annotations"):
-        found["annotations"] = dict(meta["annotations"])
-    return {"metadata": found, "spec": spec}
+    theirs, ours = meta.get("labels") or {}, {**selector(job.metadata.name), JOB_ROLE: role}
+    notes = {"annotations": dict(meta["annotations"])} if meta.get("annotations") else {}
+    return {"metadata": {"labels": {MANAGED_BY: MANAGER, **theirs, **ours}, **notes}, "spec": spec}
 
 
-def _label_index(pod: Document, index: int) -> None:
-    """Give a Pod of ours its place in the hostfile."""
-    pod["metadata"]["labels"][REPLICA_INDEX] = str(index)
+def _add_keys(pod: Document, job: MPIJob, role: str) -> None:
+    _add_volume(pod, ssh_secret.VOLUME, ssh_secret.files(job, role), job.spec.ssh_auth_mount_path)
 
 
-def _add_volume(pod: Document, volume: Document, mount: Document) -> None:
+def _add_volume(pod: Document, name: str, source: Document, path: str) -> None:
     """Add a volume to a Pod of ours, and mount it in its first container."""
-    spec = pod["spec"]
-    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
-    first = spec["containers"][0]
-    first["volumeMounts"] = [*(first.get("volumeMounts") or ()), mount]
+    spec, first = pod["spec"], pod["spec"]["containers"][0]
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": name, **source}]
+    first["volumeMounts"] = [*(first.get("volumeMounts") or ()), {"name": name, "mountPath": path}]

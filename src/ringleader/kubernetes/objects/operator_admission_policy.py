@@ -8,10 +8,10 @@ for the operator's account alone, and for the kinds of objects alone that its ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ringleader.kubernetes.mpijob.model import API_VERSION, KIND
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document, document
 
 API = "admissionregistration.k8s.io/v1"
 SINCE = "1.30"
@@ -42,40 +42,37 @@ _ANNOTATED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Policy:
+class _Policy(NamedTuple):
     """One policy: on which requests of the operator's, and what must hold of them."""
 
     name: str
     operations: Sequence[str]
     resources: Mapping[str, Sequence[str]]
     """API groups, with blanks between them → resources."""
-    rules: Sequence[tuple[str, str]]
+    rules: Mapping[str, str]
     """CEL expression → what a refusal says."""
     namespaces: Document | None = None
     """Selector of the namespaces that it judges; ``None``: all."""
 
 
 _OWNERSHIP = _Policy(
-    name="owned",
-    operations=_CHANGE,
-    resources={
+    "owned",
+    _CHANGE,
+    {
         "": ("pods", "services", "configmaps", "secrets", "serviceaccounts"),
         "batch": ("jobs", "jobs/status"),
         _RBAC: ("roles", "rolebindings"),
         "scheduling.volcano.sh scheduling.x-k8s.io": ("podgroups",),
     },
-    rules=(
-        (
-            f"request.operation == 'DELETE' || ({_OWNED.format('object')}) || ({_ANNOTATED})",
-            f"the operator makes and changes only what an {KIND} controls, and annotations of launchers",
+    {
+        f"request.operation == 'DELETE' || ({_OWNED.format('object')}) || ({_ANNOTATED})": (
+            f"the operator makes and changes only what an {KIND} controls, and annotations of launchers"
         ),
-        (
-            f"request.operation == 'CREATE' || ({_OWNED.format('oldObject')}) || ({_ANNOTATED})"
-            f" || request.operation == 'DELETE' && {_LAUNCHERS_POD}",
-            f"the operator changes and deletes only what an {KIND} controls, and the Pods of launchers",
+        f"request.operation == 'CREATE' || ({_OWNED.format('oldObject')}) || ({_ANNOTATED})"
+        f" || request.operation == 'DELETE' && {_LAUNCHERS_POD}": (
+            f"the operator changes and deletes only what an {KIND} controls, and the Pods of launchers"
         ),
-    ),
+    },
 )
 
 
@@ -87,81 +84,72 @@ def _pods(name: str, *fields: str, message: str, namespaces: Document | None = N
     places = [f"object.spec{part}.{field}" for field in fields for part in ("", ".template.spec")]
     rule = " && ".join(f"(!has({one}) || !{one})" for one in places[::2])
     jobs = " && ".join(f"(!has({one}) || !{one})" for one in places[1::2])
-    return _Policy(
-        name=name,
-        operations=("CREATE",),
-        resources={"": ("pods",), "batch": ("jobs",)},
-        rules=((f"{rule} && (!has(object.spec.template) || {jobs})", message),),
-        namespaces=namespaces,
-    )
+    rules = {f"{rule} && (!has(object.spec.template) || {jobs})": message}
+    return _Policy(name, ("CREATE",), {"": ("pods",), "batch": ("jobs",)}, rules, namespaces)
 
 
-_HOST = _pods("host", "hostPID", "hostIPC", message="the operator makes no Pod with hostPID or hostIPC")
-_HOST_NETWORK = _pods(
-    "host-network",
-    "hostNetwork",
-    message=f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
-    f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
-    namespaces={"matchExpressions": [{"key": HOST_NETWORK, "operator": "NotIn", "values": [ALLOWED]}]},
-)
-_SECRETS = _Policy(
-    name="secrets",
-    operations=_WRITE,
-    resources={"": ("secrets",)},
-    rules=(
-        # A Secret of another type could be filled with the token of any account.
-        ("object.type == 'kubernetes.io/ssh-auth'", "the operator makes Secrets of ssh keys only"),
+_ALWAYS = (
+    _OWNERSHIP,
+    _pods("host", "hostPID", "hostIPC", message="the operator makes no Pod with hostPID or hostIPC"),
+    _pods(
+        "host-network",
+        "hostNetwork",
+        message=f"hostNetwork needs the label {HOST_NETWORK}={ALLOWED} on the namespace:"
+        f" kubectl label namespace NAME {HOST_NETWORK}={ALLOWED}",
+        namespaces={"matchExpressions": [{"key": HOST_NETWORK, "operator": "NotIn", "values": [ALLOWED]}]},
     ),
-)
-_EVENTS = _Policy(
-    name="events",
-    operations=_WRITE,
-    resources={"": ("events",)},
-    rules=(
-        (
+    _Policy(
+        "secrets",
+        _WRITE,
+        {"": ("secrets",)},
+        # A Secret of another type could be filled with the token of any account.
+        {"object.type == 'kubernetes.io/ssh-auth'": "the operator makes Secrets of ssh keys only"},
+    ),
+    _Policy(
+        "events",
+        _WRITE,
+        {"": ("events",)},
+        {
             f"has(object.involvedObject.kind) && object.involvedObject.kind == '{KIND}'"
-            f" && has(object.involvedObject.apiVersion)"
-            f" && object.involvedObject.apiVersion == '{API_VERSION}'",
-            f"the operator tells of {KIND}s only",
-        ),
+            " && has(object.involvedObject.apiVersion)"
+            f" && object.involvedObject.apiVersion == '{API_VERSION}'": f"the operator tells of {KIND}s only",
+        },
     ),
 )
 _EXEC = (
     _Policy(
-        name="roles",
-        operations=_WRITE,
-        resources={_RBAC: ("roles",)},
-        rules=(
-            (
-                "object.rules.all(rule, rule.apiGroups == [''] && has(rule.resourceNames)"
-                " && size(rule.resourceNames) > 0 && has(rule.resources)"
-                " && rule.resources.all(name, name in ['pods', 'pods/exec'])"
-                " && rule.verbs.all(verb, verb in ['get', 'create'])"
-                " && object.metadata.ownerReferences.exists(one,"
-                f" {_OWNER} && rule.resourceNames.all(name,"
-                " name.matches('^' + one.name + '-worker-[0-9]+$'))))",
-                "the operator's Roles let a launcher into workers of its own job only, by name",
+        "roles",
+        _WRITE,
+        {_RBAC: ("roles",)},
+        {
+            "object.rules.all(rule, rule.apiGroups == [''] && has(rule.resourceNames)"
+            " && size(rule.resourceNames) > 0 && has(rule.resources)"
+            " && rule.resources.all(name, name in ['pods', 'pods/exec'])"
+            " && rule.verbs.all(verb, verb in ['get', 'create'])"
+            " && object.metadata.ownerReferences.exists(one,"
+            f" {_OWNER} && rule.resourceNames.all(name,"
+            " name.matches('^' + one.name + '-worker-[0-9]+$'))))": (
+                "the operator's Roles let a launcher into workers of its own job only, by name"
             ),
-        ),
+        },
     ),
     _Policy(
-        name="rolebindings",
-        operations=_WRITE,
-        resources={_RBAC: ("rolebindings",)},
-        rules=(
-            (
-                "object.roleRef.kind == 'Role' && object.roleRef.name == object.metadata.name"
-                " && has(object.subjects) && object.subjects.all(one, one.kind == 'ServiceAccount'"
-                " && has(one.namespace) && one.namespace == request.namespace)",
-                "the operator binds a Role of its own to accounts of the same namespace only",
+        "rolebindings",
+        _WRITE,
+        {_RBAC: ("rolebindings",)},
+        {
+            "object.roleRef.kind == 'Role' && object.roleRef.name == object.metadata.name"
+            " && has(object.subjects) && object.subjects.all(one, one.kind == 'ServiceAccount'"
+            " && has(one.namespace) && one.namespace == request.namespace)": (
+                "the operator binds a Role of its own to accounts of the same namespace only"
             ),
-        ),
+        },
     ),
     _Policy(
-        name="exec",
-        operations=("CONNECT",),
-        resources={"": ("pods/exec",)},
-        rules=(("false", "the operator lets launchers run commands in workers and runs none itself"),),
+        "exec",
+        ("CONNECT",),
+        {"": ("pods/exec",)},
+        {"false": "the operator lets launchers run commands in workers and runs none itself"},
     ),
 )
 
@@ -180,39 +168,32 @@ def policies(
     ``scope``: the one namespace where it may change anything; empty: all but its own and kube-system.
     """
     user = f"system:serviceaccount:{namespace}:{account}"
-    place = (
+    place = {
         f"request.namespace == '{scope}' || '{scope}' == ''"
-        f" && !(request.namespace in ['kube-system', '{namespace}'])",
-        "the operator changes nothing in kube-system, in its own namespace, or where it has no jobs",
-    )
-    owned = replace(_OWNERSHIP, rules=(*_OWNERSHIP.rules, place))
-    for one in (owned, _HOST, _HOST_NETWORK, _SECRETS, _EVENTS, *(_EXEC if has_exec_spawn else ())):
-        name = f"{prefix}-{one.name}"
-        yield {
-            "apiVersion": API,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name, "labels": dict(labels)},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    **({"namespaceSelector": one.namespaces} if one.namespaces else {}),
-                    "resourceRules": list(_resource_rules(one)),
-                },
-                "matchConditions": [
-                    {"name": "by-the-operator", "expression": f"request.userInfo.username == '{user}'"}
-                ],
-                "validations": [
-                    {"expression": expression, "message": message, "reason": "Forbidden"}
-                    for expression, message in one.rules
-                ],
-            },
+        f" && !(request.namespace in ['kube-system', '{namespace}'])": (
+            "the operator changes nothing in kube-system, in its own namespace, or where it has no jobs"
+        )
+    }
+    for one in (*_ALWAYS, *(_EXEC if has_exec_spawn else ())):
+        name, rules = f"{prefix}-{one.name}", {**one.rules, **(place if one is _OWNERSHIP else {})}
+        meta: Document = {"name": name, "labels": dict(labels)}
+        selector = {"namespaceSelector": one.namespaces} if one.namespaces else {}
+        by_the_operator = {
+            "name": "by-the-operator",
+            "expression": f"request.userInfo.username == '{user}'",
         }
-        yield {
-            "apiVersion": API,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name, "labels": dict(labels)},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        spec = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {**selector, "resourceRules": list(_resource_rules(one))},
+            "matchConditions": [by_the_operator],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Forbidden"}
+                for expression, message in rules.items()
+            ],
         }
+        yield document(API, "ValidatingAdmissionPolicy", meta, spec=spec)
+        binding = {"policyName": name, "validationActions": ["Deny"]}
+        yield document(API, "ValidatingAdmissionPolicyBinding", meta, spec=binding)
 
 
 def _resource_rules(policy: _Policy) -> Iterator[Document]:

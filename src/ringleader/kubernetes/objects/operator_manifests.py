@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.crd import crd
 from ringleader.kubernetes.mpijob.model import GROUP
-from ringleader.kubernetes.mpijob.object_metadata import Document
+from ringleader.kubernetes.mpijob.object_metadata import Document, document
 from ringleader.kubernetes.objects.gang_scheduling import NONE
 from ringleader.kubernetes.objects.operator_admission_policy import policies
 from ringleader.option_fields import flag, option
@@ -53,26 +53,19 @@ LEASE_RULES = (_rule("coordination.k8s.io", "leases", "get create update"),)
 
 def user_roles(labels: Mapping[str, str]) -> Iterator[Document]:
     """Yield cluster roles that add MPIJobs to what Kubernetes lets people view, edit and administer."""
-    for level, levels, verbs, scale in (
-        ("view", ("view",), "get list watch", "get"),
-        (
-            "edit",
-            ("edit", "admin"),
-            "get list watch create update patch delete deletecollection",
-            "get update patch",
-        ),
+    changes = "get list watch create update patch delete deletecollection"
+    for levels, verbs, scale in (
+        (("view",), "get list watch", "get"),
+        (("edit", "admin"), changes, "get update patch"),
     ):
         into = {f"{_RBAC}/aggregate-to-{one}": "true" for one in levels}
-        yield {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": f"ringleader-mpijobs-{level}", "labels": {**labels, **into}},
-            "rules": [
-                _rule(GROUP, "mpijobs", verbs),
-                _rule(GROUP, "mpijobs/status", "get"),
-                _rule(GROUP, "mpijobs/scale", scale),
-            ],
-        }
+        meta = {"name": f"ringleader-mpijobs-{levels[0]}", "labels": {**labels, **into}}
+        rules = [
+            _rule(GROUP, "mpijobs", verbs),
+            _rule(GROUP, "mpijobs/status", "get"),
+            _rule(GROUP, "mpijobs/scale", scale),
+        ]
+        yield document(f"{_RBAC}/v1", "ClusterRole", meta, rules=rules)
 
 
 NAME = "ringleader-operator"
@@ -159,27 +152,21 @@ class Installation:
 
 def check(installation: Installation) -> None:
     """Raise RequestError with all that is wrong with an installation."""
-    faults = []
-    for where, name in (("--install-in", installation.namespace), ("--namespace", installation.scope)):
+    scope, image, timeout = installation.scope, installation.image, installation.wait_timeout
+    found = []
+    for where, name in (("--install-in", installation.namespace), ("--namespace", scope)):
         if name and not object_names.is_namespace(name):
-            faults.append(
-                Fault(where=where, what=f"{name!r} is not a namespace's name", hint="use a-z, 0-9 and -")
-            )
-    if installation.name != NAME and len(installation.scope) > _LONGEST_SCOPE:
-        what = (
-            f"{installation.scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
-        )
-        faults.append(Fault(where="--namespace", what=what, hint="install it there: leave out --install-in"))
-    if not installation.image or any(letter.isspace() for letter in installation.image):
-        faults.append(
-            Fault(where="--image", what=f"{installation.image!r} is not an image", hint="REGISTRY/NAME:TAG")
-        )
+            found.append((where, f"{name!r} is not a namespace's name", "use a-z, 0-9 and -"))
+    if installation.name != NAME and len(scope) > _LONGEST_SCOPE:
+        what = f"{scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
+        found.append(("--namespace", what, "install it there: leave out --install-in"))
+    if not image or any(letter.isspace() for letter in image):
+        found.append(("--image", f"{image!r} is not an image", "REGISTRY/NAME:TAG"))
     if installation.replicas < 1:
-        faults.append(Fault(where="--replicas", what=f"{installation.replicas}, must be at least 1"))
-    if installation.wait_timeout is not None and not 0 < installation.wait_timeout < float("inf"):
-        faults.append(Fault(where="--wait-timeout", what=f"{installation.wait_timeout:g}, must be above 0"))
-    if faults:
-        raise RequestError(faults)
+        found.append(("--replicas", f"{installation.replicas}, must be at least 1", ""))
+    if timeout is not None and not 0 < timeout < float("inf"):
+        found.append(("--wait-timeout", f"{timeout:g}, must be above 0", ""))
+    refuse(Fault(where=where, what=what, hint=hint) for where, what, hint in found)
 
 
 def manifests(installation: Installation) -> list[Document]:
@@ -192,27 +179,23 @@ def manifests(installation: Installation) -> list[Document]:
 
 
 def _namespace(installation: Installation) -> Document:
-    level = {"pod-security.kubernetes.io/enforce": "restricted"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": installation.namespace, "labels": {**_LABELS, **level}},
-    }
+    labels = {**_LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
+    return document("v1", "Namespace", {"name": installation.namespace, "labels": labels})
 
 
 def _account(installation: Installation) -> Iterator[Document]:
     """Yield the service account and what it may do."""
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation)}
+    name, scope = installation.name, installation.scope
+    yield document("v1", "ServiceAccount", _metadata(installation))
     # Priority classes belong to no namespace: an operator of one namespace does without.
-    rules = JOB_RULES if installation.scope else (*JOB_RULES, *PRIORITY_RULES)
-    yield from _granted(installation, installation.name, rules, installation.scope)
+    yield from _granted(installation, name, JOB_RULES if scope else (*JOB_RULES, *PRIORITY_RULES), scope)
     if installation.has_exec_spawn:
-        yield from _granted(installation, f"{installation.name}-exec", EXEC_RULES, installation.scope)
+        yield from _granted(installation, f"{name}-exec", EXEC_RULES, scope)
     if installation.has_log_tails:
-        yield from _granted(installation, f"{installation.name}-logs", LOG_RULES, installation.scope)
-    if not installation.scope:
+        yield from _granted(installation, f"{name}-logs", LOG_RULES, scope)
+    if not scope:
         yield from user_roles(installation.labels)
-    yield from _granted(installation, f"{installation.name}-lease", LEASE_RULES, installation.namespace)
+    yield from _granted(installation, f"{name}-lease", LEASE_RULES, installation.namespace)
 
 
 def _granted(
@@ -220,21 +203,12 @@ def _granted(
 ) -> Iterator[Document]:
     """Yield a role, of one namespace or of the cluster, and what gives it to the operator."""
     kind = "Role" if namespace else "ClusterRole"
-    meta: Document = {
-        "name": name,
-        **({"namespace": namespace} if namespace else {}),
-        "labels": installation.labels,
-    }
-    yield {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": list(rules)}
-    yield {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": f"{kind}Binding",
-        "metadata": {**meta, "labels": installation.labels},
-        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": installation.name, "namespace": installation.namespace}
-        ],
-    }
+    place = {"namespace": namespace} if namespace else {}
+    meta: Document = {"name": name, **place, "labels": installation.labels}
+    account = {"kind": "ServiceAccount", "name": installation.name, "namespace": installation.namespace}
+    role = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    yield document(f"{_RBAC}/v1", kind, meta, rules=list(rules))
+    yield document(f"{_RBAC}/v1", f"{kind}Binding", meta, roleRef=role, subjects=[account])
 
 
 def _policies(installation: Installation) -> Iterator[Document]:
@@ -267,27 +241,18 @@ def _arguments(installation: Installation) -> Iterator[str]:
 
 
 def _deployment(installation: Installation) -> Document:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _metadata(installation),
-        "spec": {
-            "replicas": installation.replicas,
-            "selector": {"matchLabels": installation.selected},
-            "template": {
-                "metadata": {"labels": installation.labels},
-                "spec": {
-                    "serviceAccountName": installation.name,
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "containers": [_container(installation)],
-                    "volumes": [{"name": "tmp", "emptyDir": {}}],
-                },
-            },
-        },
+    pod = {
+        "serviceAccountName": installation.name,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(installation)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
+    spec = {
+        "replicas": installation.replicas,
+        "selector": {"matchLabels": installation.selected},
+        "template": {"metadata": {"labels": installation.labels}, "spec": pod},
+    }
+    return document("apps/v1", "Deployment", _metadata(installation), spec=spec)
 
 
 def _container(installation: Installation) -> Document:
@@ -312,18 +277,10 @@ def _container(installation: Installation) -> Document:
 
 
 def _metrics_service(installation: Installation) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            **_metadata(installation, f"{installation.name}-metrics"),
-            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT)},
-        },
-        "spec": {
-            "selector": installation.selected,
-            "ports": [{"name": "http", "port": PORT, "targetPort": "http"}],
-        },
-    }
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT)}
+    meta = {**_metadata(installation, f"{installation.name}-metrics"), "annotations": scraped}
+    ports = [{"name": "http", "port": PORT, "targetPort": "http"}]
+    return document("v1", "Service", meta, spec={"selector": installation.selected, "ports": ports})
 
 
 def _network_policy(installation: Installation) -> Iterator[Document]:
@@ -333,29 +290,19 @@ def _network_policy(installation: Installation) -> Iterator[Document]:
     """
     if installation.has_network_policy:
         sources = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": dict(METRICS_LABEL)}}]
-        yield {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": _metadata(installation, f"{installation.name}-metrics"),
-            "spec": {
-                "podSelector": {"matchLabels": installation.selected},
-                "policyTypes": ["Ingress"],
-                "ingress": [{"from": sources, "ports": [{"protocol": "TCP", "port": "http"}]}],
-            },
+        spec = {
+            "podSelector": {"matchLabels": installation.selected},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": sources, "ports": [{"protocol": "TCP", "port": "http"}]}],
         }
+        meta = _metadata(installation, f"{installation.name}-metrics")
+        yield document("networking.k8s.io/v1", "NetworkPolicy", meta, spec=spec)
 
 
-def _budget(installation: Installation) -> list[Document]:
-    if installation.replicas < 2:
-        return []
-    return [
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": _metadata(installation),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": installation.selected}},
-        }
-    ]
+def _budget(installation: Installation) -> Iterator[Document]:
+    if installation.replicas > 1:
+        spec = {"maxUnavailable": 1, "selector": {"matchLabels": installation.selected}}
+        yield document("policy/v1", "PodDisruptionBudget", _metadata(installation), spec=spec)
 
 
 def _metadata(installation: Installation, name: str = "") -> Document:

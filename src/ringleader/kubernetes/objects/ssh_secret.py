@@ -90,19 +90,14 @@ def sshd_args(job: MPIJob) -> list[str]:
     return ["-h", f"{job.spec.ssh_auth_mount_path}/{IDENTITY}", "-o", "StrictModes=no"]
 
 
-def volume(job: MPIJob, role: str) -> Document:
-    """Return the volume with the keys of a launcher or a worker."""
+def files(job: MPIJob, role: str) -> Document:
+    """Return the volume's source: which keys are which files in a launcher or a worker."""
     source: Document = {"secretName": object_names.ssh(job.metadata.name), "items": _items(job, role)}
     if job.spec.ssh_auth_mount_path == ROOT_PATH:
         # ssh refuses a private key of its own user that others may read. Elsewhere the user is not root, and
         # the kubelet gives files to root: they must be readable for others then.
         source["defaultMode"] = 0o600
-    return {"name": VOLUME, "secret": source}
-
-
-def mount(job: MPIJob) -> Document:
-    """Return where a Pod's first container sees the keys."""
-    return {"name": VOLUME, "mountPath": job.spec.ssh_auth_mount_path}
+    return {"secret": source}
 
 
 def _items(job: MPIJob, role: str) -> list[Document]:

@@ -1,24 +1,39 @@
-"""``python -m ringleader.kubernetes.pod wait``: the init container of a launcher."""
+"""``python -m ringleader.kubernetes.pod wait``: the init container of a launcher.
+
+It lays what mpirun calls into the volume that the user's container sees, then `wait_for_workers`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import shlex
+import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 
-from ringleader.errors import RequestError, RingleaderError
-from ringleader.kubernetes.pod.launch_scripts import install, install_kubectl
+from ringleader.errors import RefusedError, RequestError, RingleaderError
 from ringleader.kubernetes.pod.wait_for_workers import (
     USUAL_PORTS,
     Limits,
+    PodProbe,
     SshProbe,
     port_in_ssh_config,
     wait_for,
 )
+
+SCRIPTS = ("hosts.sh", "ssh", "kubexec.sh", "launch")
+CHECKED = (
+    *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"),
+    *("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"),
+)
+"""Programs that start ranks; each is checked under its own name, where the image has it."""
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,39 +94,72 @@ def _prepare(options: argparse.Namespace) -> None:
     }
     install(Path(options.tools), variables)
     if options.spawn == "exec":
-        install_kubectl(Path(options.tools), server=_server(), namespace=options.namespace)
+        from ringleader.kubernetes.client.kubeconfig import server_of_pod
+
+        if not (server := server_of_pod(os.environ)):
+            raise RequestError("KUBERNETES_SERVICE_HOST is not set: this is not a Pod", where="environment")
+        install_kubectl(Path(options.tools), server=server, namespace=options.namespace)
 
 
-def _server() -> str:
-    host, port = (
-        os.environ.get("KUBERNETES_SERVICE_HOST", ""),
-        os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
-    )
-    if not host:
-        raise RequestError("KUBERNETES_SERVICE_HOST is not set: this is not a Pod", where="environment")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+def install(folder: Path, variables: Mapping[str, str]) -> None:
+    """Write the scripts of a job into a folder; what a program there is may run by any user.
+
+    ``variables``: what the scripts know of their job, by the names that they use.
+    """
+    source = files(__package__) / "scripts"
+    for name in SCRIPTS:
+        _write(folder / name, (source / name).read_text(encoding="utf-8"), 0o755)
+    check = (source / "check_mpirun.sh").read_text(encoding="utf-8")
+    for name in CHECKED:
+        # A folder for each, so that only names which the image has come into its PATH.
+        (folder / "check" / name).mkdir(parents=True, exist_ok=True)
+        _write(folder / "check" / name / name, check, 0o755)
+    known = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
+    _write(folder / "job.sh", known, 0o644)
+    (folder / "contacted").mkdir(exist_ok=True)
+    (folder / "contacted").chmod(0o1777)
 
 
-def _found_port(path: str) -> tuple[int, ...]:
-    found = Path(path)
-    return (
-        port_in_ssh_config(found.read_text(encoding="utf-8", errors="replace"))
-        if path and found.is_file()
-        else ()
-    )
+def install_kubectl(folder: Path, *, server: str, namespace: str, program: str = "kubectl") -> None:
+    """Copy kubectl there, and the way to the API server with the Pod's own account.
+
+    The kubeconfig holds no secret: it names the files that the kubelet keeps fresh. RefusedError where this
+    image has no kubectl.
+    """
+    found = shutil.which(program)
+    if found is None:
+        what = "the operator's image has no kubectl, which spawning by exec needs"
+        hint = "use the image that deploy/operator/Dockerfile makes"
+        raise RefusedError(what, where="kubectl", hint=hint)
+    shutil.copyfile(found, folder / "kubectl")
+    (folder / "kubectl").chmod(0o755)
+    cluster = {"server": server, "certificate-authority": f"{ACCOUNT}/ca.crt"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "pod",
+        "clusters": [{"name": "pod", "cluster": cluster}],
+        "users": [{"name": "pod", "user": {"tokenFile": f"{ACCOUNT}/token"}}],
+        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
+    }
+    _write(folder / "kubeconfig", json.dumps(config), 0o644)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
 
 
 async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
     by_address = options.wait_for == "address"
     if options.spawn == "ssh":
-        ports = options.port or [*_found_port(options.ssh_config), *USUAL_PORTS]
         limits = Limits(timeout=options.timeout, total=options.limit, knows_port=bool(options.port))
+        ports = options.port or [*port_in_ssh_config(Path(options.ssh_config)), *USUAL_PORTS]
         ssh = SshProbe(tuple(dict.fromkeys(ports)), by_address=by_address)
         await wait_for(hosts, ssh, limits, say=_say)
         return
     from ringleader.kubernetes.client.cluster import Cluster
     from ringleader.kubernetes.client.kubeconfig import credentials
-    from ringleader.kubernetes.pod.wait_for_workers import PodProbe
 
     cluster = Cluster(await credentials())
     try:

@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.retry import Backoff
+from ringleader.kubernetes.pod_view import pod_view
 
 AT_ONCE = 64
 """Hosts that are asked side by side."""
@@ -156,9 +158,10 @@ def _late(waiting: dict[str, ProbeResult], count: int, limits: Limits) -> list[F
     return [first, *(Fault(where=host, what=str(answer)) for host, answer in waiting.items())]
 
 
-def port_in_ssh_config(ssh_config: str) -> tuple[int, ...]:
+def port_in_ssh_config(file: Path) -> tuple[int, ...]:
     """Return the port in what ``ssh -G HOST`` printed: where the image's ssh turns to; () where it is not."""
-    for line in ssh_config.splitlines():
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name.lower() == "port" and value.strip().isdecimal():
             return (int(value),)
@@ -220,7 +223,7 @@ class PodProbe:
     async def __call__(self, host: str) -> ProbeResult:
         """Look up the Pod of a host of the hostfile."""
         try:
-            pod = await self._cluster.get(PODS, host.partition(".")[0], self._namespace)
+            pod = pod_view(await self._cluster.get(PODS, host.partition(".")[0], self._namespace))
         except ApiError as error:
             if error.is_missing:
                 return ProbeResult(readiness=Readiness.NO_ADDRESS, detail="is not there yet")
@@ -229,11 +232,8 @@ class PodProbe:
             return ProbeResult(readiness=readiness, detail=f"cannot be looked at: {error.message}")
         except UnreachableError as error:
             return ProbeResult(readiness=Readiness.NO_ANSWER, detail=f"cannot be looked at: {error}")
-        status = pod.get("status") or {}
-        phase = status.get("phase", "Pending")
-        conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
-        if conditions.get("Ready") == "True" or (self._by_address and phase == "Running"):
+        if pod.is_ready or (self._by_address and pod.phase == "Running"):
             return ProbeResult(readiness=Readiness.READY)
         # A Pod may be Pending for days: queued, or its image pulled.
-        readiness = Readiness.NO_ADDRESS if phase == "Pending" else Readiness.NO_ANSWER
-        return ProbeResult(readiness=readiness, detail=f"is {phase}, not ready")
+        readiness = Readiness.NO_ADDRESS if pod.phase == "Pending" else Readiness.NO_ANSWER
+        return ProbeResult(readiness=readiness, detail=f"is {pod.phase}, not ready")

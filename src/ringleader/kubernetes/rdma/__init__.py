@@ -1,1 +1,1 @@
-"""How a container gets NICs: profiles as data, requests, and what a Pod becomes by them. Pure."""
+"""How a container gets NICs: what was asked of a profile, and what a Pod becomes by it. Pure."""

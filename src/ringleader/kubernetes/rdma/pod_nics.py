@@ -1,16 +1,16 @@
-"""What a Pod becomes that gets NICs. Pure.
+"""What a Pod becomes that gets NICs, the claims that it needs, and what its user should know of it. Pure.
 
 Everything is added to what stands there; where a user has said the same thing, his word is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document
-from ringleader.kubernetes.rdma import resource_claims
-from ringleader.kubernetes.rdma.allocation import NicAllocation
-from ringleader.render.rdma_profiles import Pairs, Spread, Way
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document, document
+from ringleader.kubernetes.rdma.request import NicAllocation
+from ringleader.render.rdma_profiles import Counts, Pairs, Spread, Way
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 """Annotation of a Pod: the networks that Multus attaches besides the cluster's."""
@@ -19,6 +19,11 @@ SHM = "/dev/shm"
 IPC_LOCK = "IPC_LOCK"
 SSH_PORT = "ssh"
 """Name of the port that a worker's sshd listens on."""
+CLAIM = "rdma"
+"""The claim's name in its Pod."""
+SAME_ROOT = "resource.kubernetes.io/pcieRoot"
+HAS_RDMA = 'device.driver == "dra.net" && device.attributes["dra.net"].rdma == true'
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def add_nics(pod: Document, allocation: NicAllocation, *, job: str, role: str) -> None:
@@ -28,7 +33,9 @@ def add_nics(pod: Document, allocation: NicAllocation, *, job: str, role: str) -
     """
     spec, first = pod["spec"], pod["spec"]["containers"][0]
     if allocation.networks:
-        _attach(pod, allocation.networks)
+        meta = pod.setdefault("metadata", {})
+        attached = {NETWORKS: ", ".join(allocation.networks)}
+        meta["annotations"] = {**attached, **(meta.get("annotations") or {})}
     _resources(spec, first, allocation, job)
     _rights(first, allocation)
     for index, path in enumerate(allocation.host_paths):
@@ -55,11 +62,6 @@ def add_environment(container: Document, env: Pairs) -> None:
         container["env"] = [*(container.get("env") or ()), *added]
 
 
-def _attach(pod: Document, networks: tuple[str, ...]) -> None:
-    meta = pod.setdefault("metadata", {})
-    meta["annotations"] = {NETWORKS: ", ".join(networks), **(meta.get("annotations") or {})}
-
-
 def _resources(spec: Document, first: Document, allocation: NicAllocation, job: str) -> None:
     amounts = {}
     if allocation.resource:
@@ -72,8 +74,8 @@ def _resources(spec: Document, first: Document, allocation: NicAllocation, job: 
         # Extended resources and huge pages are never overcommitted: both must say the same.
         resources[part] = {**(resources.get(part) or {}), **_new(amounts, resources)}
     if is_claimed:
-        named = {"name": resource_claims.CLAIM}
-        source = allocation.claim_template or resource_claims.template_name(job)
+        named = {"name": CLAIM}
+        source = allocation.claim_template or template_name(job)
         resources["claims"] = _named([*(resources.get("claims") or ()), named])
         claimed = {**named, "resourceClaimTemplateName": source}
         spec["resourceClaims"] = _named([*(spec.get("resourceClaims") or ()), claimed])
@@ -125,13 +127,13 @@ def _require(spec: Document, labels: Pairs) -> None:
     wanted = [{"key": key, "operator": "In", "values": [value]} for key, value in labels]
     affinity = dict(spec.get("affinity") or {})
     of_nodes = dict(affinity.get("nodeAffinity") or {})
-    required = dict(of_nodes.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    required = dict(of_nodes.get(_REQUIRED) or {})
     # Terms are alternatives: each must ask for the labels.
     terms: list[Document] = list(required.get("nodeSelectorTerms") or ({},))
     required["nodeSelectorTerms"] = [
         {**term, "matchExpressions": _joined(term.get("matchExpressions"), wanted)} for term in terms
     ]
-    of_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    of_nodes[_REQUIRED] = required
     spec["affinity"] = {**affinity, "nodeAffinity": of_nodes}
 
 
@@ -146,8 +148,7 @@ def _spread(spec: Document, spread: Spread, labels: dict[str, str]) -> None:
     elif spread is Spread.APART:
         affinity = dict(spec.get("affinity") or {})
         apart = dict(affinity.get("podAntiAffinity") or {})
-        key = "requiredDuringSchedulingIgnoredDuringExecution"
-        apart[key] = _joined(apart.get(key), [chosen])
+        apart[_REQUIRED] = _joined(apart.get(_REQUIRED), [chosen])
         spec["affinity"] = {**affinity, "podAntiAffinity": apart}
 
 
@@ -159,3 +160,85 @@ def _joined(there: Any, new: list[Document]) -> list[Document]:
     """Return a list with what it has not got yet."""
     has = list(there or ())
     return [*has, *(one for one in new if one not in has)]
+
+
+def template_name(job: str) -> str:
+    """Return the name of a job's own template."""
+    return f"{job}-rdma"
+
+
+def template(allocation: NicAllocation, *, job: str, namespace: str) -> Document:
+    """Return the ResourceClaimTemplate of a job, which is in the job's namespace (empty: not said).
+
+    One claim holds all that a worker gets: a constraint for each pair says that its two devices are below one
+    PCIe root. NICs are told by the attribute ``rdma`` of the driver ``dra.net``.
+    """
+    devices: Document = {
+        "requests": [one for index in range(allocation.count) for one in _requests(allocation, index)]
+    }
+    if allocation.gpus:
+        devices["constraints"] = [
+            {"requests": [f"gpu-{index}", f"nic-{index}"], "matchAttribute": SAME_ROOT}
+            for index in range(allocation.count)
+        ]
+    place = {"namespace": namespace} if namespace else {}
+    meta, spec = {"name": template_name(job), **place}, {"spec": {"devices": devices}}
+    return document("resource.k8s.io/v1", "ResourceClaimTemplate", meta, spec=spec)
+
+
+def _requests(allocation: NicAllocation, index: int) -> list[Document]:
+    gpu = {"name": f"gpu-{index}", "exactly": {"deviceClassName": allocation.gpu_class, "count": 1}}
+    nic = {
+        "name": f"nic-{index}",
+        "exactly": {
+            "deviceClassName": allocation.nic_class,
+            "count": 1,
+            "selectors": [{"cel": {"expression": HAS_RDMA}}],
+        },
+    }
+    return [gpu, nic] if allocation.gpus else [nic]
+
+
+def advice_on(allocation: NicAllocation, *, is_root: bool | None) -> tuple[str, ...]:
+    """Return the remarks, one sentence each. ``is_root``: the container's user is 0; ``None``: not known."""
+    profile = allocation.profile
+    found = []
+    if profile.counts is Counts.NICS and not allocation.is_counted:
+        found.append(f"one NIC for each worker, as nothing else was asked for ({allocation.resource})")
+    if profile.advice:
+        found.append(profile.advice)
+    if profile.shm_size and not allocation.shm_size:
+        found.append("/dev/shm stays at the runtime's 64 MiB, and NCCL fails to extend it there")
+    if profile.ipc_lock and not allocation.privileged:
+        found.append(_memory_lock(is_root))
+        found.append(
+            "namespaces of the Pod security levels baseline and restricted refuse IPC_LOCK: kubectl label "
+            "namespace NAMESPACE pod-security.kubernetes.io/enforce=privileged"
+        )
+    if allocation.privileged:
+        found.append(
+            "the workers are privileged and see the host's devices: only the Pod security level privileged "
+            "allows it"
+        )
+    return tuple(found)
+
+
+def runs_as_root(spec: Mapping[str, Any]) -> bool | None:
+    """Return whether a Pod's first container runs as user 0; ``None``: only its image knows."""
+    rights = {**(spec.get("securityContext") or {}), **(spec["containers"][0].get("securityContext") or {})}
+    if rights.get("runAsUser") is not None:
+        return bool(rights["runAsUser"] == 0)
+    return False if rights.get("runAsNonRoot") else None
+
+
+def _memory_lock(is_root: bool | None) -> str:
+    if is_root is False:
+        return (
+            "IPC_LOCK is without effect here: the container's user is not root, Kubernetes has no field for "
+            "ulimit -l, and registering memory fails with 'Cannot allocate memory'. Run as root, or set "
+            "LimitMEMLOCK=infinity for the nodes' container runtime"
+        )
+    return (
+        "IPC_LOCK works for root only; where the image's user is another, set LimitMEMLOCK=infinity for the "
+        "nodes' container runtime (Kubernetes has no field for ulimit -l)"
+    )

@@ -1,31 +1,21 @@
-"""What a user asks of a profile, and everything that is wrong with it. Pure."""
+"""What a user asks of a profile, everything that is wrong with it, and what each worker gets by it. Pure.
+
+``pod_nics`` applies it to Pods.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ringleader.errors import Fault
+from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.mpijob import quantities
-from ringleader.kubernetes.rdma import node_labels
 from ringleader.render.rdma_profiles import PROFILES, Counts, Multus, Pairs, Profile, Spread, Way
 
 Locate = Callable[[str], str]
 """Takes a field of ``RdmaRequest``, returns where the user wrote it: an option, an annotation."""
-
-MOST_PAIRS = 16
-"""Of one claim: it has at most 32 requests, and each pair takes two."""
-
-_DNS = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_DOMAIN = rf"{_DNS}(\.{_DNS})*"
-_RESOURCE = re.compile(rf"{_DOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
-_NETWORK = re.compile(rf"({_DNS}/)?{_DOMAIN}(@[a-z0-9]{{1,15}})?")
-_NAME = re.compile(_DOMAIN)
-_LABEL = re.compile(rf"({_DOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-
 
 NIC_CLASS = "dranet.net"
 """DeviceClass of NICs in DRANET's examples."""
@@ -62,30 +52,147 @@ class RdmaRequest:
     """Whether the worker asks for CPUs or memory, which huge pages need beside them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class NicAllocation:
+    """What each worker gets: everything is decided."""
+
+    profile: Profile
+    resource: str = ""
+    """Extended resource; empty: none."""
+    count: int = 0
+    is_counted: bool = True
+    """Whether the number was asked for; else it is the least one."""
+    networks: tuple[str, ...] = ()
+    """One for each NIC, in order."""
+    node_labels: Pairs = ()
+    shm_size: str = ""
+    """Empty: /dev/shm is left as it is."""
+    env: Pairs = ()
+    """Variables of the ranks; a user's own of the same name win."""
+    privileged: bool = False
+    host_paths: tuple[str, ...] = ()
+    ssh_port: int | None = None
+    """Port of the workers' sshd where it is not for the image to say."""
+    spread: Spread = Spread.NONE
+    gpus: int = 0
+    """GPUs that come with the claim."""
+    claim_template: str = ""
+    """A template that is there already; empty with a profile of claims: one of the job's own."""
+    nic_class: str = NIC_CLASS
+    gpu_class: str = GPU_CLASS
+
+    @property
+    def makes_template(self) -> bool:
+        """Whether the job needs a ResourceClaimTemplate of its own."""
+        return self.profile.way is Way.CLAIM and not self.claim_template
+
+
+def allocate(request: RdmaRequest, locate: Locate) -> NicAllocation:
+    """Return what a worker gets. Raises RequestError with every fault of the request."""
+    refuse(faults(request, locate))
+    profile = PROFILES[request.profile]
+    resource = request.resource or profile.resource
+    is_alone = profile.way is Way.HOST and not resource
+    networks = request.networks or ((profile.network,) if profile.network else ())
+    count = _count(request, profile)
+    return NicAllocation(
+        profile=profile,
+        resource=resource,
+        count=count,
+        is_counted=request.count is not None or bool(request.networks[1:]),
+        networks=networks * count if len(networks) == 1 and profile.counts is Counts.NICS else networks,
+        node_labels=request.node_labels,
+        shm_size="" if request.shm_size is None else request.shm_size or profile.shm_size,
+        env=profile.env + (profile.multus_env if networks else ()),
+        privileged=profile.privileged and is_alone,
+        host_paths=profile.host_paths if is_alone else (),
+        ssh_port=request.ssh_port or profile.ssh_port,
+        spread=profile.spread if request.spread is None else request.spread,
+        gpus=request.gpus if profile.way is Way.CLAIM else 0,
+        claim_template=request.claim_template,
+        nic_class=request.nic_class,
+        gpu_class=request.gpu_class,
+    )
+
+
+def _count(request: RdmaRequest, profile: Profile) -> int:
+    if profile.counts is Counts.NOTHING or request.claim_template:
+        return 0
+    least = {Counts.PAIRS: request.gpus, Counts.NICS: len(request.networks)}.get(profile.counts, 1)
+    return max(1, least) if request.count is None else request.count
+
+
+_FEATURE = "feature.node.kubernetes.io"
+
+OFFERED: Mapping[str, Pairs] = {
+    "nfd": ((f"{_FEATURE}/rdma.capable", "true"), (f"{_FEATURE}/rdma.available", "true")),
+    "nfd-0.12": (
+        (f"{_FEATURE}/custom-rdma.capable", "true"),
+        (f"{_FEATURE}/custom-rdma.available", "true"),
+    ),
+}
+"""Word → labels as node-feature-discovery writes them: of 0.13 and newer, and of 0.6 to 0.12.
+
+Its rules know one vendor, 15b3 (NVIDIA, Mellanox): ``capable`` is the PCI device, ``available`` the loaded
+kernel modules. They are offered and never taken by themselves: nodes with EFA or eRDMA carry none."""
+
+_OFFERED_NAMES = frozenset(name for pairs in OFFERED.values() for name, _ in pairs)
+
+
+def pairs_of(words: Iterable[str]) -> tuple[Pairs, tuple[str, ...]]:
+    """Return the labels that words stand for, and the words that cannot be read.
+
+    A word is ``NAME=VALUE`` or one of ``OFFERED``.
+    """
+    found: list[tuple[str, str]] = []
+    unread = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word in OFFERED:
+            found += OFFERED[word]
+        elif equals and name:
+            found.append((name, value))
+        else:
+            unread.append(word)
+    return tuple(dict.fromkeys(found)), tuple(unread)
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------
+
+MOST_PAIRS = 16
+"""Of one claim: it has at most 32 requests, and each pair takes two."""
+
+_DNS = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DOMAIN = rf"{_DNS}(\.{_DNS})*"
+_RESOURCE = re.compile(rf"{_DOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+_NETWORK = re.compile(rf"({_DNS}/)?{_DOMAIN}(@[a-z0-9]{{1,15}})?")
+_NAME = re.compile(_DOMAIN)
+_LABEL = re.compile(rf"({_DOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+Found = Iterator[tuple[str, str, str]]
+"""Faults: field of the request, what is wrong, what to write instead."""
+
+
 def faults(request: RdmaRequest, locate: Locate) -> Iterator[Fault]:
     """Yield everything that is wrong with a request."""
     profile = PROFILES.get(request.profile)
-    if profile is None:
-        yield _unknown(request.profile, locate)
-    yield from _forms(request, locate)
-    if profile is None:
-        return
-    yield from _misplaced(request, profile, locate)
-    yield from _missing(request, profile, locate)
-    yield from _counts(request, profile, locate)
-    yield from _surroundings(request, profile, locate)
+    found = [*_forms(request), *(() if profile is None else _of_profile(request, profile))]
+    for field, what, hint in [*_unknown(request.profile), *found]:
+        yield Fault(where=locate(field), what=what, hint=hint)
 
 
-def _unknown(name: str, locate: Locate) -> Fault:
+def _unknown(name: str) -> Found:
     known = f"one of: {', '.join(PROFILES)}"
     if not name:
-        return Fault(where=locate("profile"), what="missing: how does the cluster give NICs?", hint=known)
-    close = difflib.get_close_matches(name.lower(), list(PROFILES), n=1)
-    hint = f"did you mean {close[0]}? {known}" if close else known
-    return Fault(where=locate("profile"), what=f"there is no RDMA profile {name!r}", hint=hint)
+        yield "profile", "missing: how does the cluster give NICs?", known
+    elif name not in PROFILES:
+        close = difflib.get_close_matches(name.lower(), list(PROFILES), n=1)
+        hint = f"did you mean {close[0]}? {known}" if close else known
+        yield "profile", f"there is no RDMA profile {name!r}", hint
 
 
-def _forms(request: RdmaRequest, locate: Locate) -> Iterator[Fault]:
+def _forms(request: RdmaRequest) -> Found:
     """Yield faults in the form of single words."""
     forms = [
         ("resource", request.resource, _RESOURCE, "such as rdma/hca_shared_devices_a"),
@@ -96,92 +203,76 @@ def _forms(request: RdmaRequest, locate: Locate) -> Iterator[Fault]:
     ]
     for field, text, form, hint in forms:
         if text and not form.fullmatch(text):
-            yield Fault(where=locate(field), what=f"{text!r} cannot be read", hint=hint)
+            yield field, f"{text!r} cannot be read", hint
     for key, value in request.node_labels:
         if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
             hint = (
                 "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
             )
-            yield Fault(where=locate("node_labels"), what=f"{key}={value} is no label", hint=hint)
+            yield "node_labels", f"{key}={value} is no label", hint
     what = quantities.fault(request.shm_size) if request.shm_size else ""
     if what:
-        yield Fault(where=locate("shm_size"), what=what, hint="such as 16Gi")
+        yield "shm_size", what, "such as 16Gi"
     if request.count is not None and not 1 <= request.count <= quantities.LARGEST:
-        yield Fault(where=locate("count"), what=f"{request.count:.9g}, must be at least 1 and at most 2^63-1")
+        yield "count", f"{request.count:.9g}, must be at least 1 and at most 2^63-1", ""
     if request.ssh_port is not None and not 1 <= request.ssh_port <= 65535:
-        yield Fault(
-            where=locate("ssh_port"), what=f"{request.ssh_port} is no port number", hint="use 1 to 65535"
-        )
+        yield "ssh_port", f"{request.ssh_port} is no port number", "use 1 to 65535"
 
 
-def _misplaced(request: RdmaRequest, profile: Profile, locate: Locate) -> Iterator[Fault]:
-    """Yield what was said and means nothing with this profile."""
-    has_resource = profile.way in (Way.PLUGIN, Way.HOST)
-    is_counted = has_resource and (profile.way is Way.PLUGIN or bool(request.resource))
-    is_counted |= profile.way is Way.CLAIM and not request.claim_template
-    said = {
-        "resource": bool(request.resource) and not has_resource,
-        "count": request.count is not None and not is_counted,
-        "networks": bool(request.networks) and profile.multus is Multus.NEVER,
-        "claim_template": bool(request.claim_template) and profile.way is not Way.CLAIM,
+def _of_profile(request: RdmaRequest, profile: Profile) -> Found:
+    """Yield what means nothing with this profile, what it needs besides, and what does not fit it."""
+    count, networks, name, way = request.count, request.networks, profile.name, profile.way
+    is_counted = way is Way.PLUGIN or (way is Way.HOST and bool(request.resource))
+    is_counted |= way is Way.CLAIM and not request.claim_template
+    misplaced = {
+        "resource": bool(request.resource) and way not in (Way.PLUGIN, Way.HOST),
+        "count": count is not None and not is_counted,
+        "networks": bool(networks) and profile.multus is Multus.NEVER,
+        "claim_template": bool(request.claim_template) and way is not Way.CLAIM,
         "ssh_port": request.ssh_port is not None and not profile.host_network,
-        "node_labels": bool(request.node_labels) and profile.way is Way.NOTHING,
-        "spread": request.spread is not None and profile.way is Way.NOTHING,
+        "node_labels": bool(request.node_labels) and way is Way.NOTHING,
+        "spread": request.spread is not None and way is Way.NOTHING,
     }
-    for field, is_said in said.items():
-        if is_said:
-            what = f"means nothing with the profile {profile.name}"
-            if field == "count" and profile.way is Way.CLAIM:
-                what = "means nothing with a template of claims that is there already"
-            yield Fault(where=locate(field), what=what, hint="leave it out")
-
-
-def _missing(request: RdmaRequest, profile: Profile, locate: Locate) -> Iterator[Fault]:
-    if profile.way is Way.PLUGIN and not (request.resource or profile.resource):
+    for field in (field for field, is_said in misplaced.items() if is_said):
+        what = f"means nothing with the profile {name}"
+        if field == "count" and way is Way.CLAIM:
+            what = "means nothing with a template of claims that is there already"
+        yield field, what, "leave it out"
+    if way is Way.PLUGIN and not (request.resource or profile.resource):
         seen = f"the name under allocatable of a node with NICs; seen: {', '.join(profile.seen)}"
-        what = f"missing: the profile {profile.name} has no resource of its own"
-        yield Fault(where=locate("resource"), what=what, hint=seen)
-    if profile.multus is Multus.MUST and not (request.networks or profile.network):
-        what = f"missing: with the profile {profile.name} a NIC comes into the Pod with a network of Multus"
+        yield "resource", f"missing: the profile {name} has no resource of its own", seen
+    if profile.multus is Multus.MUST and not (networks or profile.network):
+        what = f"missing: with the profile {name} a NIC comes into the Pod with a network of Multus"
         hint = "NAME or NAMESPACE/NAME: kubectl get network-attachment-definitions -A"
-        yield Fault(where=locate("networks"), what=what, hint=hint)
-
-
-def _counts(request: RdmaRequest, profile: Profile, locate: Locate) -> Iterator[Fault]:
-    count = request.count
-    if profile.counts is Counts.SLOT and count is not None and count > 1:
-        what = f"{count}, but with the profile {profile.name} 1 gives every NIC of the node"
-        yield Fault(where=locate("count"), what=what, hint="leave it out")
-    if (
-        profile.counts is Counts.NICS
-        and len(request.networks) > 1
-        and count not in (None, len(request.networks))
-    ):
-        what = f"{len(request.networks)} networks for {count} NICs"
-        yield Fault(where=locate("networks"), what=what, hint="one for all, or one for each")
-    if profile.counts is not Counts.PAIRS or request.claim_template:
-        return
-    if count is not None and request.gpus and count != request.gpus:
-        what = f"{count} NICs for {request.gpus} GPUs: a claim pairs each GPU with a NIC"
-        hint = "make them equal, or leave this out"
-        yield Fault(where=locate("count"), what=what, hint=hint)
-    elif (count or request.gpus) > MOST_PAIRS:
-        yield Fault(where=locate("count"), what=f"{count or request.gpus}, a claim has room for {MOST_PAIRS}")
-
-
-def _surroundings(request: RdmaRequest, profile: Profile, locate: Locate) -> Iterator[Fault]:
-    """Yield what does not go together with the rest of the Pod and its nodes."""
+        yield "networks", what, hint
+    yield from _counts(request, profile)
     if profile.more and not request.has_cpu_or_memory:
-        names = ", ".join(name for name, _ in profile.more)
+        names = ", ".join(more for more, _ in profile.more)
         what = f"missing: Kubernetes takes {names} only beside a request for memory or CPUs"
-        yield Fault(where=locate("has_cpu_or_memory"), what=what, hint="such as 512Gi")
+        yield "has_cpu_or_memory", what, "such as 512Gi"
     if profile.host_network and request.ssh_port == 22:
         what = "port 22 is that of the node's own sshd: on the host's network both would want it"
-        yield Fault(where=locate("ssh_port"), what=what, hint=f"such as {profile.ssh_port}")
+        yield "ssh_port", what, f"such as {profile.ssh_port}"
     if profile.host_network and request.spread not in (None, Spread.APART):
         what = "on the host's network two workers of a node would want the same port"
-        yield Fault(where=locate("spread"), what=what, hint="leave it out")
-    if not profile.is_mellanox and profile.way is not Way.NOTHING:
-        for name in sorted({name for name, _ in request.node_labels} & node_labels.NAMES):
-            what = f"{name} means the PCI vendor 15b3: nodes of the profile {profile.name} do not carry it"
-            yield Fault(where=locate("node_labels"), what=what, hint="take a label of your own, or none")
+        yield "spread", what, "leave it out"
+    if not profile.is_mellanox and way is not Way.NOTHING:
+        for label in sorted({label for label, _ in request.node_labels} & _OFFERED_NAMES):
+            what = f"{label} means the PCI vendor 15b3: nodes of the profile {name} do not carry it"
+            yield "node_labels", what, "take a label of your own, or none"
+
+
+def _counts(request: RdmaRequest, profile: Profile) -> Found:
+    count, networks, gpus = request.count, len(request.networks), request.gpus
+    if profile.counts is Counts.SLOT and count is not None and count > 1:
+        what = f"{count}, but with the profile {profile.name} 1 gives every NIC of the node"
+        yield "count", what, "leave it out"
+    if profile.counts is Counts.NICS and networks > 1 and count not in (None, networks):
+        yield "networks", f"{networks} networks for {count} NICs", "one for all, or one for each"
+    if profile.counts is not Counts.PAIRS or request.claim_template:
+        return
+    if count is not None and gpus and count != gpus:
+        what = f"{count} NICs for {gpus} GPUs: a claim pairs each GPU with a NIC"
+        yield "count", what, "make them equal, or leave this out"
+    elif (count or gpus) > MOST_PAIRS:
+        yield "count", f"{count or gpus}, a claim has room for {MOST_PAIRS}", ""

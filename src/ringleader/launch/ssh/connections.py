@@ -23,8 +23,7 @@ from pathlib import Path
 
 from ringleader.errors import Fault, ProbeError, RefusedError, RequestError
 from ringleader.plan.job import Host, Ssh
-from ringleader.render.hostfile import mpi_name
-from ringleader.render.ssh_config import ssh_config_text
+from ringleader.render.hostfile import mpi_name, ssh_config_text
 
 PERSIST_SECONDS = 3
 """How long a connection outlives its last use; also how long after a SIGKILL of ours one may stay."""

@@ -22,10 +22,9 @@ from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.objects import exec_spawn, ssh_secret
-from ringleader.kubernetes.objects.config_map import config_map
 from ringleader.kubernetes.objects.gang_scheduling import gang_of
 from ringleader.kubernetes.objects.gang_scheduling import pod_group as group_document
-from ringleader.kubernetes.objects.service import service
+from ringleader.kubernetes.objects.service_and_config_map import config_map, service
 from ringleader.kubernetes.operator.decide.decision import (
     Action,
     Create,

@@ -96,7 +96,7 @@ class Leader:
         self.is_leader = False
 
     async def lead(self, taken: Callable[[], object]) -> None:
-        """Take the Lease, call ``taken``, and hold it until cancelled; what ``taken`` starts may be slow."""
+        """Take the Lease, call ``taken``, and hold it until cancelled, however long others take meanwhile."""
         await self.take()
         taken()
         await self.hold()

@@ -1,27 +1,21 @@
-"""One elastic job of the campaign: start it, find its ranks, strike, see how long it takes to go on."""
+"""An elastic job of the campaign: its ranks, strikes, how long it takes to go on, and what it holds."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
+import os
 import signal
 import subprocess
-import sys
-import tempfile
-import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from campaign import Job, command_line, of_kind, on_hosts, pids, stat, until, variable
 from elastic_status import KINDS, PHASES, Status
-from faults_world import command_line, started, variable
 
-from ringleader.lab import kernel_state
 from ringleader.lab.saved_state import Lab, LabHost
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
@@ -71,45 +65,22 @@ class _Log:
     """Whether its process had ended when it was read last."""
 
 
-class ElasticJob:
+class ElasticJob(Job):
     """A job that can be struck; it trains without an end, where no steps are named."""
 
     def __init__(
         self, *, words: tuple[str, ...], lab: Lab | None = None, steps: int = ENDLESS, after: float = 0.0
     ) -> None:
         """Start ``ringleader run`` with these words. ``steps``, ``after``: see ``elastic_script``."""
-        self.lab = lab
-        self.tmp = Path(tempfile.mkdtemp(prefix="rle-", dir="/tmp"))
-        self.place = self.tmp / "ranks"
-        self.place.mkdir()
-        self.argv = (sys.executable, "-m", "ringleader", "run", *words)
-        self.argv += ("--json-file", str(self.tmp / "outcome.json"), "--")
-        self.argv += (sys.executable, str(SCRIPT), str(self.place), str(steps), str(after))
-        self.lines: list[str] = []
         self._statuses: dict[str, Status] = {}
         self._logs: dict[str, _Log] = {}
-        self.launcher = started(self.argv, self.tmp)
-        self._reader = threading.Thread(target=self._listen, daemon=True)
-        self._reader.start()
 
-    def _listen(self) -> None:
-        assert self.launcher.stdout is not None
-        for line in self.launcher.stdout:
-            self.lines.append(line.decode(errors="replace").rstrip("\n"))
+        def command(tmp: Path) -> tuple[str, ...]:
+            self.place = tmp / "ranks"
+            self.place.mkdir()
+            return str(SCRIPT), str(self.place), str(steps), str(after)
 
-    def runs(self) -> bool:
-        """Say whether the launcher has not ended."""
-        return self.launcher.poll() is None
-
-    def says(self, *words: str, after: int = 0, seconds: float = 3.0, times: int = 1) -> bool:
-        """Say whether so many lines of the launcher's, from number ``after`` on, have all these words."""
-        until = time.monotonic() + seconds
-        while True:
-            if sum(all(word in line for word in words) for line in self.lines[after:]) >= times:
-                return True
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.02)
+        super().__init__(words, command, lab)
 
     # --- its ranks ----------------------------------------------------------------------------------------
 
@@ -154,15 +125,16 @@ class ElasticJob:
 
     def wait_until_steady(self, size: int, seconds: float) -> bool:
         """Wait until so many ranks make steps together."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and self.runs():
+
+        def steady() -> bool:
             there = self.members()
-            alike = {(one.size, one.generation) for one in there}
-            fresh = there and time.monotonic() - min(one.step_at for one in there) < 5.0
-            if len(there) == size and len(alike) == 1 and there[0].size == size and fresh:
-                return True
-            time.sleep(0.01)
-        return False
+            if len(there) != size or {(one.size, one.generation) for one in there} != {
+                (size, there[0].generation)
+            }:
+                return False
+            return time.monotonic() - min(one.step_at for one in there) < 5.0
+
+        return until(steady, seconds, 0.01, self.runs)
 
     def wait_for_step(
         self, generation: int, size: int | None, seconds: float, after: float = 0.0
@@ -171,13 +143,12 @@ class ElasticJob:
 
         ``after``: steps before that time do not count.
         """
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and self.runs():
-            steps = self.later_steps(generation, after)
-            if found := [one.at for one in steps if size in (None, one.size)]:
-                return min(found)
-            time.sleep(10 * LOOK_SECONDS)
-        return None
+
+        def ended() -> list[float]:
+            return [step.at for step in self.later_steps(generation, after) if size in (None, step.size)]
+
+        found = until(ended, seconds, 10 * LOOK_SECONDS, self.runs)
+        return min(found) if found else None
 
     def later_steps(self, generation: int, after: float) -> list[Step]:
         """Return the steps of later generations that ended after a time, without a look at all the others."""
@@ -255,69 +226,44 @@ class ElasticJob:
 
     def wait_for_next(self, seconds: float) -> str | None:
         """Return the name of the rank that took the order."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and self.runs():
-            for path in self.place.glob("*.next"):
-                path.unlink()
-                return path.stem
-            time.sleep(LOOK_SECONDS)
+        found = until(lambda: list(self.place.glob("*.next")), seconds, LOOK_SECONDS, self.runs)
+        for path in found:
+            path.unlink()
+            return path.stem
         (self.place / "next").unlink(missing_ok=True)
         return None
 
     def wait_for_end(self, name: str, seconds: float) -> float | None:
         """Return when a rank failed as it was ordered; None where it never came there."""
-        status, until = self.status(name), time.monotonic() + seconds
-        while time.monotonic() < until and self.runs():
-            if not status.alive():
-                return float(status.get("struck_at"))
-            time.sleep(LOOK_SECONDS)
-        return None
+        status = self.status(name)
+        has_ended = until(lambda: not status.alive(), seconds, LOOK_SECONDS, self.runs)
+        return float(status.get("struck_at")) if has_ended else None
 
     def strike(self, name: str, phase: str, kind: str, seconds: float) -> float | None:
         """Have a rank fail in a phase; return when it did, None where it never came there."""
         self.order(name, phase, kind)
         return self.wait_for_end(name, seconds)
 
-    def processes(self) -> dict[int, str]:
-        """Return the job's processes with their command lines, also those on a lab's hosts."""
-        hosts = self.lab.hosts if self.lab else ()
-        on_hosts = kernel_state.inside(tuple(host.namespace for host in hosts)) if hosts else {}
-        found = {one.pid for there in on_hosts.values() for one in there}
-        found |= {pid for pid in pids() if pid in found or self._owns(pid)}
-        return {pid: line for pid in sorted(found) if (line := command_line(pid))}
-
-    def _owns(self, pid: int) -> bool:
-        """Say whether a process was started by this job: our temporary files are its own."""
-        return any(str(self.tmp) in variable(pid, name) for name in ("TMPDIR", "RINGLEADER_JOB_DIR"))
-
     def of_kind(self, words: Collection[str]) -> list[int]:
         """Return the job's processes of a kind."""
-        return _of_kind(words, self.processes())
-
-    def wait_for_new(self, words: Collection[str], known: set[int], seconds: float) -> list[int]:
-        """Wait for processes of a kind, beside others of it, that are not known (see `pids`); return some."""
-        until = time.monotonic() + seconds
-        ours = {variable(pid, "RINGLEADER_JOB_ID") for pid in self.of_kind(words)}
-        while time.monotonic() < until and self.runs():
-            new = {pid: command_line(pid) for pid in pids() - known}
-            if found := [pid for pid in _of_kind(words, new) if variable(pid, "RINGLEADER_JOB_ID") in ours]:
-                return found
-            time.sleep(0.005)
-        return []
+        return of_kind(words, self.processes())
 
     @staticmethod
     def on_host(words: Collection[str], host: LabHost) -> list[int]:
         """The same of a lab's host."""
-        inside = kernel_state.inside((host.namespace,))[host.namespace]
-        return _of_kind(words, {one.pid: command_line(one.pid) for one in inside})
+        return of_kind(words, {pid: command_line(pid) for pid in on_hosts([host])})
+
+    def wait_for_new(self, words: Collection[str], known: set[int], seconds: float) -> list[int]:
+        """Wait for processes of a kind, beside others of it, that are not known (see `pids`); return some."""
+        ours = {variable(pid, "RINGLEADER_JOB_ID") for pid in self.of_kind(words)}
+
+        def new() -> list[int]:
+            found = of_kind(words, {pid: command_line(pid) for pid in pids() - known})
+            return [pid for pid in found if variable(pid, "RINGLEADER_JOB_ID") in ours]
+
+        return until(new, seconds, 0.005, self.runs)
 
     # --- the end ------------------------------------------------------------------------------------------
-
-    def outcome(self) -> dict[str, Any]:
-        """Return what --json-file says, empty where there is nothing."""
-        with contextlib.suppress(OSError, ValueError):
-            return dict(json.loads((self.tmp / "outcome.json").read_bytes()))
-        return {}
 
     def end(self, seconds: float = 20.0) -> list[str]:
         """Tell the launcher to end; return what is left after that.
@@ -325,53 +271,129 @@ class ElasticJob:
         A host that nothing reaches ends what it has 30 s after it heard of the launcher's last.
         """
         before = set(self.processes()) - {self.launcher.pid}
-        if self.launcher.poll() is None:
+        if self.runs():
             self.launcher.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.launcher.wait(seconds)
-        until = time.monotonic() + 40.0
-        while (left := self._left(before)) and time.monotonic() < until:
-            time.sleep(0.1)
-        if self.launcher.poll() is None:
-            left.append("the launcher")
-            self.launcher.kill()
-            self.launcher.wait()
-        self._reader.join(5.0)
+
+        def left() -> list[str]:
+            """Those that live, but for a lab's own."""
+            there = {
+                pid: command_line(pid) for pid in sorted(before) if stat(pid)[:1] not in ([], [b"Z"], [b"X"])
+            }
+            return [
+                f"process {pid}: {line[:100]}" for pid, line in there.items() if not line.startswith("sshd")
+            ]
+
+        until(lambda: not left(), 40.0, 0.1)
+        found = [*left(), *(["the launcher"] if self.runs() else [])]
         for status in self._statuses.values():
             status.close()
-        return left
-
-    @staticmethod
-    def _left(before: set[int]) -> list[str]:
-        """Return those of these processes that live, but for a lab's own."""
-        there = {pid: command_line(pid) for pid in sorted(before) if _alive(pid)}
-        return [
-            f"process {pid}: {words[:100]}" for pid, words in there.items() if not words.startswith("sshd")
-        ]
-
-    def remove(self) -> None:
-        """Remove its files."""
-        shutil.rmtree(self.tmp, ignore_errors=True)
+        return found
 
 
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
+# --- what a job holds -------------------------------------------------------------------------------------
+
+DESCRIPTORS, SHARED_FILES = 16, 10
+"""How many more a job may hold than at first: a process may be about to end, others use /dev/shm, too."""
+KILOBYTES_A_STRIKE = 20
+"""How much the memory of one kind of process may grow: the launcher remembers what happened."""
+SLACK_KILOBYTES = 20_000
 
 
-def pids() -> set[int]:
-    """Return all processes of the machine."""
-    return {int(entry.name) for entry in Path("/proc").glob("[0-9]*")}
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What the job held at one moment."""
+
+    strikes: int
+    """Before it."""
+    processes: int
+    descriptors: int
+    memory_files: int
+    """Files in memory (memfd) that its processes have open."""
+    memory_file_kilobytes: int
+    shared_files: int
+    """Files in /dev/shm, of the whole machine."""
+    pss: dict[str, int]
+    """Kind of process → kilobytes, those that are shared divided among who shares them."""
+    rss: dict[str, int]
 
 
-def _of_kind(words: Collection[str], there: dict[int, str]) -> list[int]:
-    """Return processes by their command lines: a Python that runs one of these, or a program of that name."""
-    found = []
+def usage_of(job: ElasticJob, strikes: int, survivor: str = "") -> Usage:
+    """Look at all processes of a job. ``survivor``: a rank that is told of by itself, too."""
+    there = job.processes()
+    ranks = {int(one.name.rpartition("-")[2]): one.name for one in job.members()}
+    descriptors, memory = 0, dict[int, int]()
+    pss, rss = defaultdict[str, int](int), defaultdict[str, int](int)
     for pid, line in there.items():
-        program, _, rest = line.partition(" ")
-        told = rest if "python" in program else program
-        if any(word in told for word in words):
-            found.append(pid)
-    return sorted(found)
+        kinds = [_kind(line, launcher=pid == job.launcher.pid, rank=pid in ranks)]
+        if survivor and ranks.get(pid) == survivor:
+            kinds.append("survivor")
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    descriptors += 1
+                    if os.readlink(link).startswith("/memfd:"):
+                        found = link.stat()
+                        memory[found.st_ino] = found.st_blocks // 2
+            for words in map(str.split, Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()):
+                for kind in kinds if words[0] in ("Pss:", "Rss:") else ():
+                    (pss if words[0] == "Pss:" else rss)[kind] += int(words[1])
+    return Usage(
+        strikes=strikes,
+        processes=len(there),
+        descriptors=descriptors,
+        memory_files=len(memory),
+        memory_file_kilobytes=sum(memory.values()),
+        shared_files=sum(1 for _ in Path("/dev/shm").rglob("*")),
+        pss=dict(pss),
+        rss=dict(rss),
+    )
+
+
+def _kind(line: str, *, launcher: bool, rank: bool) -> str:
+    if launcher:
+        return "launcher"
+    if rank:
+        return "ranks"
+    if any(word in line for word in PROXY):
+        return "proxies"
+    if any(word in line for word in HOST_AGENT):
+        return "host agent"
+    if "fork_server" in line or SCRIPT.name in line:
+        return "fork server, rank agents"
+    return "others"
+
+
+def growth(usages: list[Usage]) -> list[str]:
+    """Return what has grown with the strikes between the first look and the last one."""
+    found, begin, now = [], usages[0], usages[-1]
+    for what, more in (("descriptors", DESCRIPTORS), ("memory_files", 4), ("shared_files", SHARED_FILES)):
+        before, after = getattr(begin, what), getattr(now, what)
+        if after > before + more:
+            found.append(f"{before} {what.replace('_', ' ')} became {after}")
+    sizes = {"files in memory": [(one.strikes, one.memory_file_kilobytes) for one in usages]}
+    for kind in {kind for one in usages for kind in one.pss} - {"others"}:
+        sizes[kind] = [(one.strikes, one.pss[kind]) for one in usages if kind in one.pss]
+    for kind, looks in sizes.items():
+        (first, before), (last, after) = looks[0], looks[-1]
+        if after > before + SLACK_KILOBYTES + KILOBYTES_A_STRIKE * (last - first):
+            found.append(f"{kind}: {before} kB became {after} kB")
+    return found
+
+
+def lines_of(usages: list[Usage]) -> list[str]:
+    """Return a table of what a job held."""
+    kinds = sorted({kind for usage in usages for kind in usage.pss})
+    lines = [
+        f"{'strikes':>8} {'processes':>10} {'descr.':>7} {'memfds':>7} {'MB':>6} {'shm':>5}  PSS/RSS in MB"
+    ]
+    for one in usages:
+        sizes = "; ".join(
+            f"{kind} {one.pss.get(kind, 0) / 1e3:.1f}/{one.rss.get(kind, 0) / 1e3:.1f}" for kind in kinds
+        )
+        lines.append(
+            f"{one.strikes:8} {one.processes:10} {one.descriptors:7} {one.memory_files:7} "
+            f"{one.memory_file_kilobytes / 1e3:6.1f} {one.shared_files:5}  {sizes}"
+        )
+    return lines

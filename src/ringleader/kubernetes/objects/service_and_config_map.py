@@ -1,4 +1,7 @@
-"""The ConfigMap with a job's hosts: mpirun's hostfile, and the script that Horovod's elastic runs. Pure."""
+"""How a job's Pods find each other: the Service that names them, the ConfigMap with mpirun's hostfile. Pure.
+
+``ssh_secret`` and ``exec_spawn`` have the ways into them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
-from ringleader.kubernetes.mpijob.object_metadata import Document, metadata
+from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata, selector
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.plan.job import Family
 from ringleader.render.hostfile import host_lines
@@ -26,17 +29,32 @@ FAMILIES = {
 """Which dialect of hostfile an implementation reads; Open MPI 4 reads that of Open MPI 5."""
 
 
-def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSettings) -> Document:
-    """Return the ConfigMap of a job. ``ready_workers``: indices of the workers that run."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(job, object_names.config(job.metadata.name)),
-        "data": {
-            HOSTFILE: hostfile_text(job, settings),
-            DISCOVER_HOSTS: discover_hosts_text(job, ready_workers, settings),
-        },
+def service(job: MPIJob) -> Document:
+    """Return the headless Service of a job: ``<pod>.<job>.<namespace>.svc`` is a Pod's address.
+
+    Pods have their names from the moment they have an address, not only when they are ready: no resolver is
+    given the chance to remember that there is no such name, and the daemons in the workers find the launcher
+    that has just begun to call them. Whether a worker answers is for the launcher's init container to find
+    out.
+    """
+    spec = {
+        "clusterIP": "None",
+        "selector": selector(job.metadata.name),
+        "publishNotReadyAddresses": True,
     }
+    return document("v1", "Service", metadata(job, object_names.service(job.metadata.name)), spec=spec)
+
+
+def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSettings) -> Document:
+    """Return the ConfigMap: the hostfile, and the script that Horovod's elastic runs.
+
+    ``ready_workers``: indices of the workers that run.
+    """
+    data = {
+        HOSTFILE: hostfile_text(job, settings),
+        DISCOVER_HOSTS: discover_hosts_text(job, ready_workers, settings),
+    }
+    return document("v1", "ConfigMap", metadata(job, object_names.config(job.metadata.name)), data=data)
 
 
 def hostfile_text(job: MPIJob, settings: OperatorSettings) -> str:
@@ -58,23 +76,11 @@ def host(job: MPIJob, pod: str, settings: OperatorSettings) -> str:
     return f"{name}.{settings.cluster_domain}" if settings.cluster_domain else name
 
 
-def volume(job: MPIJob) -> Document:
-    """Return the launcher's volume with the hosts."""
-    return {
-        "name": VOLUME,
-        "configMap": {
-            "name": object_names.config(job.metadata.name),
-            "items": [
-                {"key": HOSTFILE, "path": HOSTFILE, "mode": 0o444},
-                {"key": DISCOVER_HOSTS, "path": DISCOVER_HOSTS, "mode": 0o555},
-            ],
-        },
-    }
-
-
-def mount() -> Document:
-    """Return where the launcher sees it."""
-    return {"name": VOLUME, "mountPath": MOUNT_PATH}
+def files(job: MPIJob) -> Document:
+    """Return the source of the launcher's volume with the hosts."""
+    modes = {HOSTFILE: 0o444, DISCOVER_HOSTS: 0o555}
+    items = [{"key": name, "path": name, "mode": mode} for name, mode in modes.items()]
+    return {"configMap": {"name": object_names.config(job.metadata.name), "items": items}}
 
 
 def _hosts(job: MPIJob, workers: Iterable[int], settings: OperatorSettings) -> list[str]:
