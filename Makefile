@@ -102,7 +102,7 @@ needs: setup $(VENV)/.frameworks
 
 # Stages, the longest first; of the long ones in each third, which is what --rotate begins with.
 QUICK := unit types imports lint format
-TEST := collectives mpi ends unit ssh types kube images lab processes report examples frameworks controller docs \
+TEST := collectives mpi ends unit ssh types kube images lab processes report examples frameworks controller docs site \
 	imports lint format
 TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit \
 	long-keras long-proxies long-kube long-optimizer long-hosts long-collectives \
@@ -140,6 +140,7 @@ RUN_report := $(PYTEST) $(SHORT) tests/report
 RUN_images := $(PYTEST) $(SHORT) tests/images
 RUN_frameworks := $(PYTEST) $(SHORT) tests/frameworks
 RUN_docs := $(PYTEST) $(SHORT) tests/docs
+RUN_site := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 RUN_long-mpi := $(PYTEST) $(LONG) $(PAIR) tests/mpi
 RUN_long-contract := $(PYTEST) $(LONG) $(CONTRACT)
@@ -229,6 +230,9 @@ bench-predict-lab: setup system  ## steps in labs at three rates, predicted and 
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
 	@$(BIN)/python benchmarks/controller.py $(WORDS)
+
+docs: setup  ## the site of the documentation, in build/site: a broken link or a missing page fails
+	@$(RUN_site)
 
 pictures: setup  ## the pictures of the README, from docs/images/scaling.json; a Chromium takes the screenshot
 	@$(BIN)/python scripts/pictures.py

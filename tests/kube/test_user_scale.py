@@ -93,7 +93,7 @@ def test_a_size_that_fails_ends_it_and_is_deleted(scale: Start, fake: FakeCluste
     operator.finishes(7, message="launcher: exit code 7")
     assert command.ends() == 7
     assert "No module named 'numpy'" in command.err and "launcher: exit code 7" in command.err
-    assert "go on with it: ringleader scale --resume" in command.err
+    assert "to continue: ringleader scale --resume" in command.err
     assert fake.list("mpijobs") == []
     stored = run_file.read(tmp_path / "runs" / "r")
     assert stored.failure.startswith("1x1 coupled, repetition 1: ")

@@ -1,10 +1,11 @@
-"""Groups of commands: bench, image, operator, render; `main` has the commands that are in none.
+"""Groups of commands: bench, image, k8s, operator, render; `main` has the commands that are in none.
 
 Each command is imported only when it is called, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -13,21 +14,49 @@ import click
 from click.shell_completion import CompletionItem
 
 from ringleader.cli import interrupts
+from ringleader.cli.output import is_coloured
+from ringleader.errors import RequestError
 
 Table = Mapping[str, tuple[str, str]]
 """Sub-command → (module of ``ringleader.cli`` with a click command ``command``, or ``module:name``; help)."""
 
 
+class HelpFormatter(click.HelpFormatter):
+    """Headings of the help are bold on a terminal."""
+
+    def write_heading(self, heading: str) -> None:
+        """Write a heading."""
+        super().write_heading(f"\x1b[1m{heading}\x1b[0m" if is_coloured() else heading)
+
+
+class Context(click.Context):
+    """A context whose help is written by our formatter."""
+
+    formatter_class = HelpFormatter
+
+
 class LazyGroup(click.Group):
     """A group that lists its commands without importing them, so that ``--help`` is fast."""
 
+    context_class = Context
+
     def __init__(
-        self, name: str, *, table: Table, sections: Mapping[str, str] | None = None, **attributes: Any
+        self,
+        name: str,
+        *,
+        table: Table,
+        sections: Mapping[str, str] | None = None,
+        hidden: Table | None = None,
+        **attributes: Any,
     ) -> None:
-        """``table``: the commands in order; ``sections``: first command of each section → its heading."""
+        """``table``: the commands in order; ``sections``: first command of each section → its heading.
+
+        ``hidden``: older names of commands, which work and are not listed.
+        """
         super().__init__(name, **attributes)
         self._table = table
         self._sections = sections or {}
+        self._hidden = hidden or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table: the order in which a user meets them."""
@@ -35,13 +64,26 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one command that was asked for."""
-        if cmd_name not in self._table:
+        place = self._table.get(cmd_name) or self._hidden.get(cmd_name)
+        if place is None:
             return None
         with interrupts.held():
-            module, _, name = self._table[cmd_name][0].partition(":")
+            module, _, name = place[0].partition(":")
             command = getattr(import_module(f"ringleader.cli.{module}"), name or "command")
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names. RequestError with the likeliest where none has it."""
+        word = args[0]
+        if word.startswith("-") or word in self._table or word in self._hidden or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(word, self._table, n=1, cutoff=0.5)
+        near += [one for one in self._table if one.startswith(word) and one not in near]
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise RequestError("no such command", where=word, hint=f"{meant}{ctx.command_path} --help lists them")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands, section by section."""
@@ -112,6 +154,20 @@ operator = LazyGroup(
         "run": ("operator:run_command", "Run the operator until SIGTERM or Ctrl-C."),
     },
     help="The MPIJob operator and what a cluster needs for it.",
+)
+
+_JOBS = "kubernetes.job_commands"
+JOB_COMMANDS: Table = {
+    "submit": ("kubernetes.run_job", "Send a job and follow it to its end."),
+    "status": (f"{_JOBS}:status_command", "Show the jobs of a cluster and their states."),
+    "logs": (f"{_JOBS}:logs_command", "Show what a launcher, or a worker, has written."),
+    "explain": (f"{_JOBS}:explain_command", "Say why a job is not running, or why it failed."),
+    "delete": (f"{_JOBS}:delete_command", "Delete jobs with everything that belongs to them."),
+}
+k8s = LazyGroup(
+    "k8s",
+    table=JOB_COMMANDS,
+    help="Jobs on Kubernetes. `ringleader run --on kubernetes` sends a job and follows it, too.",
 )
 
 render = LazyGroup(

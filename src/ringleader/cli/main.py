@@ -18,9 +18,11 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts
-from ringleader.cli.command_groups import LazyGroup, Table
+from ringleader.cli.command_groups import JOB_COMMANDS, LazyGroup, Table
 from ringleader.cli.option_defaults import PREFIX, Configuration, choose_file
+from ringleader.cli.typed_command import nearest_options, spelling
 from ringleader.errors import (
+    Fault,
     OutputError,
     ReaderGoneError,
     RefusedError,
@@ -83,7 +85,6 @@ def _guarded_stream(stream: io.TextIOBase | object, *, silent: bool) -> io.TextI
     )
 
 
-_JOBS = "kubernetes.job_commands"
 COMMANDS: Table = {
     "run": ("run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
     "lab": ("lab", "A cluster on one machine: up, down, exec, cut, slow, heal."),
@@ -95,19 +96,17 @@ COMMANDS: Table = {
     "config": ("config", "Show defaults of options, and where they were set."),
     "image": ("command_groups:image", "Container images: solve, render, build, check, lock."),
     "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications."),
-    "submit": ("kubernetes.run_job", "Kubernetes: send a job and follow it to its end."),
-    "status": (f"{_JOBS}:status_command", "Kubernetes: the jobs of a cluster and their states."),
-    "logs": (f"{_JOBS}:logs_command", "Kubernetes: what a launcher, or a worker, has written."),
-    "explain": (f"{_JOBS}:explain_command", "Kubernetes: why a job is not running, or why it failed."),
-    "delete": (f"{_JOBS}:delete_command", "Kubernetes: delete jobs with everything that belongs to them."),
+    "k8s": ("command_groups:k8s", "Kubernetes: jobs: submit, status, logs, explain, delete."),
     "operator": ("command_groups:operator", "Kubernetes: the operator of MPIJobs, its manifests and CRD."),
+    "completion": ("completion", "Shell: print what makes bash, zsh or fish complete our words."),
 }
 SECTIONS = {
     "run": "Train",
     "scale": "Measure",
     "doctor": "Diagnose",
     "image": "Build",
-    "submit": "Kubernetes",
+    "k8s": "Kubernetes",
+    "completion": "Shell",
 }
 """First command of each section of the help → its heading."""
 
@@ -116,6 +115,7 @@ ringleader = LazyGroup(
     "ringleader",
     table=COMMANDS,
     sections=SECTIONS,
+    hidden=JOB_COMMANDS,
     help="""Train one script on many ranks; prove which wire carried the gradients; say how close to linear
     the job is, and why.
 
@@ -176,6 +176,7 @@ def main(argv: list[str] | None = None) -> None:
             standalone_mode=False,
             auto_envvar_prefix=PREFIX,
             obj=Configuration(environ=os.environ),
+            color=False if os.environ.get("NO_COLOR") else None,
         )
     )
 
@@ -200,11 +201,11 @@ def _guarded(command: Callable[[], object]) -> int:
     try:
         with interrupts.raised():
             code = command()
-    except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(file=shown)
-        print(shortened(shown.getvalue()), end="", file=sys.stderr)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
         return 2
+    except click.ClickException as error:
+        return _told(RequestError((fault_of(error),)))
     except (click.Abort, KeyboardInterrupt) as error:
         number = interrupts.number_of(error)
         print(f"ringleader: stopped by {signal.Signals(number).name}", file=sys.stderr)
@@ -222,6 +223,28 @@ def _guarded(command: Callable[[], object]) -> int:
             raise
         return _told(refusal_of(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))))
     return code if isinstance(code, int) else 0
+
+
+def fault_of(error: click.ClickException) -> Fault:
+    """Return what click says of a command line, in our words."""
+    context = getattr(error, "ctx", None)
+    hint = f"{context.command_path} --help" if context is not None else ""
+    parameter = getattr(error, "param", None)
+    if isinstance(error, click.NoSuchOption):
+        near = nearest_options(context.command, error.option_name) if context is not None else []
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        return Fault(where=error.option_name, what="no such option", hint=meant + hint)
+    if isinstance(error, click.BadOptionUsage):
+        what = error.message.rstrip(".").removeprefix(f"Option {error.option_name!r} ")
+        return Fault(where=error.option_name, what=what, hint=hint)
+    if isinstance(error, click.MissingParameter) and parameter is not None and context is not None:
+        name = (
+            parameter.make_metavar(context).strip("[].…") if parameter.param_type_name == "argument" else ""
+        )
+        return Fault(where=name or spelling(parameter), what="is missing", hint=hint)
+    if isinstance(error, click.BadParameter) and parameter is not None:
+        return Fault(where=spelling(parameter), what=shortened(error.message.rstrip(".")), hint=hint)
+    return Fault(where="", what=shortened(error.format_message().rstrip(".")), hint=hint)
 
 
 def _told(error: RingleaderError) -> int:

@@ -7,6 +7,7 @@ variables (`option_defaults`). All wrong values are reported at once; a command 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, replace
 from enum import StrEnum
@@ -16,6 +17,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ringleader.cli.command_groups import Context
 from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError, refuse
 from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
@@ -214,6 +216,8 @@ def _parameter(part: Part, changes: Mapping[str, Any] | str) -> click.Parameter:
 class Command(click.Command, Generic[Options]):
     """A command that is given its options as one value."""
 
+    context_class = Context
+
     def __init__(
         self,
         name: str,
@@ -378,6 +382,38 @@ def misplaced(names: Callable[[str], bool], what: str, hint: str = "") -> list[F
 def spelling(parameter: click.Parameter) -> str:
     """Return an option as a user writes it: its longest name."""
     return max(parameter.spellings if isinstance(parameter, Option) else parameter.opts, key=len)
+
+
+MEANT = {
+    "-n": (
+        "num-procs",
+        "num-proc",
+        "np",
+        "nproc",
+        "nproc-per-node",
+        "nprocs",
+        "ntasks",
+        "processes",
+        "ranks",
+    ),
+    "-H": ("host", "nodelist"),
+    "--hostfile": ("machinefile", "hosts-file"),
+    "--max-restarts": ("restarts", "max-restart"),
+}
+"""Option → what other launchers call it."""
+
+
+def nearest_options(command: click.Command, word: str) -> list[str]:
+    """Return those options of a command, as its help shows them, that a wrong one may mean; two at most."""
+    shown = [
+        name
+        for one in command.params
+        if isinstance(one, click.Option) and not one.hidden
+        for name in (one.spellings if isinstance(one, Option) else one.opts)
+    ]
+    bare = word.lstrip("-")
+    meant = [option for option, names in MEANT.items() if bare in names and option in shown]
+    return meant or difflib.get_close_matches(word, shown, n=2, cutoff=0.6)
 
 
 def complete_files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

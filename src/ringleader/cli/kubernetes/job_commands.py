@@ -146,7 +146,7 @@ class ExplainOptions:
     job: str = argument("JOB")
 
 
-@Command.of("explain", ExplainOptions, help=EXPLAIN_HELP, no_args_is_help=True)
+@Command.of("explain", ExplainOptions, help=EXPLAIN_HELP)
 def explain_command(options: ExplainOptions) -> None:
     """Explain the job."""
     snapshot = with_cluster(options.cluster, lambda connection: _known(connection, options.job))
@@ -211,7 +211,7 @@ class LogsOptions:
     faults: tuple[Fault, ...] = ()
 
 
-@Command.of("logs", LogsOptions, no_args_is_help=True)
+@Command.of("logs", LogsOptions)
 def logs_command(options: LogsOptions) -> None:
     """Show the log of JOB's launcher, or of one of its workers.
 
@@ -298,7 +298,7 @@ class DeleteOptions:
     jobs: tuple[str, ...] = argument("JOB...")
 
 
-@Command.of("delete", DeleteOptions, no_args_is_help=True)
+@Command.of("delete", DeleteOptions)
 def delete_command(options: DeleteOptions) -> None:
     """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
 

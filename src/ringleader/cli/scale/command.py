@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, with_threads
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
+from ringleader.errors import RequestError
 from ringleader.plan.job import Host
 from ringleader.report.number_format import plural
 from ringleader.scaling import Run, Size
@@ -160,11 +162,18 @@ def _measure(
                 warn=lambda text: line.keep(f"ringleader: {text}"),
                 keep=keep,
             )
+    except RequestError:
+        if not session.directory and not any(point.samples for one in kept for point in one.points):
+            kept.clear()  # the request was wrong: there is nothing to resume
+            shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                directory.parent.rmdir()
+        raise
     finally:
         line.clear()
         if kept and runs_left(kept[-1]):
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
-            print(f"ringleader: go on with it: {words}", file=sys.stderr)
+            print(f"ringleader: to continue: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):
             result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
             write_reports(kept[-1], directory, page=not options.no_page)

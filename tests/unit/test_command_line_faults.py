@@ -1,0 +1,70 @@
+"""What is said of words that are no command, no option, or missing: one style, and what was meant."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from ringleader.cli import output
+
+Call = Callable[..., tuple[int, str, str]]
+
+CASES = {
+    "rn": "rn: no such command\n    → did you mean run? ringleader --help lists them",
+    "image lst": "lst: no such command\n    → did you mean list? ringleader image --help lists them",
+    "k8s statu": "statu: no such command\n    → did you mean status? ringleader k8s --help lists them",
+    "xyzzy": "xyzzy: no such command\n    → ringleader --help lists them",
+    "run --num-procs 2 x": "--num-procs: no such option\n    → did you mean -n? ringleader run --help",
+    "run --hostfil x": "--hostfil: no such option\n    → did you mean --hostfile",
+    "run -n": "-n: requires an argument",
+    "completion": "bash|zsh|fish: is missing\n    → ringleader completion --help",
+    "completion ksh": "shell: 'ksh' is not one of 'bash', 'zsh', 'fish'",
+}
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_it_says_what_was_meant(call: Call, line: str) -> None:
+    code, out, err = call(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"ringleader: {CASES[line]}"), err
+
+
+@pytest.mark.parametrize("name", ["submit", "status", "logs", "explain", "delete"])
+def test_commands_of_jobs_on_a_cluster_have_two_names(call: Call, name: str) -> None:
+    new, old = call("k8s", name, "--help"), call(name, "--help")
+    assert new[0] == old[0] == 0
+    assert new[1].replace("ringleader k8s", "ringleader") == old[1].replace("ringleader k8s", "ringleader")
+    assert f"  {name} " not in call("--help")[1]
+    assert f"  {name} " in call("k8s", "--help")[1]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell(call: Call, shell: str) -> None:
+    code, out, _err = call("completion", shell)
+    assert code == 0 and "_RINGLEADER_COMPLETE" in out and "ringleader" in out
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_verdicts_are_coloured_on_terminals_alone(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    text = "Between hosts\n  FAIL  hosts.mtu  a FAIL is red\n  WARN  x\n"
+    assert output.coloured(text) == text
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    red = text.replace("  FAIL", "  \x1b[1;31mFAIL\x1b[0m").replace("  WARN", "  \x1b[1;33mWARN\x1b[0m")
+    assert output.coloured(text) == (text if variables else red)
