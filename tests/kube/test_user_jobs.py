@@ -102,7 +102,7 @@ def test_detach_prints_the_name(start: Start, operator: Operator) -> None:
     command = start(*RUN, "--detach", *TRAIN)
     assert command.ends() == 0
     assert command.out == "train\n"
-    assert "ringleader logs -f train" in command.err
+    assert "ringleader k8s logs -f train" in command.err
     operator.arrived()
 
 
@@ -166,7 +166,7 @@ def test_start_timeout_names_what_is_in_the_way(start: Start, operator: Operator
     assert command.ends() == 3
     assert "did not run within 3 seconds" in command.err
     assert "check the image's name and tag" in command.err
-    assert "ringleader delete train" in command.err
+    assert "ringleader k8s delete train" in command.err
 
 
 def test_deleted_while_it_is_followed(start: Start, operator: Operator, fake: FakeCluster) -> None:
@@ -189,7 +189,7 @@ def test_without_a_terminal_ctrl_c_leaves_the_job(
     command.press()
     assert command.ends() == 130
     assert "the job train goes on in namespace default" in command.err
-    assert "ringleader delete train --namespace default" in command.err
+    assert "ringleader k8s delete train --namespace default" in command.err
     assert fake.get("mpijobs", "train") is not None
 
 
@@ -331,7 +331,7 @@ def test_the_name_is_taken(start: Start, fake: FakeCluster, tmp_path: Path) -> N
     command = start(*RUN, *TRAIN)
     assert command.ends() == 3
     assert "one of this name exists" in command.err
-    assert "ringleader delete train" in command.err
+    assert "ringleader k8s delete train" in command.err
 
 
 def test_no_server(start: Start, fake: FakeCluster) -> None:

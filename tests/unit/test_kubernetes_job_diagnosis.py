@@ -22,7 +22,7 @@ from ringleader.kubernetes.jobs.job_state import (
 Object = dict[str, Any]
 
 KINDS = {Level.FAULT: "failed"}
-"""What `ringleader explain --json` calls a level by another word."""
+"""What `ringleader k8s explain --json` calls a level by another word."""
 
 
 def condition(type_: str, reason: str = "", message: str = "", status: str = "True") -> Object:

@@ -114,7 +114,7 @@ def advice_on_end(code: int | None, reason: str, *, role: str = "", log: str = "
         126: "the command is not executable in the image",
         127: f"the image has no command {missing[1]}: correct the command, or --image"
         if missing
-        else "the command is not in the image; its log says which: ringleader logs",
+        else "the command is not in the image; its log says which: ringleader k8s logs",
         137: "it was killed: out of memory, or evicted; see the node's events",
         139: "it crashed (SIGSEGV)",
     }.get(code or 0, "")
@@ -263,7 +263,7 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
             return "no MPIJob CRD on this cluster", _OPERATOR
         return f"this cluster has no {resource.kind} ({resource.api_version})", ""
     if error.status == 404:
-        return f"there is no {resource.kind} of this name", "ringleader status lists the jobs"
+        return f"there is no {resource.kind} of this name", "ringleader k8s status lists the jobs"
     if error.status == 401:
         return "the cluster does not accept the credentials", "log in again; kubectl auth whoami"
     if error.status == 403 and "exceeded quota" in said:
@@ -275,5 +275,5 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
         hint += f".{resource.group}" if resource.group else ""
         return f"not allowed: {said}", f"{hint}; kubectl auth can-i --list -n {namespace}"
     if error.is_there_already:
-        return "one of this name exists", f"--name another, or ringleader delete {name}"
+        return "one of this name exists", f"--name another, or ringleader k8s delete {name}"
     return f"{said} (HTTP {error.status})", ""

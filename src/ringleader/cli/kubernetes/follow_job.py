@@ -289,7 +289,7 @@ class _Session:
         if not sending.done():
             sending.cancel()
             self._terminal.say(
-                f"{self._name} may have been sent: ringleader status{self._connection.options}"
+                f"{self._name} may have been sent: ringleader k8s status{self._connection.options}"
             )
             return _stopped(number)
         sending.result()
@@ -343,15 +343,16 @@ class _Session:
             self._terminal.say(str(error))
         if not is_done:
             self._terminal.say(
-                f"some of {self._name} may be left: ringleader delete {self._name}{self._connection.options}"
+                f"some of {self._name} may be left: "
+                f"ringleader k8s delete {self._name}{self._connection.options}"
             )
 
     def _how_to_go_on(self) -> str:
         name, words = self._name, self._connection.options
         return (
             f"the job {name} goes on in namespace {self._connection.namespace}\n"
-            f"    → follow it: ringleader logs -f {name}{words}\n"
-            f"    → delete it: ringleader delete {name}{words}"
+            f"    → follow it: ringleader k8s logs -f {name}{words}\n"
+            f"    → delete it: ringleader k8s delete {name}{words}"
         )
 
 

@@ -1,4 +1,4 @@
-"""``ringleader status``, ``explain``, ``logs``, ``delete``: jobs on a cluster; `run_job` sends them."""
+"""``ringleader k8s status``, ``explain``, ``logs``, ``delete``: jobs on a cluster; `run_job` sends them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def status_command(options: StatusOptions) -> None:
     """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
 
     \b
-      ringleader status
-      ringleader status -w
-      ringleader status train-x7k2p
+      ringleader k8s status
+      ringleader k8s status -w
+      ringleader k8s status train-x7k2p
     """
     if options.watch and options.json.json_file is not None:
         raise RequestError("what goes on has no one result", where="--watch and --json-file")
@@ -124,7 +124,7 @@ def _pods_text(snapshot: JobSnapshot) -> str:
         text += f"\n{found[0].where}: {found[0].what}\n"
         text += f"    → {found[0].hint}\n" if found[0].hint else ""
     if len(found) > 1:
-        text += f"{len(found) - 1} more: ringleader explain {snapshot.job.name}\n"
+        text += f"{len(found) - 1} more: ringleader k8s explain {snapshot.job.name}\n"
     return text
 
 
@@ -216,8 +216,8 @@ def logs_command(options: LogsOptions) -> None:
     """Show the log of JOB's launcher, or of one of its workers.
 
     \b
-      ringleader logs -f train-x7k2p
-      ringleader logs --worker 3 --tail 100 train-x7k2p
+      ringleader k8s logs -f train-x7k2p
+      ringleader k8s logs --worker 3 --tail 100 train-x7k2p
     """
     faults = Faults(found=list(options.faults))
     if options.previous and options.follow:
@@ -264,7 +264,7 @@ def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
         return RefusedError(f"{name} has no worker {worker}", where="--worker", hint=hint)
     who = "launcher" if worker is None else f"worker {worker}"
     what = f"there is no Pod of its {who} ({snapshot.job.state})"
-    return RefusedError(what, where=f"job {name}", hint=f"ringleader explain {name}")
+    return RefusedError(what, where=f"job {name}", hint=f"ringleader k8s explain {name}")
 
 
 async def _logs(connection: Connection, options: LogsOptions) -> None:

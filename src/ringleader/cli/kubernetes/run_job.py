@@ -1,4 +1,4 @@
-"""``ringleader submit`` and ``run --on kubernetes``: a job is sent to a cluster; `follow_job` follows it."""
+"""``ringleader k8s submit``, ``run --on kubernetes``: a job is sent to a cluster; `follow_job` follows it."""
 
 from __future__ import annotations
 
@@ -235,9 +235,9 @@ def command(options: SubmitOptions) -> int:
     COMMAND.
 
     \b
-      ringleader submit job.yaml
-      ringleader submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
-      ringleader submit --detach job.yaml
+      ringleader k8s submit job.yaml
+      ringleader k8s submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
+      ringleader k8s submit --detach job.yaml
 
     Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
     """
@@ -261,7 +261,7 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]
     for other in rendered:
         if not other.name:
             what = f"a {other.value.get('kind')}: only MPIJobs are sent"
-            hint = "kubectl apply -f takes files of any objects; ringleader logs -f JOB"
+            hint = "kubectl apply -f takes files of any objects; ringleader k8s logs -f JOB"
             faults.add(other.where, what, hint)
     found = tuple(read(one.value) for one in rendered if one.name)
     if len(found) > 1 and not follow.detach and not follow.dry_run:

@@ -220,7 +220,7 @@ class Follower:
     async def _rest_of(self, log: asyncio.Task[None]) -> None:
         done, _ = await asyncio.wait({log}, timeout=LOG_PATIENCE)
         if not done:
-            self._listener.warning(f"the rest of the log: ringleader logs {self._first.name}")
+            self._listener.warning(f"the rest of the log: ringleader k8s logs {self._first.name}")
         elif (error := log.exception()) is not None:
             raise error
 

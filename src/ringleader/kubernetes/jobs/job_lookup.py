@@ -105,7 +105,7 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
         return pods_job_view(second)
     if first.status == 403:
         raise refused(first, doing="get", resource=MPIJOBS, name=name, namespace=namespace) from first
-    hint = "ringleader status lists the jobs; --namespace looks elsewhere"
+    hint = "ringleader k8s status lists the jobs; --namespace looks elsewhere"
     if is_unknown_kind(first):
         hint += "; this cluster has no MPIJob CRD"
     raise RefusedError(f"there is no job {name} in namespace {namespace}", where=name, hint=hint)
