@@ -40,7 +40,7 @@ from ringleader.engine.operations import (
     signature_digest,
 )
 from ringleader.engine.reduction_kernels import Array
-from ringleader.engine.submission_queue import SubmissionQueue
+from ringleader.engine.submission_queue import SubmissionQueue, still_pending
 from ringleader.engine.timeline import Stage, activity_of
 from ringleader.engine.transports.transport import Region
 
@@ -164,9 +164,14 @@ class Engine:
 
     def _ask_others(self, work: Work) -> None:
         """Find out what the other ranks ask for, with this operation pending here."""
+        queue = self.queue
         work.error, work.done, work.since = None, False, self._clock()
-        self.queue.works[work.name] = work
-        self._negotiate([work], blocked=True)
+        if queue.works.setdefault(work.name, work) is work:
+            self._negotiate([work], blocked=True)
+            return
+        # Another thread has asked under this name while this one met the other ranks, who now send lists.
+        queue.finish(work, still_pending(work))
+        self._negotiate(list(queue.works.values()), blocked=False)
 
     # rounds on the queue, whose lock is held in all of them
 

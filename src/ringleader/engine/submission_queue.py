@@ -26,6 +26,14 @@ OUT_OF_THE_WAY_SECONDS = 0.005
 """How often the progress thread looks while the script itself is waiting for operations."""
 
 
+def still_pending(work: Work) -> ValueError:
+    """Return the error of an operation whose name another one has."""
+    return ValueError(
+        f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is "
+        "still pending on this rank. Wait for it, or give this one another name."
+    )
+
+
 class SubmissionQueue:
     """What one rank asked of one engine."""
 
@@ -97,10 +105,7 @@ class SubmissionQueue:
         now = self._newest = self._clock()
         for work in works:
             if work.name in self.works:
-                raise ValueError(
-                    f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is "
-                    "still pending on this rank. Wait for it, or give this one another name."
-                )
+                raise still_pending(work)
             work.error, work.done, work.since = None, False, now
             if work.signature.device != "cpu":
                 self.devices_for(work).submitted(work)

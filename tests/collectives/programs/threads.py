@@ -55,4 +55,30 @@ if RANK == 0:
 for handle in handles[: 3 + (SIZE == 2)]:
     assert bool((hvd.synchronize(handle) == TOTAL).all())
 hvd.barrier()
+
+# One name in two threads: the second asks for it while the first waits for the other ranks.
+refused = []
+
+
+def ask(pause):
+    time.sleep(pause)
+    try:
+        hvd.allreduce(torch.ones(3), name="twice")
+    except ValueError as error:
+        refused.append(str(error))
+        hvd.broadcast(torch.ones(3), 0, name="go")
+
+
+if hvd.rank() == 0:
+    both = [threading.Thread(target=ask, args=(pause,)) for pause in (0.0, 0.3)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(refused) == 1 and "still pending" in refused[0], refused
+else:
+    time.sleep(1.0)
+    hvd.broadcast(torch.ones(3), 0, name="go")
+    hvd.allreduce(torch.ones(3), name="twice")
+
 print("rank done", flush=True)
