@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import click
 import pytest
 
-from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
+from ringleader.cli.options.host_options import HostOptions, allocation_text, bare_hosts_text, choose_hosts
 from ringleader.cli.options.option_checks import read_ranks
 from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import RunOptions, build_job, command
@@ -344,3 +344,21 @@ def test_a_rank_to_show_must_be_there() -> None:
         "--show-ranks: there is no rank 4\n    → the last one is 3"
     ]
     assert build_job(parse(["-n", "4", "--show-ranks", "3", "true"]), environ={}).np == 4
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ((), ""),
+        (("h1:2,h2:1",), ""),
+        (("[fe80::1]:2",), ""),
+        (
+            ("h1,h2:2",),
+            "-H h1: 1 slot, as in Open MPI; a bare name in a hostfile has one for each GPU or core",
+        ),
+        (("a,b", "c,d,e"), "-H a, b, c, d and 1 more: 1 slot each, as in Open MPI"),
+    ],
+)
+def test_bare_names_of_hosts_have_one_slot_and_that_is_said(hosts: tuple[str, ...], text: str) -> None:
+    assert bare_hosts_text(HostOptions(hosts=hosts)).startswith(text)
+    assert bool(bare_hosts_text(HostOptions(hosts=hosts))) == bool(text)

@@ -51,6 +51,11 @@ def parse_host_list(text: str, where: str = "-H") -> Parsed:
     return Parsed(hosts=merge_hosts(hosts), faults=tuple(faults))
 
 
+def bare_names(text: str) -> list[str]:
+    """Return the names in a list such as ``h1:2,h2`` that say nothing of slots, and so have one."""
+    return [word for word in text.split(",") if word and not re.search(r":[0-9]+$", word)]
+
+
 def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:
     """Read a hostfile in Open MPI's (``h1 slots=2``) or MPICH's words (``h1:2``), line by line.
 

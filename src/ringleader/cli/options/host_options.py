@@ -11,7 +11,14 @@ from ringleader.cli.typed_command import Strength
 from ringleader.errors import Fault
 from ringleader.option_fields import flag, many, option
 from ringleader.plan.batch_system import Allocation, find_allocation, nested_launch
-from ringleader.plan.host_list import Parsed, apply_torchrun, merge_hosts, parse_host_list, parse_hostfile
+from ringleader.plan.host_list import (
+    Parsed,
+    apply_torchrun,
+    bare_names,
+    merge_hosts,
+    parse_host_list,
+    parse_hostfile,
+)
 from ringleader.plan.job import Host, Ssh
 from ringleader.value_class import dataclass, field
 
@@ -122,6 +129,18 @@ def choose_hosts(
     hosts, np, wrong = apply_torchrun(hosts, nnodes=options.nnodes, nproc_per_node=options.nproc_per_node)
     found = (*faults.found, *wrong)
     return Chosen(hosts=hosts, np=np, ssh=ssh, allocation=allocation, faults=found)
+
+
+def bare_hosts_text(options: HostOptions) -> str:
+    """Return the line that tells how many slots bare names of ``-H`` have; empty where there are none."""
+    bare = [name for text in options.hosts for name in bare_names(text)]
+    if not bare:
+        return ""
+    some = ", ".join(bare[:4]) + (f" and {len(bare) - 4} more" if len(bare) > 4 else "")
+    return (
+        f"-H {some}: 1 slot{' each' if len(bare) > 1 else ''}, as in Open MPI; a bare name in a hostfile has "
+        f"one for each GPU or core (-H {bare[0]}:4 gives 4)"
+    )
 
 
 def allocation_text(allocation: Allocation) -> str:

@@ -21,6 +21,7 @@ from ringleader.cli.options.host_options import (
     Chosen,
     HostOptions,
     allocation_text,
+    bare_hosts_text,
     choose_hosts,
     overridden,
 )
@@ -262,6 +263,8 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     check_ssh_files(job)
     if chosen.allocation is not None:
         print(f"ringleader: {allocation_text(chosen.allocation)}", file=sys.stderr)
+    elif options.job.np is None and chosen.np is None and (text := bare_hosts_text(where)):
+        print(f"ringleader: {text}", file=sys.stderr)
     if is_here(job):
         check_program(job, environ)
     return job
