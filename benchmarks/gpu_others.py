@@ -15,11 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi
-
 from gpu_process import END, HERE, REHEARSAL, NotRunError, Report
 from ringleader.fabric.facts import HostFacts, from_document
-from ringleader.fabric.topology.matrix import topology_matrix
+from ringleader.fabric.topology.matrix import differences, parse_nvidia_smi, topology_matrix
 
 FIELDS = (
     *("index", "uuid", "pci.bus_id", "name", "memory.total", "driver_version", "persistence_mode"),

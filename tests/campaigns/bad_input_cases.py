@@ -111,13 +111,14 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "lab heal": Subject(good=(("h1",),), after=("h1",)),
     "lab kill": Subject(good=(("h1",),), after=("h1",)),
-    "submit": Subject(
+    "completion": Subject(good=(("bash",),)),
+    "k8s submit": Subject(
         good=(("job.yaml",), ("--dry-run", "job.yaml")), values=("--dry-run", *_MADE), after=("--", *_TRAIN)
     ),
-    "status": Subject(good=((), ("job", "--json"))),
-    "logs": Subject(good=(("job",),), after=("job",)),
-    "explain": Subject(good=(("job",),), after=("job",)),
-    "delete": Subject(good=(("--yes", "job"), ("job",)), after=("job",)),
+    "k8s status": Subject(good=((), ("job", "--json"))),
+    "k8s logs": Subject(good=(("job",),), after=("job",)),
+    "k8s explain": Subject(good=(("job",),), after=("job",)),
+    "k8s delete": Subject(good=(("--yes", "job"), ("job",)), after=("job",)),
     "render mpijob": Subject(good=(("job.yaml",), (*_MADE, "--", *_TRAIN)), values=_MADE, after=_TRAIN),
     "render pods": Subject(good=((*_MADE, "--", *_TRAIN),), values=_MADE, after=_TRAIN),
     "render compose": Subject(
@@ -178,7 +179,7 @@ _PLACES = (
     "",
     "x" * 5000,
 )
-_NEGATIVE_IS_GOOD = {("operator run", "port"), ("operator run", "monitoring_port"), ("logs", "tail")}
+_NEGATIVE_IS_GOOD = {("operator run", "port"), ("operator run", "monitoring_port"), ("k8s logs", "tail")}
 
 _DEEP = b"[" * 20000
 _MANY_ALIASES = b"a: &a [x, x, x, x, x, x, x, x, x]\n" + b"".join(
@@ -248,12 +249,12 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
 """Contents that are no good, or empty, by file."""
 
 _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "job.yaml": (("submit", "--dry-run", "job.yaml"), ("render", "mpijob", "job.yaml")),
+    "job.yaml": (("k8s", "submit", "--dry-run", "job.yaml"), ("render", "mpijob", "job.yaml")),
     "recipe.toml": (
         ("image", "check", "recipe.toml"), ("image", "render", "recipe.toml"),
         ("image", "build", "--dry-run", "recipe.toml"), ("image", "lock", "--dry-run", "recipe.toml"),
     ),
-    "kubeconfig": (("status", *_KUBE), ("run", "--on", "pods", "--dry-run", *_MADE, *_KUBE, *_TRAIN)),
+    "kubeconfig": (("k8s", "status", *_KUBE), ("run", "--on", "pods", "--dry-run", *_MADE, *_KUBE, *_TRAIN)),
     "kept/run.json": (
         ("report", "kept"), ("report", "kept", "kept"), ("predict", "kept", "--gradients", "8"),
     ),
@@ -426,8 +427,8 @@ def _of_words() -> Iterator[Case]:
         ("run", ("run", "--json-file", "/dev/full", *_TRAIN), frozenset((REQUEST, REFUSED)), ("--json",)),
         ("run", ("run", "--mpirun-arg", ":", *_TRAIN), only, ("--mpirun-arg",)),
         ("run", ("--config", "missing.toml", "run", *_TRAIN), only, ("missing.toml",)),
-        ("delete", ("delete", "job", ""), only, ("JOB",)),
-        ("explain", ("explain", ""), only, ("JOB",)),
+        ("k8s delete", ("k8s", "delete", "job", ""), only, ("JOB",)),
+        ("k8s explain", ("k8s", "explain", ""), only, ("JOB",)),
         ("run", ("run", "--lab", *_TRAIN), frozenset((REFUSED,)), ("lab",)),
         ("run", ("run",), ANY_GOOD_CODE, ()),
         ("run", ("run", "--", "\udcff"), only, ("COMMAND",)),

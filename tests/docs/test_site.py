@@ -76,8 +76,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.process
-@pytest.mark.smoke
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_tutorial_works(tmp_path: Path) -> None:
     """Every command of the first page but those that install, in its order, with its script."""

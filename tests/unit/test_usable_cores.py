@@ -156,7 +156,7 @@ def test_what_the_kernel_grants_a_real_group() -> None:
     with control_group(1.5) as group:
         program = (
             f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
-            "from ringleader.agents import processors as p\n"
+            "from ringleader.agents import usable_cores as p\n"
             "print(p.cpu_limit(), p.usable_cpus(), [limit.group for limit in p.cpu_limits()])"
         )
         done = subprocess.run(

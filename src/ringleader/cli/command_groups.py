@@ -6,6 +6,7 @@ Each command is imported only when it is called, so that ``--help`` is fast.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -14,7 +15,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from ringleader.cli import interrupts
-from ringleader.cli.output import is_coloured
 from ringleader.errors import RequestError
 
 Table = Mapping[str, tuple[str, str]]
@@ -26,7 +26,11 @@ class HelpFormatter(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """Write a heading."""
-        super().write_heading(f"\x1b[1m{heading}\x1b[0m" if is_coloured() else heading)
+        if sys.stdout.isatty():
+            from ringleader.cli.output import is_coloured  # most helps do without
+
+            heading = f"\x1b[1m{heading}\x1b[0m" if is_coloured() else heading
+        super().write_heading(heading)
 
 
 class Context(click.Context):

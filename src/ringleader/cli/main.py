@@ -20,7 +20,6 @@ from ringleader import __version__
 from ringleader.cli import interrupts
 from ringleader.cli.command_groups import JOB_COMMANDS, LazyGroup, Table
 from ringleader.cli.option_defaults import PREFIX, Configuration, choose_file
-from ringleader.cli.typed_command import nearest_options, spelling
 from ringleader.errors import (
     Fault,
     OutputError,
@@ -227,6 +226,8 @@ def _guarded(command: Callable[[], object]) -> int:
 
 def fault_of(error: click.ClickException) -> Fault:
     """Return what click says of a command line, in our words."""
+    from ringleader.cli.typed_command import nearest_options, spelling  # loaded for a wrong word alone
+
     context = getattr(error, "ctx", None)
     hint = f"{context.command_path} --help" if context is not None else ""
     parameter = getattr(error, "param", None)
