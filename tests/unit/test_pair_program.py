@@ -29,7 +29,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def test_memory_in_which_a_message_may_still_arrive_is_kept(world, monkeypatch):
+def test_memory_in_which_a_message_may_still_arrive_is_kept(
+    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def exchange(self: peer.Peer) -> None:
         raise peer.SilentPartnerError(1, "both ways", 5.0)
 
@@ -42,8 +44,8 @@ def test_memory_in_which_a_message_may_still_arrive_is_kept(world, monkeypatch):
     assert before() is not None and messages._memory.here is not before()
 
 
-def test_what_all_ranks_say_is_kept_where_some_stay_silent(world):
-    arrays = []
+def test_what_all_ranks_say_is_kept_where_some_stay_silent(world: SimpleNamespace) -> None:
+    arrays: list[weakref.ref[Any]] = []
 
     def reduce(mine: Any, everyone: Any, op: Any) -> Any:
         arrays.extend(weakref.ref(one) for one in (mine, everyone))
@@ -57,7 +59,9 @@ def test_what_all_ranks_say_is_kept_where_some_stay_silent(world):
 @pytest.mark.parametrize(
     ("more", "asked"), [({}, False), ({"memory": "cuda"}, True), ({"runs": (RUN,), "path": "none"}, True)]
 )
-def test_all_ranks_are_asked_only_where_one_may_refuse(monkeypatch, more, asked):
+def test_all_ranks_are_asked_only_where_one_may_refuse(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], asked: bool
+) -> None:
     plan = PairPlan(rounds=PLAN.rounds, sizes=PLAN.sizes, window=1, **more)
     questions: list[float] = []
     turns: list[float] = []
