@@ -35,6 +35,7 @@ class Bounds:
     """Message about a value beyond them: ``{} ranks cannot be``."""
     least: float | None = None
     above: float | None = None
+    most: float | None = None
     choices: Collection[str] = ()
     pattern: str = ""
     any_float: bool = False
@@ -45,6 +46,7 @@ class Bounds:
         is_within = (
             (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
             and (not self.choices or value in self.choices)
             and (not self.pattern or re.fullmatch(self.pattern, value) is not None)
         )

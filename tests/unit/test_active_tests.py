@@ -8,10 +8,12 @@ from itertools import chain
 
 import pytest
 
+from ringleader.bench.fabric_programs import LISTEN_SECONDS
 from ringleader.bench.measurement_job import last_words
 from ringleader.bench.pair_plan import PairPlan
+from ringleader.bench.program_commands import PERFTEST_RUNS
 from ringleader.bench.rank_speed import SpeedPlan
-from ringleader.doctor.active_tests import measure_hosts
+from ringleader.doctor.active_tests import PROGRAM_SIZE, measure_hosts
 from ringleader.doctor.active_verdicts import judge
 from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
 from ringleader.fabric.check_result import Verdict
@@ -207,6 +209,9 @@ def test_every_port_is_measured_with_the_same_port_of_a_neighbour_and_a_slow_one
         ("ib_write_bw", True),
         ("ib_send_lat", False),
     }
+    assert fast.ports == tuple((str(rank), *(f"mlx5_{rail}:1" for rail in range(4))) for rank in range(4))
+    at_gigabit = 8 * PERFTEST_RUNS * PROGRAM_SIZE / 1e9
+    assert fast.run_seconds > at_gigabit + LISTEN_SECONDS + 1, "soft RoCE at 1 Gbit/s is slow, not broken"
     assert dict(fast.addresses) == {str(rank): f"10.0.0.{rank + 1}" for rank in range(4)}
     assert told[-1] == "perftest: round 2 of 2"
     bad = failed(results)
@@ -267,8 +272,28 @@ def test_a_silent_host_is_named_and_the_rest_is_kept():
 def test_a_job_that_ends_badly_ends_the_measurement_with_its_reason():
     cluster = Cluster(slow_into=1, code=14)
     results, _ = measured(cluster)
-    assert len(cluster.jobs) == 1 and results.failure == "measuring pairs: rank 2 ended"
+    assert len(cluster.plans) == 1 and results.failure == "measuring pairs: rank 2 ended"
     assert len(results.best_rates()) == 12
+
+
+def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
+    cluster = Cluster()
+
+    def aborted(job, *, environ, listener):
+        if "ringleader.bench.rank_speed" in job.command:
+            return cluster(job, environ=environ, listener=listener)
+        return dataclasses.replace(cluster.outcome(job), exit_code=14, reason="h2 cannot be reached")
+
+    results, _ = measured(aborted, hosts=HOSTS[:2])
+    assert results.failure == "measuring pairs: h2 cannot be reached" and len(results.ranks) == 2
+
+    def gone(job, *, environ, listener):
+        if "ringleader.bench.rank_speed" in job.command:
+            raise LaunchError(Fault(where="h2", what="is gone"))
+        return aborted(job, environ=environ, listener=listener)
+
+    results, _ = measured(gone, hosts=HOSTS[:2])
+    assert results.failure == "measuring pairs: h2 cannot be reached" and not results.ranks
 
 
 def test_what_cannot_start_is_the_callers_and_what_fails_later_is_told():

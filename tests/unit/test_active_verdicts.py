@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
@@ -75,6 +76,21 @@ def test_each_check_has_a_verdict_whatever_was_measured():
         measured(ranks=()),
     ):
         assert set(verdicts(results)) == IDS
+
+
+@pytest.mark.parametrize("device", ["mlx5_9:1", ""])
+def test_a_port_that_the_facts_do_not_list_loses_no_other_result(device):
+    (pairs,) = perftest(transfer("h1", "h2", 390e9, device=device), transfer("h2", "h1", 390e9, device="b:1"))
+    ports = (("a:1",), *(("a:1", "b:1"),) * 3)
+    found = verdicts(measured(programs=(replace(pairs, ports=ports),)))
+    assert set(found) == IDS and found["active.rate"] == {Verdict.PASS}
+
+
+def test_more_bytes_than_any_machine_counts_cannot_be():
+    stored = document(transfer("h1", "h2", 1e9, size=1 << 62))
+    assert from_document(Transfer, stored).size == 1 << 62
+    with pytest.raises(ValueError, match="bytes cannot be"):
+        from_document(Transfer, {**stored, "size": 10**400})
 
 
 def test_a_healthy_cluster_passes():

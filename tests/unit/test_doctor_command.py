@@ -25,7 +25,7 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software, from_document
 from ringleader.images.recipe import RECORD
-from ringleader.measurements.point_to_point import Transfer
+from ringleader.measurements.point_to_point import Silence, Transfer
 from ringleader.plan.job import Job
 
 OPENMPI = MpiFacts(
@@ -205,13 +205,17 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
     ranks = tuple(
         RankSpeed(rank=rank, host=f"h{rank + 1}", kernel_seconds=1e-3, kernel_runs=9) for rank in range(3)
     )
-    measured = ActiveResults(hosts=("h1", "h2", "h3"), transfers=rates, ranks=ranks)
+    silent = Silence(source=2, target=0, during="meeting", seconds=5.0)
+    measured = ActiveResults(hosts=("h1", "h2", "h3"), transfers=rates, silences=(silent,), ranks=ranks)
     by_host = {f"h{number}": facts("laptop") for number in (1, 2, 3)}
     judged = judge(by_host, measured=measured)
     text = judgement_text(judged, HostsReading(facts=by_host), verbose=False, width=100)
     assert "FAIL  active.host" in text and "[h1]" in text
     assert "active.compute  " in text and "from \\ to" in text
-    assert judgement_document(judged)["active"]["transfers"][0]["size"] == 1 << 20
+    active = judgement_document(judged)["active"]
+    assert active["transfers"][0]["size"] == 1 << 20
+    assert active["pair_rates"][0] == {"source": "h1", "target": "h2", "rate": 8e8}
+    assert [(one["host"], one["partner"]) for one in active["silences"]] == [("h3", "h1")]
     assert not judged.ok
 
 

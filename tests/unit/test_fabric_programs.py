@@ -128,6 +128,19 @@ def test_each_rail_has_its_port_and_one_that_was_asked_for_is_the_only_one(tmp_p
     assert asked.port(RUN).name == "mlx5_10:1" and HostPrograms(plan_of(port="x"), tmp_path).port(RUN) is None
 
 
+def test_a_port_chosen_before_keeps_its_name_when_another_one_goes_down(tmp_path: Path, monkeypatch):
+    rdma_host(tmp_path, "mlx5_1")  # mlx5_0 is no longer there, so that mlx5_1 is the first one now
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "ucx_perftest").touch(mode=0o755)
+    run = ProgramRun(test="tag_bw", sizes=(8,))
+    plan = plan_of(replace(run, rail=1), ports=(("3", "mlx5_0:1", "mlx5_1:1"),))
+    here = HostPrograms(plan, tmp_path, rank=3)
+    assert here.port(replace(run, rail=1)).name == "mlx5_1:1" and here.port(run) is None
+    assert not here.why_not()
+    lacks = "there is no RDMA device mlx5_0:1 with an active port, and tag_bw needs one"
+    assert HostPrograms(replace(plan, runs=(run,)), tmp_path, rank=3).why_not() == lacks
+
+
 def test_what_a_host_lacks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert HostPrograms(plan_of(), tmp_path).why_not() == "ib_write_bw is not installed"

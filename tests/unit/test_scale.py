@@ -245,6 +245,7 @@ def test_without_a_budget_nothing_is_repeated_further() -> None:
     run = measured(varying(Scripted(), until=1000))
     assert [len(point.samples) for point in run.points] == [2, 2, 2]
     assert repetitions(run) == "2"
+    assert repetitions(replace(run, budget=5.0, points=())) == "2", "interrupted before the first one"
 
 
 def test_coupled_and_uncoupled_differ_in_nothing_else() -> None:

@@ -49,9 +49,10 @@ class StartedServer:
 class HostPrograms:
     """What programs find on this host: RDMA ports, GPUs, executables."""
 
-    def __init__(self, plan: PairPlan, root: Path = Path("/")) -> None:
-        """Read what the runs of a plan need to know."""
+    def __init__(self, plan: PairPlan, root: Path = Path("/"), *, rank: int = 0) -> None:
+        """Read what the runs of a plan need to know; ``rank``: the one that runs here."""
         self._plan = plan
+        self._chosen = {int(one): names for one, *names in plan.ports}.get(rank, [])
         self._facts: HostFacts = read_host(
             root, areas=("RDMA devices", "NUMA nodes", "PCI devices", "GPUs"), seconds=5.0 * plan.patience
         )
@@ -63,10 +64,15 @@ class HostPrograms:
 
     def port(self, run: ProgramRun) -> UsablePort | None:
         """Return the RDMA port of a run; ``None``: there is no such port that can be used here."""
-        wanted = self._plan.port
+        wanted = self._name(run)
         if wanted:
             return next((one for one in self.ports if wanted in (one.name, one.device.name)), None)
         return self.ports[run.rail] if run.rail < len(self.ports) else None
+
+    def _name(self, run: ProgramRun) -> str:
+        """Return the name of the port that a run must use; empty: whichever has the rail's number."""
+        chosen = self._chosen[run.rail : run.rail + 1]
+        return self._plan.port or "".join(chosen)
 
     def gpu(self, run: ProgramRun) -> int | None:
         """Return the GPU nearest to a run's port, where messages are to lie in GPU memory."""
@@ -92,8 +98,9 @@ class HostPrograms:
             path, perftest = self.path(run), run.test in PERFTEST
             if shutil.which(path) is None:
                 return f"{path} is not installed"
-            if perftest and self.port(run) is None:
-                named = f" {self._plan.port}" if self._plan.port else ""
+            if (perftest or self._chosen) and self.port(run) is None:
+                name = self._name(run)
+                named = f" {name}" if name else ""
                 return f"there is no RDMA device{named} with an active port, and {run.test} needs one"
             if self._plan.memory == "cuda" and self.gpu(run) is None:
                 return "there is no GPU here that its driver tells of"

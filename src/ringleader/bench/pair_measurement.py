@@ -62,6 +62,8 @@ class PairRequest:
     """Of that program, as it was given; empty: its name."""
     port: str = ""
     """RDMA port that perftest and ucx_perftest use; empty: the first usable one."""
+    ports: tuple[tuple[str, ...], ...] = ()
+    """Of each of the ranks the RDMA port of each rail, by name; empty: ranks count their own."""
     rounds: tuple[Round, ...] | None = None
     """Who measures with whom, by index in ``ranks``; ``None``: all pairs, of many ranks some."""
     runs: tuple[ProgramRun, ...] | None = None
@@ -125,6 +127,7 @@ def plan_of(asked: PairRequest, addresses: Mapping[str, str] | None = None) -> P
         runs=runs,
         path=asked.path,
         port=asked.port,
+        ports=tuple((str(rank), *names) for rank, names in zip(asked.ranks, asked.ports, strict=False)),
         addresses=tuple(
             (str(rank), known.get(host, host)) for rank, host in zip(asked.ranks, names, strict=True)
         ),

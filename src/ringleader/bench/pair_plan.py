@@ -68,6 +68,8 @@ class PairPlan:
     """Of their executable; a bare name is looked for on each host. Empty: a run's test is its name."""
     port: str = ""
     """RDMA port that was asked for: ``mlx5_0:1``; empty: each run's rail."""
+    ports: tuple[tuple[str, ...], ...] = ()
+    """(rank, its RDMA port of each rail) where those were chosen before; else a rank counts its own."""
     addresses: tuple[tuple[str, ...], ...] = ()
     """(rank, address of its host) of each rank that takes part in runs."""
     run_seconds: float = 10.0

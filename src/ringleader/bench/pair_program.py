@@ -28,7 +28,7 @@ from ringleader.bench.fabric_programs import LISTEN_SECONDS, HostPrograms, run_t
 from ringleader.bench.gpu_sweep import GpuSweep, NoGpuMemoryError, gpu_memory, nccl_channels
 from ringleader.bench.pair_plan import PairPlan, ProgramRun
 from ringleader.bench.pair_sweep import Allocate, PairSweep, buffers, host_memory
-from ringleader.bench.peer import Peer, SilentPartnerError, any_rank_says, end_mpi, ends_within
+from ringleader.bench.peer import Peer, SilentPartnerError, abandon, any_rank_says, end_mpi, ends_within
 from ringleader.bench.program_commands import command
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
@@ -102,6 +102,7 @@ class Messages:
             peer.exchange()
             self._sweep(peer, leads=pair[0] == self._world.rank)
         except SilentPartnerError:
+            abandon(self._memory)  # what was started may still arrive in it
             self._memory = buffers(self._plan, self._allocate)
             raise
 
@@ -176,7 +177,7 @@ def main() -> None:
     from mpi4py import MPI
 
     world, start = MPI.COMM_WORLD, START_SECONDS * plan.patience
-    here = HostPrograms(plan) if plan.runs else None
+    here = HostPrograms(plan, rank=world.rank) if plan.runs else None
     takes_part = any(world.rank in pair for pairs in plan.rounds for pair in pairs)
     reason = here.why_not() if here and takes_part else ""
     messages = None
@@ -187,8 +188,10 @@ def main() -> None:
             reason = str(error)
     if reason:
         send("refused", reason)
-    # Ranks that cannot measure are not waited for, one pair after the other.
-    if not any_rank_says(world, bool(reason), start):
+    # Ranks that cannot measure are not waited for, one pair after the other. Messages in host memory can
+    # always be measured; there nothing is asked of all ranks, of which some may not reach each other.
+    may_refuse = bool(plan.runs) or plan.memory == "cuda"
+    if not (may_refuse and any_rank_says(world, bool(reason), start)):
         if messages is not None:
             messages.begin(start)
             Rounds(plan, world, messages.measure).run(time.monotonic() + start)

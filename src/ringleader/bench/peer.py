@@ -96,12 +96,17 @@ class Peer:
         while not test():
             waited = self.clock() - began
             if began + waited >= self.deadline:
-                _abandoned.append(kept)
+                abandon(*kept)
                 raise SilentPartnerError(self.partner, during, waited)
             if waited < IDLE_SECONDS:
                 os.sched_yield()
             else:
                 time.sleep(IDLE_SECONDS / 10)
+
+
+def abandon(*kept: Any) -> None:
+    """Keep requests that were given up, and their buffers, until the process ends."""
+    _abandoned.append(kept)
 
 
 # --- what all ranks do together, and do not wait for long: some may be silent ---------------------------
@@ -113,7 +118,10 @@ def any_rank_says(world: Any, here: bool, seconds: float) -> bool:
 
     mine, all_of_us = numpy.array([int(here)]), numpy.zeros(1, dtype=numpy.int64)
     request = world.Iallreduce(mine, all_of_us, op=MPI.MAX)
-    return bool(all_of_us[0]) if ends_within(request, seconds) else here
+    if ends_within(request, seconds):
+        return bool(all_of_us[0])
+    abandon(request, mine, all_of_us)
+    return here
 
 
 def ends_within(request: Any, seconds: float) -> bool:

@@ -43,8 +43,8 @@ WINDOW = 16
 PROGRAM_SIZE, LATENCY_SIZE = 1024 * 1024, 8
 MOST_PROGRAM_PAIRS = 32
 """Pairs that programs of others measure: each host with its neighbour, of many hosts the first ones."""
-PROGRAM_SECONDS = 10.0
-"""That one run of such a program may take."""
+PROGRAM_SECONDS = 20.0
+"""That one run of such a program may take: perftest's takes 9 s at 1 Gbit/s, and its server's start a few."""
 VERBS = (Wire.INFINIBAND, Wire.ROCE, Wire.IWARP)
 """Wires that perftest's programs measure without options of a vendor."""
 
@@ -128,7 +128,7 @@ def measure_hosts(
 
 
 class _Session:
-    """The jobs of one measurement, and their results so far. After a failure no other job is started."""
+    """The jobs of one measurement, and their results so far. After a failure pairs are not measured."""
 
     def __init__(
         self,
@@ -177,9 +177,11 @@ class _Session:
         )
 
     def speeds(self, seconds: float, ranks: int) -> None:
-        """Measure how fast so many ranks of each host compute, all at once."""
-        if self.results.failure:
-            return
+        """Measure how fast so many ranks of each host compute, all at once.
+
+        Also where pairs could not be measured: these ranks exchange nothing.
+        """
+        before = self.results.failure
         told: dict[int, RankSpeed] = {}
 
         def answered(rank: int, name: str, value: Any) -> None:
@@ -198,13 +200,13 @@ class _Session:
             environ=self._environ,
             progress=self._progress,
             answered=answered,
-            heard=lambda: bool(told) or self._heard,
+            heard=lambda: bool(told or before) or self._heard,
             launch=self._launch,
         )
         outcome = finished.outcome
         mpi = outcome.mpi.name if outcome is not None and outcome.mpi else ""
         ranks_told = tuple(told[rank] for rank in sorted(told))
-        self._add(ranks=ranks_told, failure=finished.failure, mpi=self.results.mpi or mpi)
+        self._add(ranks=ranks_told, failure=before or finished.failure, mpi=self.results.mpi or mpi)
 
     def check_port(self, name: str) -> None:
         """Raise RequestError where no host has such a port."""
@@ -263,9 +265,12 @@ class _Session:
                 rounds,
                 f"{program} in GPU memory" if memory == "cuda" else program,
                 sizes=(LATENCY_SIZE, PROGRAM_SIZE),
-                seconds=PROGRAM_SECONDS,
+                seconds=PROGRAM_SECONDS * self._job.patience,
                 program=program,
                 port=port,
+                ports=()
+                if port
+                else tuple(tuple(one.name for one in self._ports(host)) for host in self.hosts),
                 runs=tuple(runs),
                 memory=memory,
             )

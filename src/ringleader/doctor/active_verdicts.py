@@ -170,6 +170,7 @@ def _ports(results: ActiveResults, pairs: ProgramPairs) -> tuple[list[str], list
     """Return names, and transfers that count in them: hosts, or each port of each host, where there are more.
 
     The n-th block of names is of the n-th port of all hosts; a transfer names the port of its source.
+    One of a port that is not among them belongs nowhere.
     """
     rails, count = max(map(len, pairs.ports)), len(results.hosts)
     if rails == 1:
@@ -181,6 +182,7 @@ def _ports(results: ActiveResults, pairs: ProgramPairs) -> tuple[list[str], list
     return names, [
         replace(one, source=rail * count + one.source, target=rail * count + one.target)
         for one in pairs.run.transfers
+        if one.device in pairs.ports[one.source]
         for rail in [ports[one.source].index(one.device)]
     ]
 

@@ -152,7 +152,7 @@ def _with_interval(spread: Spread, text: Callable[[float], str], unit: str) -> s
 
 def repetitions(run: Run) -> str:
     """Return how often sizes were measured and, with a budget, whether intervals became narrow in it."""
-    if run.budget is None or run.failure:
+    if run.budget is None or run.failure or not run.points:
         return str(run.repeats)
     counts = [len(point.samples) for point in run.points]
     many = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))

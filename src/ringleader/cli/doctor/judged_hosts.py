@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.output import Result, table
 from ringleader.doctor.hosts_reading import HostsReading
@@ -17,6 +17,9 @@ from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import HostFacts, document
 from ringleader.report.number_format import plural
+
+if TYPE_CHECKING:
+    from ringleader.doctor.active_tests import ActiveResults
 
 
 def node_table(facts: ClusterFacts, needs: NicNeeds) -> str:
@@ -263,6 +266,16 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
 
 
+def active_document(measured: ActiveResults) -> dict[str, Any]:
+    """Return what was measured, with names beside numbers of hosts; ``pair_rates`` are bits per second."""
+    values: dict[str, Any] = document(measured)
+    rates = measured.best_rates().items()
+    values["pair_rates"] = [{"source": a, "target": b, "rate": rate} for (a, b), rate in rates]
+    for one in values["silences"]:
+        one["host"], one["partner"] = (measured.hosts[one[end]] for end in ("source", "target"))
+    return values
+
+
 def judgement_document(judged: Judgement) -> dict[str, Any]:
     """Return the result for programs. Of several hosts: also each host's own results."""
     names = judged.groups()
@@ -270,7 +283,7 @@ def judgement_document(judged: Judgement) -> dict[str, Any]:
     if judged.cluster is not None:
         values["nodes"] = document(judged.cluster[0].nodes)
     if judged.measured is not None:
-        values["active"] = document(judged.measured)
+        values["active"] = active_document(judged.measured)
     if len(judged.hosts) == 1 and not judged.unread:
         return {"host": judged.hosts[0], **values}
     return {
