@@ -102,7 +102,7 @@ needs: setup $(VENV)/.frameworks
 
 # Stages, the longest first; of the long ones in each third, which is what --rotate begins with.
 QUICK := unit types imports lint format
-TEST := collectives mpi ends unit ssh types kube images lab processes report examples frameworks controller docs site \
+TEST := collectives mpi ends unit ssh types kube lab processes report examples frameworks controller docs site \
 	imports lint format
 TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit \
 	long-keras long-proxies long-kube long-optimizer long-hosts long-collectives \
@@ -137,7 +137,6 @@ RUN_ssh := $(PYTEST) $(SHORT) $(PAIR) tests/ssh
 RUN_examples := $(PYTEST) $(SHORT) tests/examples
 RUN_lab := $(PYTEST) $(SHORT) tests/lab
 RUN_report := $(PYTEST) $(SHORT) tests/report
-RUN_images := $(PYTEST) $(SHORT) tests/images
 RUN_frameworks := $(PYTEST) $(SHORT) tests/frameworks
 RUN_docs := $(PYTEST) $(SHORT) tests/docs
 RUN_site := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
@@ -176,7 +175,7 @@ $(STAGES): stage-%:
 	@$(STAGE) $* $(RUN_$*)
 # The tests of labs look on the whole machine for what a lab left: they never run beside others that make namespaces.
 ifdef QUEUED
-stage-lab: | stage-ssh stage-images
+stage-lab: | stage-ssh
 stage-long-lab: | stage-long-ssh stage-long-images
 endif
 

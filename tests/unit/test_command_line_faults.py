@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ CASES = {
     "rn": "rn: no such command\n    → did you mean run? ringleader --help lists them",
     "image lst": "lst: no such command\n    → did you mean list? ringleader image --help lists them",
     "k8s statu": "statu: no such command\n    → did you mean status? ringleader k8s --help lists them",
+    "lab frob": "frob: no such command\n    → ringleader lab --help lists them",
+    "lab statu": "statu: no such command\n    → did you mean status? ringleader lab --help lists them",
     "xyzzy": "xyzzy: no such command\n    → ringleader --help lists them",
     "run --num-procs 2 x": "--num-procs: no such option\n    → did you mean -n? ringleader run --help",
     "run --hostfil x": "--hostfil: no such option\n    → did you mean --hostfile",
@@ -68,3 +71,29 @@ def test_verdicts_are_coloured_on_terminals_alone(
     monkeypatch.setattr(sys, "stdout", Terminal())
     red = text.replace("  FAIL", "  \x1b[1;31mFAIL\x1b[0m").replace("  WARN", "  \x1b[1;33mWARN\x1b[0m")
     assert output.coloured(text) == (text if variables else red)
+
+
+@pytest.mark.parametrize("table", ["submit", "k8s.submit"])
+@pytest.mark.parametrize("words", [("submit",), ("k8s", "submit")], ids=" ".join)
+def test_defaults_of_a_command_with_two_names_are_read_under_both(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ringleader.toml").write_text(f"[{table}]\nnamespace = 'Wrong_Name'\n")
+    code, _out, err = call(*words, "--dry-run", "-n", "2", "--image", "i", "--", "x")
+    assert code == 2 and f"[{table}] namespace: 'Wrong_Name'" in err, err
+
+
+@pytest.mark.process
+def test_scale_removes_nothing_that_it_has_not_made(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/kept").write_text("kept")
+    for name in ("data", "new"):
+        code, _out, err = call(
+            "scale", "--output", str(tmp_path), "--name", name, "--", "python", "missing.py"
+        )
+        assert code == 2 and "missing.py" in err and "continue" not in err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["data", "kept"]

@@ -35,10 +35,27 @@ class Context(click.Context):
     formatter_class = HelpFormatter
 
 
-class LazyGroup(click.Group):
-    """A group that lists its commands without importing them, so that ``--help`` is fast."""
+class Group(click.Group):
+    """A group of commands that says which one was meant."""
 
     context_class = Context
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names. RequestError with the likeliest where none has it."""
+        word, names = args[0], self.list_commands(ctx)
+        if ctx.resilient_parsing or word.startswith("-") or self.get_command(ctx, word) is not None:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+        near += [one for one in names if word and one.startswith(word) and one not in near]
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        hint = f"{meant}{ctx.command_path} --help lists them"
+        raise RequestError("no such command", where=word or "COMMAND", hint=hint)
+
+
+class LazyGroup(Group):
+    """A group that lists its commands without importing them, so that ``--help`` is fast."""
 
     def __init__(
         self,
@@ -56,7 +73,8 @@ class LazyGroup(click.Group):
         super().__init__(name, **attributes)
         self._table = table
         self._sections = sections or {}
-        self._hidden = hidden or {}
+        self.older = hidden or {}
+        """Older names of commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table: the order in which a user meets them."""
@@ -64,7 +82,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one command that was asked for."""
-        place = self._table.get(cmd_name) or self._hidden.get(cmd_name)
+        place = self._table.get(cmd_name) or self.older.get(cmd_name)
         if place is None:
             return None
         with interrupts.held():
@@ -72,18 +90,6 @@ class LazyGroup(click.Group):
             command = getattr(import_module(f"ringleader.cli.{module}"), name or "command")
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first word names. RequestError with the likeliest where none has it."""
-        word = args[0]
-        if word.startswith("-") or word in self._table or word in self._hidden or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
-        near = difflib.get_close_matches(word, self._table, n=1, cutoff=0.5)
-        near += [one for one in self._table if one.startswith(word) and one not in near]
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
-        raise RequestError("no such command", where=word, hint=f"{meant}{ctx.command_path} --help lists them")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands, section by section."""

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import click
 
+from ringleader.cli.command_groups import Group
 from ringleader.cli.output import JsonOptions, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command
@@ -108,7 +109,7 @@ def _to_host(change: Callable[[Lab, LabHost], None]) -> Callable[[HostOptions], 
     return run
 
 
-@click.group(name="lab")
+@click.group(name="lab", cls=Group)
 def command() -> None:
     """A cluster on one machine: real network namespaces, rate-limited links, an sshd per host.
 

@@ -21,6 +21,8 @@ from ringleader.errors import Fault, RequestError, collected, did_you_mean, refu
 from ringleader.value_class import dataclass
 
 PREFIX = "RINGLEADER_OPT"
+GROUP_OF_OLDER = "k8s"
+"""Where commands are that have an older name besides, without this word."""
 FILE = "ringleader.toml"
 USER, PROJECT, VARIABLE = range(3)
 """Where a setting comes from, the stronger the greater."""
@@ -132,11 +134,11 @@ class Configuration:
         faults += self._unknown_variables(ctx)
         found: list[Setting] = []
         options = configurable(command)
-        for rank, path, content in files:
-            table, place = _table(content, words), f"{path} [{'.'.join(words)}]"
+        for rank, path, content, where in [(*file, where) for file in files for where in _places(words)]:
+            table, place = _table(content, where), f"{path} [{'.'.join(where)}]"
             if not isinstance(table, dict):
                 what = "is not a table of options"
-                faults.append(Fault(where=place, what=what, hint=f"write [{'.'.join(words)}] above them"))
+                faults.append(Fault(where=place, what=what, hint=f"write [{'.'.join(where)}] above them"))
                 continue
             owner = self._other_owner(path) if table else ""
             for key, value in table.items():
@@ -145,8 +147,9 @@ class Configuration:
                     if owner:
                         _check_owned(setting, path, owner)
                     found.append(setting)
-        prefix = f"{PREFIX}_{'_'.join(words)}_".upper().replace("-", "_")
-        for name in sorted(self._variables):
+        for name, prefix in [
+            (name, _prefix(one)) for one in _places(words) for name in sorted(self._variables)
+        ]:
             if name.startswith(prefix) and (text := self._variables[name]):
                 with collected(faults):
                     key = name.removeprefix(prefix).lower()
@@ -213,7 +216,18 @@ def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]
 
 
 def _commands(ctx: click.Context) -> list[str]:
-    return ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+    if not isinstance(ctx.command, click.Group):
+        return []
+    return [*ctx.command.list_commands(ctx), *getattr(ctx.command, "older", ())]
+
+
+def _places(words: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return where a command's options are: of one that has an older name, under that first."""
+    return [words[1:], words] if words[0] == GROUP_OF_OLDER and len(words) > 1 else [words]
+
+
+def _prefix(words: tuple[str, ...]) -> str:
+    return f"{PREFIX}_{'_'.join(words)}_".upper().replace("-", "_")
 
 
 def words_of(ctx: click.Context) -> tuple[str, ...]:
@@ -222,7 +236,8 @@ def words_of(ctx: click.Context) -> tuple[str, ...]:
     while ctx.parent is not None:
         words.insert(0, ctx.command.name or "")
         ctx = ctx.parent
-    return tuple(words)
+    older = words and words[0] in getattr(ctx.command, "older", ())
+    return (GROUP_OF_OLDER, *words) if older else tuple(words)
 
 
 def configurable(command: click.Command) -> dict[str, click.Option]:

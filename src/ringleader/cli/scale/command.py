@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -135,6 +134,8 @@ def _measure(
         from ringleader.report.text import runs_text
 
     kept = [session.asked.run] if session.directory else []
+    file = directory / run_file.FILE
+    before = file.read_bytes() if file.exists() else None
     if not runs_left(session.asked.run):
         line.keep(f"ringleader: nothing is left to measure in {directory}; --repeats or --grid adds to it")
 
@@ -165,8 +166,12 @@ def _measure(
     except RequestError:
         if not session.directory and not any(point.samples for one in kept for point in one.points):
             kept.clear()  # the request was wrong: there is nothing to resume
-            shutil.rmtree(directory, ignore_errors=True)
+            if before is None:
+                file.unlink(missing_ok=True)
+            else:
+                file.write_bytes(before)
             with contextlib.suppress(OSError):
+                directory.rmdir()  # and nothing that is not empty
                 directory.parent.rmdir()
         raise
     finally:
