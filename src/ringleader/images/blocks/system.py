@@ -116,7 +116,7 @@ class Gcc(Block):
 
 
 DEPENDENCIES = (
-    "click>=8.1,<9",
+    "click>=8.2,<9",
     "cloudpickle>=3,<4",
     "mpi4py>=4.1,<5",
     "numpy>=1.23,<3",
