@@ -123,7 +123,8 @@ def _shown(value: object) -> str:
     return repr(value[:80] if isinstance(value, str) else value)
 
 
-def _one_of(words: Collection[str]) -> str:
+def _one_of(choices: Collection[str]) -> str:
+    words = [one for one in choices if one]  # an empty one is as if the option were not there
     return f"use {' or '.join(words) if len(words) == 2 else 'one of ' + ', '.join(words)}"
 
 

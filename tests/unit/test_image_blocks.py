@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 from tests.unit.image_world import ROOT, image_of_words
@@ -11,7 +14,7 @@ from tests.unit.image_world import ROOT, image_of_words
 from ringleader.errors import RequestError
 from ringleader.images import bundled_recipes, image_assembly, recipe_parser
 from ringleader.images.blocks.downloads import Project, fetched, projects, release
-from ringleader.images.blocks.system import DEPENDENCIES, EXTRAS, OWN_MPI, Account
+from ringleader.images.blocks.system import DEPENDENCIES, EXTRAS, LOCK, OWN_MPI, Account
 from ringleader.images.check import Level, check, selection_of
 from ringleader.images.instructions import Command, Copy, Env, Expose, Image, Run, User, Workdir
 from ringleader.images.tables import load
@@ -181,6 +184,22 @@ def test_a_lock_is_all_that_pip_installs_besides_ringleader() -> None:
     assert locked.endswith("--require-hashes --no-deps --requirement /opt/build/requirements.lock")
     assert "--no-deps --no-index" in itself
     assert "image.lock" in image.context
+
+
+@pytest.mark.process
+def test_a_lock_with_addresses_needs_no_network_where_all_wheels_are_there(tmp_path: Path) -> None:
+    image = image_of_words("torch.version=2.8.0 packages.wheels=wheels packages.lock=image.lock")
+    (edit,) = (one for one in commands(image, 0).splitlines() if one.startswith("sed "))
+    own = "https://download.pytorch.org/whl/cu128/torch-2.8.0%2Bcu128-cp311-cp311-manylinux_2_28_x86_64.whl"
+    kept = (
+        f"# me @ x\nnumpy==2.0 --hash=sha256:{SHA}\nmy-tool @ https://x/my-tool-1.tar.gz --hash=sha256:{SHA}"
+    )
+    lock = tmp_path / "lock"
+    lock.write_text(f"{kept}\ntorch @ {own} --hash=sha256:{SHA}\n")
+    subprocess.run(shlex.split(edit.replace(LOCK, str(lock))), check=True)
+    assert lock.read_text() == f"{kept}\ntorch==2.8.0+cu128 --hash=sha256:{SHA}\n"
+    unchanged = image_of_words("torch.version=2.8.0 packages.lock=image.lock")
+    assert "sed " not in commands(unchanged, 0)
 
 
 def test_ringleaders_dependencies_are_those_of_its_metadata() -> None:

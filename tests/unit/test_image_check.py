@@ -278,6 +278,13 @@ def test_hosts_may_be_given_on_the_command_line() -> None:
         assert said in done.output
 
 
+@pytest.mark.parametrize("words", ["--gpu h100", "--driver 300.1", "--network roce"])
+def test_hosts_are_not_compared_with_a_historical_image_and_it_says_so(words: str) -> None:
+    told = str(run("horovod-0.11", *words.split()).exception)
+    assert "horovod-0.11: a historical image is kept as it is: --gpu, --driver and --network are not" in told
+    assert "horovod-0.11" not in run(*words.split()).output
+
+
 def test_faults_of_all_recipes_are_told_at_once() -> None:
     done = run("nosuch", "alsonot", "--set", "torch.version=1")
     told = str(done.exception)

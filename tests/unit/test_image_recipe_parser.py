@@ -40,6 +40,10 @@ def test_a_recipe() -> None:
     assert found.blocks["files"].env == (("A", "x"),)
 
 
+def test_the_old_default_of_historical_written_out() -> None:
+    assert recipe(HEAD + "historical = false") == recipe(HEAD)
+
+
 def test_blocks_stand_in_the_order_in_which_they_take_effect() -> None:
     found = list(recipe(HEAD + '[account]\n[torch]\nversion = "2.8.0"\n[mpi]\n').blocks)
     assert found == [kind.table for kind in KINDS if kind.table in found]
@@ -74,6 +78,10 @@ BAD = {
         ("my.toml:1 bse", "unknown block or key", "did you mean base? "),
     ),
     "unknown block": (HEAD + "[toch]", ("my.toml:3 toch", "unknown block or key", "did you mean torch? ")),
+    "a block of former years": (
+        HEAD + '[tensorflow-source]\nversion = "1.12.0"',
+        ("my.toml:3 tensorflow-source", "images of 2017 to 2019 are kept as Dockerfiles", "ringleader image"),
+    ),
     "unknown argument": (
         HEAD + '[torch]\nversion = "2"\n\nverson = "1"',
         ("my.toml:6 torch.verson", "unknown key", "did you mean version? "),

@@ -133,7 +133,7 @@ class Option(click.Option):
         if not words and "|" in metavar and not set(metavar) & set("[]=: "):
             words = tuple(word for word in metavar.split("|") if not word.isupper())
         if words:
-            return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+            return [CompletionItem(word) for word in words if word and word.startswith(incomplete)]
         return super().shell_complete(ctx, incomplete)
 
 

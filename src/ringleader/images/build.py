@@ -271,6 +271,8 @@ def _run(task: Task, directory: Path, *, environ: Mapping[str, str], watcher: Wa
             grace=GRACE_SECONDS,
         )
     progress.feed(rest.decode(errors="replace"))
+    if ended.err:  # all that it prints is in the log: this is why it could not be started
+        raise RefusedError(f"cannot be started: {ended.err}", where=task.builder.name)
     if ended.code != 0:
         handle, kept = tempfile.mkstemp(prefix="ringleader-image-", suffix=".log")
         os.close(handle)

@@ -28,7 +28,7 @@ CAP_SYS_RESOURCE = 1 << 24
 
 
 def _tag(text: str) -> str:
-    if "@" in text or REFERENCE.pattern.fullmatch(text) is None:
+    if text and ("@" in text or REFERENCE.pattern.fullmatch(text) is None):
         hint = "lower-case letters, such as example.org/team/train:1"
         raise WrongValueError(f"{text!r} is not NAME:TAG", hint)
     return text
@@ -42,7 +42,7 @@ class BuildOptions:
     platform: str = option(
         "[default: the builder's own]",
         default="",
-        choices=["linux/amd64", "linux/arm64"],
+        choices=["", "linux/amd64", "linux/arm64"],
         metavar="OS/ARCH",
     )
     isolation: str = option(

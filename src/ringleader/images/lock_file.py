@@ -62,6 +62,12 @@ class Question:
         return tuple(index for index in self.placed if index)
 
     @property
+    def own(self) -> frozenset[str]:
+        """Names of what must come from those indexes."""
+        wanted = chain.from_iterable(self.placed[index] for index in self.indexes)
+        return frozenset(_normal(re.split(r"[^\w.-]", one)[0]) for one in wanted)
+
+    @property
     def platforms(self) -> tuple[str, ...]:
         """Platforms whose wheels run in the image, the newest first."""
         newest = int(self.glibc.partition(".")[2] or LEAST_GLIBC)
@@ -151,13 +157,27 @@ def ask(
                 return _items(said.out if said.code == 0 else "", said.err or said.out)
 
             placed = [one for index in asked.indexes for one in items(index)]
-            if placed:
-                links = (_link(one) for one in placed)
-                (made / PAGE).write_text("".join(f'<a href="{escape(one)}">{one}</a>\n' for one in links))
-                (made / VERSIONS).write_text("".join(f"{_name(one)}=={_version(one)}\n" for one in placed))
-            names = {_name(one) for one in placed}
-            every = items(found=str(made) if placed else "")
-            return placed, [one for one in every if _name(one) not in names]
+            if not placed:
+                return [], items()
+            links = (_link(one) for one in placed)
+            (made / PAGE).write_text("".join(f'<a href="{escape(one)}">{one}</a>\n' for one in links))
+
+            def every(fixed: Items) -> Items:
+                (made / VERSIONS).write_text("".join(f"{_pin(one)}\n" for one in fixed))
+                return items(found=str(made))
+
+            try:
+                found = every(placed)
+            except RefusedError:
+                own = [one for one in placed if _name(one) in asked.own]
+                if own == placed or time.monotonic() > end:
+                    raise
+                # What a framework needs besides may be newer than its index has.
+                found = every(own)
+            pins = {_pin(one) for one in found}
+            placed = [one for one in placed if _pin(one) in pins]
+            pins = {_pin(one) for one in placed}
+            return placed, [one for one in found if _pin(one) not in pins]
     except OSError as error:
         hint = "TMPDIR names another place for temporary files"
         what = f"there is no place for pip's files: {error}"
@@ -176,11 +196,19 @@ def _items(report: str, words: str) -> Items:
 
 
 def _name(item: Mapping[str, Any]) -> str:
-    return re.sub(r"[-_.]+", "-", str(item["metadata"]["name"])).lower()
+    return _normal(str(item["metadata"]["name"]))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _version(item: Mapping[str, Any]) -> str:
     return str(item["metadata"]["version"])
+
+
+def _pin(item: Mapping[str, Any]) -> str:
+    return f"{_name(item)}=={_version(item)}"
 
 
 def _sha256(item: Mapping[str, Any]) -> str:
@@ -206,15 +234,12 @@ def text(asked: Question, placed: Items, others: Items) -> str:
     usual = [(mirror, place) for place, mirror in places_of(asked.recipe.mirrors).fetch]
     for item in (*placed, *others):
         name, version, sha256 = _name(item), _version(item), _sha256(item)
-        pin = f"{name}=={version}"
-        if item in placed:
-            url = str(item["download_info"]["url"])
+        pin, url = _pin(item), str(item["download_info"]["url"])
+        if item in placed and not url.startswith(PYPI):
             pin = f"{name} @ {without_credentials(_exchanged(url, usual))}"
-            if url.startswith(PYPI):
-                what = (
-                    f"{name} {version} would come from PyPI, not from its index: that has no wheel that fits"
-                )
-                faults.append(Fault(where="pip", what=what, hint="another version, variant or Python"))
+        elif item in placed and name in asked.own:
+            what = f"{name} {version} would come from PyPI, not from its index: that has no wheel that fits"
+            faults.append(Fault(where="pip", what=what, hint="another version, variant or Python"))
         if not sha256:
             what = f"{name} {version} has no hash: the index gives none"
             faults.append(Fault(where="pip", what=what, hint="use an index that lists hashes"))

@@ -98,28 +98,57 @@ def _started(
     argv: tuple[str, ...], environ: Mapping[str, str], grace: float, *, is_joined: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command in a process group of its own; end that politely first."""
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if is_joined else subprocess.PIPE,
-        env=dict(environ),
-        start_new_session=True,
-    )
+    process = None
     try:
+        with _held_signals():
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if is_joined else subprocess.PIPE,
+                env=dict(environ),
+                start_new_session=True,
+            )
         yield process
     finally:
+        if process is not None:
+            _end(process, grace)
+
+
+def _end(process: subprocess.Popen[bytes], grace: float) -> None:
+    """End a process group. A signal to us cuts the grace short, and leaves none of it behind."""
+    try:
         if process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
+    finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@contextmanager
+def _held_signals() -> Iterator[None]:
+    """Handle signals only at the end: one that raises inside ``Popen`` would leave a child nobody knows."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: handler for number in CAUGHT if callable(handler := signal.getsignal(number))}
+    for number in before:
+        signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for one in came:
+            signal.raise_signal(one)
 
 
 @contextmanager

@@ -102,7 +102,9 @@ class _Reader:
         heads = keys_of(Recipe)
         known = (*heads, "mirrors", *BLOCKS)
         for key in document:
-            if key == "historical":
+            if key == "historical" and document[key] is False:
+                continue  # what it always was, from when images of 2017 to 2019 had recipes
+            if key in ("historical", "tensorflow-source"):
                 self._fault((key,), FROZEN, "ringleader image list shows them; image render prints one")
             elif key not in known:
                 self._unknown(key, (), known)

@@ -15,7 +15,7 @@ ENV PATH="/opt/venv/bin:${PATH}"
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check torch==2.11.0 \
          torchvision==0.26.0
 
-RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.2,<9' \
          'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.23,<3' 'tabulate>=0.9,<1'
 COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 

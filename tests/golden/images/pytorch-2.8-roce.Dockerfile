@@ -62,7 +62,7 @@ ENV PATH="/opt/openmpi/bin:${PATH}"
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check torch==2.8.0 \
          torchvision==0.23.0
 
-RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.2,<9' \
          'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.23,<3' 'tabulate>=0.9,<1'
 
 RUN rm -rf /opt/ucx/include /opt/ucx/share/man /opt/ucx/share/doc \

@@ -68,8 +68,8 @@ def clock(seconds: float) -> str:
 
 
 def driver_name(text: str) -> str:
-    """Read the name of a storage driver. Raises WrongValueError."""
-    if re.fullmatch(r"[a-z0-9]+", text) is None:
+    """Read the name of a storage driver; empty: the builder's own. Raises WrongValueError."""
+    if text and re.fullmatch(r"[a-z0-9]+", text) is None:
         raise WrongValueError(f"{text!r} is not a name", "such as overlay or vfs")
     return text
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.image.recipe_options import (
+    FROZEN,
     UNCHANGED,
     RecipeOptions,
     complete_recipe,
@@ -150,10 +151,14 @@ def _checked(options: CheckOptions) -> list[Checked]:
     """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
     faults: list[Fault] = []
     found: list[Checked] = []
-    every = profiles() if options.recipe == UNCHANGED else bundled_recipes.names()
+    hosts = bool(options.gpu or options.driver or options.network)
+    every = bundled_recipes.names() if hosts or options.recipe != UNCHANGED else profiles()
     for name in options.recipes or every:
         with collected(faults):
             if (historical := opened_historical(name, options.recipe)) is not None:
+                if hosts:
+                    what = f"{FROZEN}: --gpu, --driver and --network are not compared with it"
+                    raise RequestError(what, where=name, hint="leave them out")
                 found.append(Checked(name=name, findings=historical.findings))
                 continue
             recipe = opened(name, options.recipe)

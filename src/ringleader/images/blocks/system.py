@@ -116,7 +116,7 @@ class Gcc(Block):
 
 
 DEPENDENCIES = (
-    "click>=8.1,<9",
+    "click>=8.2,<9",
     "cloudpickle>=3,<4",
     "mpi4py>=4.1,<5",
     "numpy>=1.23,<3",
@@ -167,6 +167,8 @@ class Ringleader(Block):
 
 LOCK = "/opt/build/requirements.lock"
 """Where the lock file lies while pip reads it."""
+ADDRESS = r"s#^([^ ]+) @ [^ ]*/[^-/ ]+-([^-/ ]+)-[^/ ]+[.]whl[^ ]* #\1==\2 #"
+"""For sed: a wheel that a lock names by its address → its version, as pip would ask the address always."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +194,10 @@ class Packages(Block):
         pip = image.install(*self.pip, order=90) if self.pip else ()
         if self.lock:
             steps = (Copy(sources=(self.lock,), target=LOCK),)
+            if self.wheels:  # the same files, by their hashes
+                edits = (f"--expression={edit}" for edit in (ADDRESS, "s#%2B#+#"))
+                edit = shell("sed", "--in-place", "--regexp-extended", *edits, LOCK)
+                steps += (Run(commands=(edit,)),)
             options = ("--require-hashes", "--no-deps", "--requirement", LOCK)
             pip = (PipInstall(requirements=(), options=options, find_links=self.wheels, order=10),)
         build = StageSteps(apt=self.build_apt, steps=steps, pip=pip)
