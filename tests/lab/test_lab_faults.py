@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "campaigns"))
 import faults
-from faults_table import Row
+from faults import Row
 
 pytestmark = pytest.mark.lab
 

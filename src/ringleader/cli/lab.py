@@ -177,7 +177,9 @@ def _spec(options: UpOptions) -> LabSpec:
     spec = replace(
         options.spec,
         name=options.name,
-        subnet=options.subnet or (present.subnet if present else _free_subnet()),
+        # With wrong words it is not looked for: they are reported at once.
+        subnet=options.subnet
+        or (present.subnet if present else "10.213.0.0/24" if options.faults else _free_subnet()),
         tree=tree,
         kernel=os.path.realpath(options.kernel or "/") if options.rdma else "",
     )
