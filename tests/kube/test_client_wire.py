@@ -9,17 +9,18 @@ import socket
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.kube.handler_server import client, run, serve
 
-from ringleader.errors import RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import MPIJOBS, NAMESPACES, PODS
 from ringleader.kubernetes.client.cluster import Cluster
-from ringleader.kubernetes.client.credentials import Identity
+from ringleader.kubernetes.client.credentials import Identity, TokenFile
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "resourceVersion": "7"}}
 FORM = "application/json"
@@ -263,6 +264,19 @@ def test_each_request_is_observed_and_so_is_silence() -> None:
         ("get", "pods", "404"),
         ("patch", "pods", "unreachable"),
     ]
+
+
+def test_what_was_never_sent_is_not_counted(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def test() -> None:
+        async with client("http://127.0.0.1:9", identity=TokenFile(tmp_path / "none")) as cluster:
+            cluster.observe = lambda verb, plural, code, seconds: told.append(code)
+            with pytest.raises(RefusedError):
+                await cluster.get(PODS, "p", "n")
+
+    run(test)
+    assert not told
 
 
 # --- silence and nonsense ---------------------------------------------------------------------------------

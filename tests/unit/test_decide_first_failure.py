@@ -56,6 +56,7 @@ AGAIN = ContainerView(
             "OOMKilled",
         ),
         (pod("w", ended(139)), "worker w: container main: exit code 139 (SIGSEGV)", "Error"),
+        (pod("w", ended(152)), "worker w: container main: exit code 152 (SIGXCPU)", "Error"),
         (pod("w", ended(None, "", signal=11)), "worker w: container main: signal 11 (SIGSEGV)", ""),
         (pod("w", ended(1, message="no\nGPU")), "worker w: container main: exit code 1: no\nGPU", "Error"),
         (

@@ -261,7 +261,7 @@ class Answers:
         pytest.param([EXISTS], [POD], False, EXISTS, id="somebody else's"),
         pytest.param([EXISTS, POD], [MISSING], True, POD, id="gone a moment later"),
         pytest.param([EXISTS, EXISTS], [MISSING, MISSING], True, EXISTS, id="gone again"),
-        pytest.param([EXISTS], [FORBIDDEN], True, EXISTS, id="not to be read"),
+        pytest.param([EXISTS], [FORBIDDEN], True, FORBIDDEN, id="not to be read"),
         pytest.param([EXISTS], [BROKEN], True, BROKEN, id="cannot be read now"),
         pytest.param([WRONG], [], True, WRONG, id="refused"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 import subprocess
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from ringleader.errors import RequestError
+from ringleader.errors import RefusedError, RequestError
+from ringleader.kubernetes.client.api_errors import ApiError
 from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.job_state import pods_job_view
+from ringleader.kubernetes.jobs.job_submission import OperatorlessSubmission
 from ringleader.kubernetes.jobs.mpijob_builder import mpijob
 from ringleader.kubernetes.jobs.operatorless_objects import (
     MANAGER,
@@ -49,6 +52,36 @@ def test_golden(golden: Callable[[str, str], None], name: str, words: dict[str, 
     golden(f"../kubernetes_client/{name}.yaml", text_of(documents))
     for document in documents:
         kubernetes_validate.validate(document, "1.33", strict=True)
+
+
+EXISTS = ApiError(status=409, reason="AlreadyExists", message="it exists")
+FORBIDDEN = ApiError(status=403, reason="Forbidden", message="no get")
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([EXISTS], "belongs to somebody else"),
+        ([ApiError(status=503, reason="", message="away"), EXISTS], "not allowed"),
+    ],
+)
+def test_an_object_that_may_not_be_read_is_somebody_elses_at_the_first_try_alone(
+    answers: list[ApiError], said: str
+) -> None:
+    left = list(answers)
+
+    class Server:
+        async def create(self, *_: Any, **__: Any) -> Any:
+            raise left.pop(0)
+
+        async def get(self, *_: Any) -> Any:
+            raise FORBIDDEN
+
+    server: Any = Server()
+    submission = OperatorlessSubmission(server, mpijob(request()), OperatorSettings(image="x"), tell=print)
+    with pytest.raises(RefusedError, match=said):
+        asyncio.run(submission.send())
+    assert not left
 
 
 def test_one_deletion_takes_everything() -> None:

@@ -33,7 +33,10 @@ _INDEX = re.compile(r"-worker-(0|[1-9][0-9]{0,8})\Z")
 _ROLES: Mapping[str, Role] = {KIND: "worker", "Job": "launcher"}
 """Kind of a Pod's controller → what the Pod is to a job."""
 _LABELS: Mapping[str, Role] = {"worker": "worker", "launcher": "launcher"}
-_SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM"
+_SIGNALS = (
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT"
+    " CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+)
 """Names of Linux's signals from 1 on, which an exit code above 128 stands for."""
 
 

@@ -146,6 +146,20 @@ def test_open_files(soft: int, hard: int, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("soft", "hard", "verdict"),
+    [(64, UNLIMITED, "warn"), (1024, 2048, "warn"), (200, 200, "fail"), (4096, 4096, "pass")],
+)
+def test_threads_are_judged_by_the_soft_limit(soft: int, hard: int, verdict: str) -> None:
+    """Nobody raises it, unlike that of files."""
+    assert worst("limit.nproc", limit("nproc", soft, hard)).verdict == verdict
+
+
+@pytest.mark.parametrize(("kernel", "verdict"), [("nvidia", "skip"), ("3.10.0", "warn"), ("6.8.0", "pass")])
+def test_a_kernel_whose_release_is_no_number_is_not_known(kernel: str, verdict: str) -> None:
+    assert worst("host.kernel", replace(hgx(), kernel=kernel)).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("name", "size", "verdict"),
     [
         ("laptop", 64 * MIB, "warn"),

@@ -55,6 +55,24 @@ def test_a_host_meets_its_own_profile(name: str) -> None:
     assert not [one for one in judge_profile(facts(name), profile) if one.verdict is Verdict.FAIL]
 
 
+def test_a_host_without_modules_has_a_profile() -> None:
+    host = dataclasses.replace(hgx(), modules=())
+    assert "modules" in profile_of(hgx()) and "modules" not in profile_of(host)
+
+
+def test_gpus_that_this_container_was_not_given_do_not_count() -> None:
+    gpus = tuple(dataclasses.replace(one, device_file=at == 0) for at, one in enumerate(hgx().gpus))
+    slow = tuple(
+        dataclasses.replace(one, link_width=8) if one.address == gpus[1].pci_address else one
+        for one in hgx().pci_devices
+    )
+    host = dataclasses.replace(hgx(), gpus=gpus, pci_devices=slow)
+    assert [one.verdict for one in judge_profile(host, {"pci-width": 16})] == [Verdict.PASS]
+    assert profile_of(host)["pci-width"] == 16
+    given = dataclasses.replace(hgx(), pci_devices=slow)
+    assert [one.verdict for one in judge_profile(given, {"pci-width": 16})] == [Verdict.FAIL]
+
+
 HIGHER: dict[str, Any] = {
     "rdma-ports": 9,
     "rdma-rate": 800e9,

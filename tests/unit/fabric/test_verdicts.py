@@ -329,6 +329,14 @@ def test_traffic_goes_in_a_priority_that_is_lossless(
     assert worst("roce.tc", host).verdict == verdict
 
 
+@pytest.mark.parametrize(("value", "verdict"), [("rc,tcp", "fail"), ("", "skip"), ("1", "pass")])
+def test_a_traffic_class_of_software_is_judged_where_it_is_set(value: str, verdict: str) -> None:
+    host = environment(pod(), NCCL_IB_TC=value)
+    devices = tuple(replace(one, pci_address="", traffic_class=None) for one in host.rdma_devices)
+    host = replace(host, rdma_devices=devices, net_devices=())
+    assert worst("roce.tc", host).verdict == verdict
+
+
 def test_what_the_driver_sets_for_all_traffic_wins_over_nccl() -> None:
     host = environment(pod(), NCCL_IB_TC="")
     devices = tuple(replace(one, traffic_class=106) for one in host.rdma_devices)

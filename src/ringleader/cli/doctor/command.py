@@ -26,7 +26,7 @@ from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import REPLACE, Command, misplaced
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.errors import Fault, ProbeError, RefusedError, refuse
+from ringleader.errors import Fault, ProbeError, RefusedError, RingleaderError, refuse
 from ringleader.kubernetes.jobs.pod_options import NicOptions
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option, spellings_set
 from ringleader.plan.job import Job, check
@@ -139,6 +139,12 @@ class DoctorOptions:
         for asked, (others, where, what) in EXCLUSIVE.items():
             words = spellings_set(self, others) if getattr(self, asked) else []
             found += [Fault(where=where.format(one), what=what, hint="leave one out") for one in words]
+        for word, text, hint in (
+            ("--since", self.since, "name a file that --facts has printed"),
+            ("--active-port", self.active_port, "name a port: mlx5_0:1"),
+        ):
+            if text == "":
+                found.append(Fault(where=word, what="is empty", hint=hint))
         if self.active_port is not None and not self.active:
             found.append(Fault(where="--active-port", what="means nothing without --active"))
         if self.on_kubernetes:
@@ -397,7 +403,7 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
 
     if options.active:
         # What counters grew while the links were used says more than what they hold since the host started.
-        later = reading(options, again=True)
+        later = reading_again(options, read, measured)
         earlier = earlier or {host: one for host, one in read.facts.items() if host in later.facts}
         read = replace(read, facts={**read.facts, **later.facts})
     facts = {host: since(one, earlier[host]) if host in earlier else one for host, one in read.facts.items()}
@@ -405,12 +411,30 @@ def check_hosts(options: DoctorOptions, result: Result) -> int:
     return show_judgement(judged, read, result, verbose=options.verbose)
 
 
-def reading(options: DoctorOptions, *, again: bool = False) -> HostsReading:
-    """Read the facts of the hosts that are meant: of files, of other hosts, of this one."""
+def reading_again(options: DoctorOptions, read: HostsReading, measured: ActiveResults | None) -> HostsReading:
+    """Read the hosts that were measured once more; of none where that fails.
+
+    What was measured is worth more than how counters grew.
+    """
+    if measured is not None and measured.failure:
+        return HostsReading(facts={})
+    try:
+        return reading(options, again=read)
+    except RingleaderError:
+        return HostsReading(facts={})
+
+
+def reading(options: DoctorOptions, *, again: HostsReading | None = None) -> HostsReading:
+    """Read the facts of the hosts that are meant: of files, of other hosts, of this one.
+
+    ``again``: an earlier reading; hosts that did not answer then are not asked.
+    """
     if options.facts_from:
         return HostsReading(facts=stored_facts.read_facts(options.facts_from, read_text))
     if options.names_hosts:
         job = job_on_hosts(options.job, options.hosts, environ=os.environ)
+        if again is not None:
+            job = replace(job, hosts=tuple(host for host in job.hosts if host.name in again.facts))
         with interrupts.held():
             from ringleader.doctor.facts_job import read_hosts
         line = ProgressLine()
@@ -424,7 +448,7 @@ def reading(options: DoctorOptions, *, again: bool = False) -> HostsReading:
         from ringleader.fabric.readers.host import SECONDS, read_host
 
     facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
-    if IMAGE_MANIFEST.exists() and not again:
+    if IMAGE_MANIFEST.exists() and again is None:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
 

@@ -85,7 +85,7 @@ def shm_free(facts: HostFacts) -> CheckResult:
 @judge("limit.nofile")
 def nofile(facts: HostFacts) -> CheckResult:
     """Judge the hard limit: NCCL raises the soft one to it (setFilesLimit of its src/bootstrap.cc)."""
-    return _at_least(facts, "nofile", 65536 if has_fast_hardware(facts) else 4096, 1024)
+    return _at_least(facts, "nofile", 65536 if has_fast_hardware(facts) else 4096, 1024, is_raised=True)
 
 
 @judge("limit.nproc")
@@ -95,15 +95,17 @@ def nproc(facts: HostFacts) -> CheckResult:
     return _at_least(facts, "nproc", 4096, 256)
 
 
-def _at_least(facts: HostFacts, name: str, enough: int, few: int) -> CheckResult:
+def _at_least(facts: HostFacts, name: str, enough: int, few: int, *, is_raised: bool = False) -> CheckResult:
+    """Judge a limit; ``is_raised``: programs raise the soft limit to the hard one themselves."""
     limit = facts.process.limits.get(name)
     if limit is None:
         return skipped("the limit is not readable")
     soft, hard = ("unlimited" if one == UNLIMITED else str(one) for one in (limit.soft, limit.hard))
     seen = soft if limit.soft == UNLIMITED or limit.soft >= enough else f"{soft}, hard limit {hard}"
-    if seen == soft or limit.hard == UNLIMITED or limit.hard >= enough:
+    may = limit.hard == UNLIMITED or limit.hard >= enough
+    if seen == soft or (may and is_raised):
         return passed(seen)
-    return (failed if limit.soft < few else warned)(seen, expected=f"{enough} or more")
+    return (failed if limit.soft < few and not may else warned)(seen, expected=f"{enough} or more")
 
 
 @judge("efa.hugepages")

@@ -295,6 +295,7 @@ def _cpus(facts: HostFacts) -> str:
 MODULES = ("ib_uverbs", "rdma_ucm", "nvidia_peermem", "gdrdrv", "xpmem")
 """Kernel modules that all hosts should have, or none."""
 PROFILE_MODULES = ("ib_uverbs", "nvidia_peermem", "rdma_ucm")
+"""Those that a profile names where they are loaded."""
 OWN_VARIABLES = (
     *("PCIDEVICE_", "NVIDIA_", "RINGLEADER_", "HOROVOD_", "HYDRA_HOST", "OMPI_MCA_orte_", "OMPI_MCA_ess_"),
     *("PRTE_MCA_ess_", "PRTE_MCA_prte_base", "PMIX_MCA_pmix_base"),
@@ -306,6 +307,13 @@ OWN_VARIABLES = (
 
 def _environment(facts: HostFacts) -> dict[str, str]:
     return {name: value for name, value in facts.environment.items() if not name.startswith(OWN_VARIABLES)}
+
+
+def _widths(facts: HostFacts) -> dict[str, int]:
+    """Return PCI address → lanes, but for GPUs that this container was not given."""
+    foreign = {one.pci_address for one in facts.gpus} - {one.pci_address for one in usable_gpus(facts)}
+    found = (one for one in pci_devices_of(facts) if one.address not in foreign)
+    return {one.address: one.link_width for one in found if one.link_width}
 
 
 def _modules(facts: HostFacts) -> dict[str, str]:
@@ -424,7 +432,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "stack": Quantity(read=_limit("stack"), unit=LIMITED_SIZE),
     "gpu-power": Quantity(read=_of_gpus(lambda gpu: gpu.power_limit), unit=WATTS),
     "pci-width": Quantity(
-        read=lambda facts: {one.address: one.link_width for one in pci_devices_of(facts) if one.link_width},
+        read=_widths,
         unit=COUNT,
         typical=lambda lanes: min(lanes.values(), default=None),
     ),
@@ -471,9 +479,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "modules": Quantity(
         read=lambda facts: facts.modules or None,
         unit=NAMES,
-        typical=lambda there: tuple(
-            one for one in ("ib_uverbs", "nvidia_peermem", "rdma_ucm") if one in there
-        ),
+        typical=lambda there: tuple(one for one in PROFILE_MODULES if one in (there or ())),
     ),
     "rdma-modules": Quantity(read=_modules),
     "nccl": Quantity(read=lambda facts: shown(nccl_version(facts) or ()), unit=VERSION),

@@ -423,7 +423,7 @@ def interface_address(facts: HostFacts) -> Found:
 def traffic_class(facts: HostFacts) -> Found:
     """Judge the traffic class by the priorities that are lossless, where the interfaces tell them."""
     text = nccl_variable(facts, "NCCL_IB_TC").strip()
-    if not any(device.pci_address for device, _ in ports(facts, Wire.ROCE)):
+    if not text and not any(device.pci_address for device, _ in ports(facts, Wire.ROCE)):
         return skipped("RoCE is made in software here")
     is_set = text not in ("", "0", "-1")
     if is_set and (not text.isdecimal() or int(text) > 255):

@@ -137,12 +137,16 @@ def limited(facts: HostFacts, check: Check) -> Found:
     quantity, limits = QUANTITIES[check.rule["quantity"]], check.rule
     unit, value = quantity.unit, quantity.read(facts)
     values = value if isinstance(value, Mapping) else {"": value}
-    known = {subject: one for subject, one in values.items() if one not in (None, "")}
+    known = {
+        subject: one
+        for subject, one in values.items()
+        if one not in (None, "") and ("least" not in limits or unit.meets(one, limits["least"]) is not None)
+    }
     expected = limits.get("expected", "")
 
     def is_bad(one: Any) -> bool:
         if "least" in limits:
-            return unit.meets(one, limits["least"]) is False
+            return not unit.meets(one, limits["least"])
         return one not in limits["only"] if "only" in limits else one in limits["not"]
 
     bad = [

@@ -295,6 +295,9 @@ class Cluster:
         except asyncio.CancelledError:
             code = code and "cancelled"
             raise
+        except BaseException:  # nothing was sent
+            code = ""
+            raise
         finally:
             if code:
                 self.observe(verb, resource.plural, code, time.monotonic() - began)

@@ -109,8 +109,8 @@ async def create_or_find(
 ) -> Object:
     """Create an object, or return the one that has its name, if that is ours: made before, its answer lost.
 
-    ApiError as the server answered where it belongs to somebody else, or may not be read. ``warn`` hears the
-    server's warnings.
+    ApiError: that it exists, where it belongs to somebody else; why it cannot be read, where nobody can tell.
+    ``warn`` hears the server's warnings.
     """
     metadata = document["metadata"]
     for is_last in (False, True):
@@ -124,7 +124,7 @@ async def create_or_find(
             except ApiError as hidden:
                 if hidden.is_missing and not is_last:
                     continue  # it was there a moment ago
-                raise error if hidden.status in (403, 404) else hidden
+                raise error if hidden.is_missing else hidden
             if not is_ours(found):
                 raise
             return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -154,11 +155,15 @@ class OperatorlessSubmission:
                 return bool(metadata_of(found).get("ownerReferences") == owners)
             return annotations_of(found).get(RUN) == self._run
 
-        return await self._answered(
-            lambda: create_or_find(self._cluster, of_document(document), document, is_ours=is_ours),
-            document,
-            "create",
-        )
+        attempts = itertools.count()
+
+        def create() -> Awaitable[Object]:
+            resource = of_document(document)
+            if not next(attempts):
+                return self._cluster.create(resource, document)
+            return create_or_find(self._cluster, resource, document, is_ours=is_ours)
+
+        return await self._answered(create, document, "create")
 
     async def _answered(
         self, call: Callable[[], Awaitable[Object]], document: Document, doing: str
