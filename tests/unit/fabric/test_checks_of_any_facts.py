@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.fabric_hosts import NAMES, facts
 
@@ -73,7 +73,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
         )
     if hint is float:
         return st.sampled_from([0.0, 1.0, 1e9, -1.0]) | st.floats(allow_nan=False)
-    plain = {str: WORDS, int: st.integers(-1, 3) | st.integers(), bool: st.booleans()}
+    plain = {str: WORDS, int: st.integers(-1, 3) | st.integers(-(10**18), 10**18), bool: st.booleans()}
     return plain.get(hint, st.none())
 
 
@@ -90,7 +90,16 @@ def any_facts(draw: st.DrawFn) -> HostFacts:
     return dataclasses.replace(base, **changes)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+# Facts of a host are too large to be made small within minutes; what failed is named by the assertions.
+TRIED = settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[phase for phase in Phase if phase is not Phase.shrink],
+)
+
+
+@TRIED
 @given(any_facts())
 def test_every_check_judges_any_facts(host: HostFacts) -> None:
     results = judge_host(host)
@@ -99,11 +108,11 @@ def test_every_check_judges_any_facts(host: HostFacts) -> None:
     judged = {one.id for one in results}
     skipped = {one.needs.id for one in HOST_CHECKS if one.needs} | {"rdma-device"}
     assert judged <= {one.id for one in HOST_CHECKS} | skipped
-    assert all(one.seen and one.verdict in Verdict for one in results)
+    assert not [one.id for one in results if not one.seen or one.verdict not in Verdict]
     assert judge_host(from_document(HostFacts, json.loads(json.dumps(document(host))))) == results
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@TRIED
 @given(st.dictionaries(st.sampled_from("abc"), any_facts(), max_size=3))
 def test_any_hosts_are_compared(hosts: dict[str, HostFacts]) -> None:
     results = compare_hosts(hosts)
@@ -111,7 +120,7 @@ def test_any_hosts_are_compared(hosts: dict[str, HostFacts]) -> None:
     assert all(set(one.hosts) <= set(hosts) and one.hosts for one in results)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@TRIED
 @given(any_facts(), any_facts())
 def test_any_host_is_held_against_any_profile(host: HostFacts, model: HostFacts) -> None:
     assert all(one.id.startswith("expect.") for one in judge_profile(host, profile_of(model)))

@@ -217,7 +217,7 @@ def _model(facts: HostFacts, card: NetDevice) -> Model:
 
 @judge("net.up")
 def up(facts: HostFacts) -> CheckResult:
-    names = [one.name for one in outside_interfaces(facts)]
+    names = [one.name for one in outside_interfaces(facts) if one.name]
     if names:
         return passed(", ".join(names[:8]) + (" …" if len(names) > 8 else ""))
     return warned("no interface is up that leads to other hosts")
