@@ -72,7 +72,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
             lambda values: hint(**values)  # type: ignore[operator]
         )
     if hint is float:
-        return st.sampled_from([0.0, 1.0, 1e9, -1.0]) | st.floats(allow_nan=False)
+        return st.sampled_from([0.0, 1.0, 1e9, -1.0]) | st.floats(allow_nan=False, allow_infinity=False)
     plain = {str: WORDS, int: st.integers(-1, 3) | st.integers(-(10**18), 10**18), bool: st.booleans()}
     return plain.get(hint, st.none())
 
