@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import ROOT, blocks, commands
 
-ROOT = Path(__file__).resolve().parents[2]
 API = ROOT / "docs/reference/api"
 PACKAGES = {
     "ringleader": "ringleader",
@@ -72,22 +72,17 @@ def test_messages_of_the_troubleshooting_page_are_printed_by_the_program() -> No
     assert wrong == []
 
 
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_tutorial_works(tmp_path: Path) -> None:
     """Every command of the first page but those that install, in its order, with its script."""
     page = "docs/tutorial/first-report.md"
-    (script,) = blocks(page, "python")
+    ((_, script),) = blocks(page, "python")
     (tmp_path / "train.py").write_text(script)
-    commands = [line[2:] for block in blocks(page, "console") for line in block.splitlines()]
-    commands = [command for command in commands if command.startswith("ringleader ")]
-    assert len(commands) == 5
-    for command in commands:
-        words = [word if word != "python" else sys.executable for word in command.split()[1:]]
+    shown = commands(page)
+    assert len(shown) == 5
+    for command in shown:
+        words = [word if word != "python" else sys.executable for word in command[1:]]
         if words[0] in ("run", "scale"):
             words.insert(1, "--oversubscribe")
         done = subprocess.run(
@@ -100,4 +95,6 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         if words[0] == "run" and "--dry-run" not in words:
             assert re.search(r"^\[1\] rank 1 of 2: loss \d", done.stdout, re.MULTILINE), done.stdout
-    assert "speed-up" in (tmp_path / "page/index.html").read_text().lower()
+    made = (tmp_path / "page.html").read_text().lower()
+    assert "<html" in made and "speed-up" in made
+    assert "<html" in (tmp_path / "runs/scaling/report.html").read_text().lower()
