@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpu_process import END, HERE, REHEARSAL, NotRunError, Report
-from ringleader.fabric.facts import HostFacts, from_document
+from ringleader.dataclass_json import from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.topology.matrix import differences, parse_nvidia_smi, topology_matrix
 
 FIELDS = (

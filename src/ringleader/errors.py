@@ -146,12 +146,22 @@ class ReaderGoneError(OutputError):
         self.faults = ()
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint of the known word that a misspelt one is closest to; empty where none is close."""
+def nearest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the known words closest to a misspelt one, the closest first; ``cutoff`` is that of difflib."""
     import difflib  # for messages of errors only
 
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {close[0]}?" if close else ""
+    return difflib.get_close_matches(word, list(known), most, cutoff)
+
+
+def meant(words: Iterable[str]) -> str:
+    """Return the hint that one of these words may be meant; empty without any."""
+    some = " or ".join(words)
+    return f"did you mean {some}?" if some else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint of the known word that a misspelt one is closest to; empty where none is close."""
+    return meant(nearest(word, known))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tests.docs.pages import ROOT, Executed, blocks, commands, execute, text_of
 from tests.fabric_hosts import facts
 
 from ringleader.cli.main import ringleader
-from ringleader.fabric.facts import document
+from ringleader.dataclass_json import document
 from ringleader.fabric.transport_proof.requirement import WORDS
 from ringleader.kubernetes import why_not_running
 from ringleader.kubernetes.mpijob import annotations

@@ -13,20 +13,12 @@ from ringleader.bench.measurement_job import last_words
 from ringleader.bench.pair_plan import PairPlan
 from ringleader.bench.program_commands import PERFTEST_RUNS
 from ringleader.bench.rank_speed import SpeedPlan
+from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import PROGRAM_SIZE, measure_hosts
 from ringleader.doctor.active_verdicts import judge
 from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.facts import (
-    Clock,
-    DeviceFile,
-    Gpu,
-    Process,
-    RdmaDevice,
-    RdmaPort,
-    Software,
-    from_document,
-)
+from ringleader.fabric.facts import Clock, DeviceFile, Gpu, Process, RdmaDevice, RdmaPort, Software
 from ringleader.fabric.facts import HostFacts as Facts
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of

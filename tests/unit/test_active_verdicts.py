@@ -9,11 +9,11 @@ import pytest
 
 from ringleader.bench.pair_answers import ProgramError
 from ringleader.bench.rank_speed import GpuCopy, RankSpeed
+from ringleader.dataclass_json import document, from_document
 from ringleader.doctor.active_tests import ActiveResults, ProgramNote, ProgramPairs
 from ringleader.doctor.active_verdicts import judge, slow_among
 from ringleader.fabric.active.link_results import latency_results, pair_matrix
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.facts import document, from_document
 from ringleader.fabric.rate_text import bit_rate, byte_rate
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence, Transfer
 from ringleader.scaling import Context

@@ -20,11 +20,12 @@ from ringleader.cli.doctor.command import job_on_hosts
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
 from ringleader.cli.doctor.stored_facts import facts_text
 from ringleader.cli.options.host_options import HostOptions
+from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
 from ringleader.errors import LaunchError
-from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software, from_document
+from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software
 from ringleader.images.recipe import RECORD
 from ringleader.measurements.point_to_point import Silence, Transfer
 from ringleader.plan.job import Job

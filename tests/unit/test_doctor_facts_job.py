@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from ringleader.dataclass_json import document
 from ringleader.doctor.facts_job import one_rank_each, read_hosts
 from ringleader.doctor.facts_program import ROUNDS, compared_clocks
 from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
-from ringleader.fabric.facts import Clock, HostFacts, Process, Software, document
+from ringleader.fabric.facts import Clock, HostFacts, Process, Software
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Host, Job
 

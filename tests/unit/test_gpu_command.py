@@ -15,7 +15,8 @@ from tests.unit.fabric.machines import gpu_machine
 
 from ringleader import __version__
 from ringleader.cli.main import ringleader
-from ringleader.fabric.facts import HostFacts, NvidiaDriver, document
+from ringleader.dataclass_json import document
+from ringleader.fabric.facts import HostFacts, NvidiaDriver
 from ringleader.gpu_record import lines as gpu_record_lines
 from ringleader.gpu_record import lines_of
 

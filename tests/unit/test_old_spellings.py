@@ -13,7 +13,7 @@ from tests import fabric_hosts
 
 from ringleader.cli.main import main, ringleader
 from ringleader.cli.typed_command import Option, full_help
-from ringleader.fabric.facts import document
+from ringleader.dataclass_json import document
 
 OLD = [
     ("run", ("--output-dir", "d"), "output", "d"),

@@ -21,8 +21,8 @@ from ringleader.bench.pair_plan import (
 )
 from ringleader.bench.pair_rounds import rank_rounds
 from ringleader.bench.pair_sweep import PairSweep
+from ringleader.dataclass_json import from_document
 from ringleader.errors import Fault, LaunchError, RefusedError, StoppedError
-from ringleader.fabric.facts import from_document
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Family, Host, Job, Mpi

@@ -12,7 +12,7 @@ import pytest
 
 from ringleader.bench import pair_program, peer
 from ringleader.bench.pair_plan import PairPlan, ProgramRun
-from ringleader.fabric.facts import document
+from ringleader.dataclass_json import document
 
 PLAN = PairPlan(rounds=(((0, 1),),), sizes=(8,), window=1)
 RUN = ProgramRun(test="tag_lat", sizes=(8,))

@@ -352,6 +352,8 @@ def test_a_rank_to_show_must_be_there() -> None:
         ((), ""),
         (("h1:2,h2:1",), ""),
         (("[fe80::1]:2",), ""),
+        (("fe80::1",), "-H fe80::1: 1 slot, as in Open MPI"),
+        (("h1:2, h2",), "-H h2: 1 slot, as in Open MPI"),
         (
             ("h1,h2:2",),
             "-H h1: 1 slot, as in Open MPI; a bare name in a hostfile has one for each GPU or core",

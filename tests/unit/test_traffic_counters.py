@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringleader.agents import rank_identity, traffic_counters
-from ringleader.fabric.facts import from_document
+from ringleader.dataclass_json import from_document
 from ringleader.fabric.readers.host import read_host
 from ringleader.fabric.transport_proof.evidence import CounterSnapshot
 

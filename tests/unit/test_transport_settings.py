@@ -9,7 +9,8 @@ import pytest
 from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, port, rdma
 
 from ringleader.agents import host_facts_script
-from ringleader.fabric.facts import Library, document
+from ringleader.dataclass_json import document
+from ringleader.fabric.facts import Library
 from ringleader.fabric.readers.host import without_measurements
 from ringleader.launch.host_probe.host_answer import HostReport, report_of
 from ringleader.launch.host_probe.probe import Probe, remote_question

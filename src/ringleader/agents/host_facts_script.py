@@ -218,10 +218,11 @@ def unreadable(script: Path, *, runs_directories: bool) -> str:
 # --- facts for settings of transports -------------------------------------------------------------------
 
 READ_FACTS = """\
-import sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
-from ringleader.fabric.readers.host import print_facts_for_settings
-print_facts_for_settings(sys.argv[2], float(sys.argv[3]))
+from ringleader.dataclass_json import document
+from ringleader.fabric.readers.host import read_for_settings
+print(json.dumps(document(read_for_settings(sys.argv[2], float(sys.argv[3])))))
 """
 
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from ringleader.dataclass_json import document
 from ringleader.errors import RingleaderError, StoppedError
-from ringleader.fabric.facts import document
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import JobListener

@@ -30,7 +30,7 @@ from ringleader.bench.pair_plan import PairPlan, ProgramRun
 from ringleader.bench.pair_sweep import Allocate, PairSweep, buffers, host_memory
 from ringleader.bench.peer import Peer, SilentPartnerError, abandon, any_rank_says, end_mpi, ends_within
 from ringleader.bench.program_commands import command
-from ringleader.fabric.facts import from_document
+from ringleader.dataclass_json import from_document
 from ringleader.launch.rank_answer import send
 
 START_SECONDS = 20.0

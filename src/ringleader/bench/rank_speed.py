@@ -22,7 +22,7 @@ import numpy
 
 from ringleader.agents.hardware import gpus
 from ringleader.agents.sysfs import text
-from ringleader.fabric.facts import from_document
+from ringleader.dataclass_json import from_document
 from ringleader.launch.rank_answer import send
 
 KERNEL = 256

@@ -5,7 +5,6 @@ Each command is imported only when it is called, so that ``--help`` is fast.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -15,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ringleader.cli import interrupts
-from ringleader.errors import RequestError
+from ringleader.errors import RequestError, meant, nearest
 
 Table = Mapping[str, tuple[str, str]]
 """Sub-command → (module of ``ringleader.cli`` with a click command ``command``, or ``module:name``; help)."""
@@ -51,10 +50,9 @@ class Group(click.Group):
         word, names = args[0], self.list_commands(ctx)
         if ctx.resilient_parsing or word.startswith("-") or self.get_command(ctx, word) is not None:
             return super().resolve_command(ctx, args)
-        near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+        near = nearest(word, names, cutoff=0.5)
         near += [one for one in names if word and one.startswith(word) and one not in near]
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
-        hint = f"{meant}{ctx.command_path} --help lists them"
+        hint = f"{meant(near)} {ctx.command_path} --help lists them".lstrip()
         raise RequestError("no such command", where=word or "COMMAND", hint=hint)
 
 
@@ -67,18 +65,18 @@ class LazyGroup(Group):
         *,
         table: Table,
         sections: Mapping[str, str] | None = None,
-        hidden: Table | None = None,
+        older: Table | None = None,
         **attributes: Any,
     ) -> None:
         """``table``: the commands in order; ``sections``: first command of each section → its heading.
 
-        ``hidden``: older names of commands, which work and are not listed.
+        ``older``: former names of commands, which work and are not listed.
         """
         super().__init__(name, **attributes)
         self._table = table
         self._sections = sections or {}
-        self.older = hidden or {}
-        """Older names of commands."""
+        self.older = older or {}
+        """Former names of commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table: the order in which a user meets them."""

@@ -27,7 +27,7 @@ from ringleader.errors import (
     RefusedError,
     RequestError,
     RingleaderError,
-    shortened,
+    meant,
 )
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ ringleader = LazyGroup(
     "ringleader",
     table=COMMANDS,
     sections=SECTIONS,
-    hidden=JOB_COMMANDS,
+    older=JOB_COMMANDS,
     help="""Train one script on many ranks; prove which wire carried the gradients; say how close to linear
     the job is, and why.
 
@@ -175,7 +175,6 @@ def main(argv: list[str] | None = None) -> None:
             standalone_mode=False,
             auto_envvar_prefix=PREFIX,
             obj=Configuration(environ=os.environ),
-            color=False if os.environ.get("NO_COLOR") else None,
         )
     )
 
@@ -233,19 +232,17 @@ def fault_of(error: click.ClickException) -> Fault:
     parameter = getattr(error, "param", None)
     if isinstance(error, click.NoSuchOption):
         near = nearest_options(context.command, error.option_name) if context is not None else []
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
-        return Fault(where=error.option_name, what="no such option", hint=meant + hint)
+        return Fault(where=error.option_name, what="no such option", hint=f"{meant(near)} {hint}".strip())
     if isinstance(error, click.BadOptionUsage):
         what = error.message.rstrip(".").removeprefix(f"Option {error.option_name!r} ")
         return Fault(where=error.option_name, what=what, hint=hint)
     if isinstance(error, click.MissingParameter) and parameter is not None and context is not None:
-        name = (
-            parameter.make_metavar(context).strip("[].…") if parameter.param_type_name == "argument" else ""
-        )
-        return Fault(where=name or spelling(parameter), what="is missing", hint=hint)
+        is_argument = isinstance(parameter, click.Argument)
+        name = parameter.make_metavar(context).strip("[].…") if is_argument else spelling(parameter)
+        return Fault(where=name, what="is missing", hint=hint)
     if isinstance(error, click.BadParameter) and parameter is not None:
-        return Fault(where=spelling(parameter), what=shortened(error.message.rstrip(".")), hint=hint)
-    return Fault(where="", what=shortened(error.format_message().rstrip(".")), hint=hint)
+        return Fault(where=spelling(parameter), what=error.message.rstrip("."), hint=hint)
+    return Fault(where="", what=error.format_message().rstrip("."), hint=hint)
 
 
 def _told(error: RingleaderError) -> int:

@@ -7,7 +7,6 @@ variables (`option_defaults`). All wrong values are reported at once; a command 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, replace
 from enum import StrEnum
@@ -19,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from ringleader.cli.command_groups import Context
 from ringleader.cli.option_defaults import USER, Configuration
-from ringleader.errors import Fault, RequestError, refuse
+from ringleader.errors import Fault, RequestError, nearest, refuse
 from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
 
 _ALL = "ringleader.help_all"
@@ -412,8 +411,8 @@ def nearest_options(command: click.Command, word: str) -> list[str]:
         for name in (one.spellings if isinstance(one, Option) else one.opts)
     ]
     bare = word.lstrip("-")
-    meant = [option for option, names in MEANT.items() if bare in names and option in shown]
-    return meant or difflib.get_close_matches(word, shown, n=2, cutoff=0.6)
+    elsewhere = [option for option, names in MEANT.items() if bare in names and option in shown]
+    return elsewhere or nearest(word, shown, most=2)
 
 
 def complete_files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -23,9 +23,10 @@ from ringleader.bench.pair_measurement import Measured, PairRequest, measure
 from ringleader.bench.pair_rounds import Pair, Round, first_rounds, neighbours, packed, second_rounds
 from ringleader.bench.program_commands import runs_of
 from ringleader.bench.rank_speed import RankSpeed, SpeedPlan
+from ringleader.dataclass_json import from_document
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.fabric.active.link_isolation import suspects_of
-from ringleader.fabric.facts import HostFacts, from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.port_selection import UsablePort, select_ports
 from ringleader.fabric.wires import Wire
 from ringleader.launch.launch_job import launch as launch_job

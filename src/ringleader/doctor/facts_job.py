@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ringleader.dataclass_json import from_document
 from ringleader.doctor.facts_program import CLOCKS, FACTS
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, StoppedError
-from ringleader.fabric.facts import HostFacts, from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.readers.host import SECONDS
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import JobListener

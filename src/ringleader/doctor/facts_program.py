@@ -21,7 +21,7 @@ CLOCK_TAG = 71
 
 def main() -> None:
     """Tell the launcher this host's facts, and in rank 0 the offsets of the other ranks' clocks."""
-    from ringleader.fabric.facts import document
+    from ringleader.dataclass_json import document
     from ringleader.fabric.readers import read_host
 
     rank_answer.send(FACTS, document(read_host(seconds=float(sys.argv[1]))))

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ringleader.dataclass_json import from_document
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault
 from ringleader.fabric.cluster_facts import NodeFacts
-from ringleader.fabric.facts import HostFacts, from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster, Object

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ringleader.agents.usable_cores import granted
-from ringleader.dataclass_json import document as document
-from ringleader.dataclass_json import from_document as from_document
 from ringleader.value_class import dataclass
 
 UNLIMITED = -1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
+from ringleader.dataclass_json import from_document
 from ringleader.errors import Fault
 from ringleader.fabric import facts as fabric
 from ringleader.fabric.transport_proof.evidence import (
@@ -249,7 +250,7 @@ def _snapshot(document: Any) -> CounterSnapshot | None:
     if not isinstance(document, Mapping):
         return None
     try:
-        return fabric.from_document(CounterSnapshot, document)
+        return from_document(CounterSnapshot, document)
     except (ValueError, TypeError):
         return None
 

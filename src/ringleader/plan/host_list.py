@@ -32,12 +32,15 @@ class Parsed:
     hosts: tuple[Host, ...] = ()
     """In the order of first mention; a host that is named twice has the sum of its slots."""
     faults: tuple[Fault, ...] = ()
+    bare: tuple[str, ...] = ()
+    """Names of a list that say nothing of slots, and so have one each."""
 
 
 def parse_host_list(text: str, where: str = "-H") -> Parsed:
     """Read ``h1:2,alice@h2,[fe80::1]:4``."""
     hosts: list[Host] = []
     faults: list[Fault] = []
+    bare: list[str] = []
     for number, word in enumerate((word.strip() for word in text.split(",")), start=1):
         try:
             if not word:
@@ -48,12 +51,8 @@ def parse_host_list(text: str, where: str = "-H") -> Parsed:
             faults.append(Fault(where=place, what=bad.what, hint=bad.hint))
         else:
             hosts.append(Host(name=name, slots=1 if slots is None else slots))
-    return Parsed(hosts=merge_hosts(hosts), faults=tuple(faults))
-
-
-def bare_names(text: str) -> list[str]:
-    """Return the names in a list such as ``h1:2,h2`` that say nothing of slots, and so have one."""
-    return [word for word in text.split(",") if word and not re.search(r":[0-9]+$", word)]
+            bare += [name] if slots is None else []
+    return Parsed(hosts=merge_hosts(hosts), faults=tuple(faults), bare=tuple(bare))
 
 
 def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:

@@ -6,6 +6,9 @@ It follows Kubernetes 1.36. Create, update, delete and preconditions: apiserver'
 ``pkg/registry/rbac/escalation_check.go``; custom resources: ``apiextensions-apiserver/pkg/apiserver``;
 defaults and validation: ``pkg/apis/core`` and ``pkg/apis/batch``; what moves by itself:
 ``pkg/controller/{garbagecollector,job,namespace}`` and ``pkg/kubelet``.
+
+Never compared with a real server: what `fault_injection` breaks, what Pods print and how long they take
+(`simulated_kubelet`, `simulated_containers`), and messages that no check of ``tests/kube/conformance`` reads.
 """
 
 from tests.kube.fake.cluster import FakeCluster

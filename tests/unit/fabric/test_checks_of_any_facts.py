@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.fabric_hosts import NAMES, facts
 
+from ringleader.dataclass_json import document, from_document
 from ringleader.doctor.judgement import host_results
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.checks import HOST_CHECKS, judge_host
 from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.checks.profile import judge_profile, profile_of
-from ringleader.fabric.facts import HostFacts, document, from_document
+from ringleader.fabric.facts import HostFacts
 
 HINTS = typing.get_type_hints(HostFacts)
 WORDS = st.sampled_from(

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fabric_hosts import MEMORY, tree
 
-from ringleader.fabric.facts import HostFacts, document, from_document
+from ringleader.dataclass_json import document, from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.readers import host, net_devices, pci_devices, rdma_devices, read_host
 from ringleader.fabric.readers.sysfs_files import Files
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.fabric_hosts import NAMES, facts
 from tests.fabric_hosts.device_tree import COUNTERS
 
-from ringleader.fabric.facts import HostFacts, document, from_document
+from ringleader.dataclass_json import document, from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.readers.host import AREA_FAULT
 
 

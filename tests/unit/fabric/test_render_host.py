@@ -10,7 +10,7 @@ import pytest
 from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, port, rdma
 
 from ringleader.cli.render.topology import topology_text, topology_values
-from ringleader.fabric.facts import document
+from ringleader.dataclass_json import document
 from ringleader.fabric.settings.setting import Setting, Settings
 from ringleader.fabric.topology.matrix import topology_matrix
 from ringleader.render.transport_settings import FORMATS, dry_run_lines

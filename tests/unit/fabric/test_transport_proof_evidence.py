@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ringleader.fabric.facts import document, from_document
+from ringleader.dataclass_json import document, from_document
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import between, host, local
 
-from ringleader.fabric.facts import document, from_document
+from ringleader.dataclass_json import document, from_document
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,

@@ -10,12 +10,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.output import Result, table
+from ringleader.dataclass_json import document
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
 from ringleader.fabric.active.link_results import pair_matrix
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
-from ringleader.fabric.facts import HostFacts, document
+from ringleader.fabric.facts import HostFacts
 from ringleader.report.number_format import plural
 
 if TYPE_CHECKING:

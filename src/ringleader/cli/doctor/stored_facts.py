@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.cli.options.option_checks import Faults, ReadText, unwritable, write_text
+from ringleader.dataclass_json import document, from_document
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.checks.profile import Profile, parse, profile_of, to_toml
-from ringleader.fabric.facts import HostFacts, document, from_document
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.unread_areas import UnreadError, known
 from ringleader.text_files import json_document, printed
 

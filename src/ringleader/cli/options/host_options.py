@@ -14,7 +14,6 @@ from ringleader.plan.batch_system import Allocation, find_allocation, nested_lau
 from ringleader.plan.host_list import (
     Parsed,
     apply_torchrun,
-    bare_names,
     merge_hosts,
     parse_host_list,
     parse_hostfile,
@@ -133,7 +132,7 @@ def choose_hosts(
 
 def bare_hosts_text(options: HostOptions) -> str:
     """Return the line that tells how many slots bare names of ``-H`` have; empty where there are none."""
-    bare = [name for text in options.hosts for name in bare_names(text)]
+    bare = [name for text in options.hosts for name in parse_host_list(text).bare]
     if not bare:
         return ""
     some = ", ".join(bare[:4]) + (f" and {len(bare) - 4} more" if len(bare) > 4 else "")

@@ -57,7 +57,7 @@ FORMAT = 1
 
 def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
     """Return the outcome as JSON values. Seconds are seconds; ``null`` is what does not apply."""
-    from ringleader.fabric.facts import document  # once the job has ended, as it takes its time
+    from ringleader.dataclass_json import document
 
     plan = outcome.plan
     failure = outcome.first_failure

@@ -164,7 +164,7 @@ def _measure(
                 keep=keep,
             )
     except RequestError:
-        if not session.directory and not any(point.samples for one in kept for point in one.points):
+        if not session.directory and not any(one.measured for one in kept):
             kept.clear()  # the request was wrong: there is nothing to resume
             if before is None:
                 file.unlink(missing_ok=True)
@@ -179,7 +179,7 @@ def _measure(
         if kept and runs_left(kept[-1]):
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: to continue: {words}", file=sys.stderr)
-        if kept and any(point.samples for point in kept[-1].points):
+        if kept and kept[-1].measured:
             result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
             write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """Quantities of a host: how each is read, shown, compared and written into a profile; no limits. Pure.
 
 Rows of ``checks.toml`` name a quantity to judge it (``least``, ``alike``), to compare hosts by it, and to
-expect it in a profile.
+expect it in a profile. Longer than others, as it is one table: to read a quantity takes two or three lines,
+and a second module would only make a reader look in both.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +21,6 @@ from ringleader.fabric.facts import (
     Process,
     Software,
     Unreadable,
-    document,
 )
 from ringleader.fabric.readers import (
     data_center_bridging,
@@ -222,11 +219,10 @@ def without_measurements(facts: HostFacts) -> HostFacts:
     )
 
 
-def print_facts_for_settings(root: str, patience: float) -> None:
-    """Print what settings of transports follow from on the host below ``root``, as one line of JSON.
+def read_for_settings(root: str, patience: float) -> HostFacts:
+    """Return what settings of transports follow from on the host below ``root``.
 
-    ``agents/host_facts_script.py`` runs this in a process of its own on hosts that have an RDMA device.
+    ``agents/host_facts_script.py`` does this in another process, on hosts that have an RDMA device.
     ``patience``: see ``Job.patience``.
     """
-    facts = read_host(Path(root), seconds=SECONDS * patience)
-    sys.stdout.write(json.dumps(document(without_measurements(facts))) + "\n")
+    return without_measurements(read_host(Path(root), seconds=SECONDS * patience))

@@ -1,6 +1,6 @@
 """What one host gathered about one job's bytes: counters before and after, what the ranks exchanged, logs.
 
-Values only; as JSON with ``facts.document`` and ``facts.from_document``. Every size is in bytes.
+Values only; as JSON with ``dataclass_json``. Every size is in bytes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ringleader import errors
 from ringleader.errors import Fault
 
 
@@ -109,5 +109,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     names = {one.lower(): one for one in known}
     if name.lower() in names:
         return names[name.lower()]
-    found = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
+    found = errors.nearest(name.lower(), names, cutoff=0.75)
     return names[found[0]] if found else None

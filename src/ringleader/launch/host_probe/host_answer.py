@@ -150,7 +150,8 @@ def fabric_facts(document: object) -> FabricFacts | None:
     """Read the facts in an answer; ``None`` where there are none, or a host wrote something else."""
     if document is None:
         return None
-    from ringleader.fabric.facts import HostFacts, from_document
+    from ringleader.dataclass_json import from_document
+    from ringleader.fabric.facts import HostFacts
 
     try:
         return from_document(HostFacts, document)
